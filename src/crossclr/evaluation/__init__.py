@@ -1,0 +1,1 @@
+"""Ranks, retrieval metrics, and floors to compare with."""

@@ -1,0 +1,1 @@
+"""Feature rows of two modalities: sources, samples, batches."""

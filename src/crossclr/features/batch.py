@@ -1,0 +1,75 @@
+"""What passes from the data to the model and the loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from crossclr.features.ragged import Ragged
+
+
+@dataclass(frozen=True)
+class Side:
+    """One modality of a batch.
+
+    Args:
+        clips: the clips (or sentences) of all videos, flat, in video order and then clip order.
+        context: the rows of each whole video (or paragraph); None for data of one level.
+    """
+
+    clips: Ragged
+    context: Ragged | None = None
+
+    def to(self, device: torch.device | str) -> Side:
+        """The same side on another device."""
+        return Side(self.clips.to(device), None if self.context is None else self.context.to(device))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Two modalities of the same videos; row i of one side's clips goes with row i of the other's.
+
+    Args:
+        a: modality A (video, picture, audio, ...).
+        b: modality B (usually text).
+        pooled_a: (clips, Da) mean input row of each clip of A: what connectivity is measured on.
+        pooled_b: (clips, Db) the same for B.
+        clip_counts: (videos,) int64 on the CPU, clips of each video; all ones for data of one level.
+        ids: (clips,) int64; equal ids mean the same thing, so they are never negatives of each other.
+        video_ids: (videos,) int64, the same for whole videos.
+        keys: (videos) the key of each video in its source.
+        pooled_context_a: (videos, Da) mean input row of each whole video, or None.
+        pooled_context_b: (videos, Db) the same for B.
+    """
+
+    a: Side
+    b: Side
+    pooled_a: Tensor
+    pooled_b: Tensor
+    clip_counts: Tensor
+    ids: Tensor
+    video_ids: Tensor
+    keys: tuple[str, ...]
+    pooled_context_a: Tensor | None = None
+    pooled_context_b: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device; counts stay on the CPU."""
+
+        def move(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device, non_blocking=True)
+
+        return Batch(
+            a=self.a.to(device),
+            b=self.b.to(device),
+            pooled_a=self.pooled_a.to(device, non_blocking=True),
+            pooled_b=self.pooled_b.to(device, non_blocking=True),
+            clip_counts=self.clip_counts,
+            ids=self.ids.to(device, non_blocking=True),
+            video_ids=self.video_ids.to(device, non_blocking=True),
+            keys=self.keys,
+            pooled_context_a=move(self.pooled_context_a),
+            pooled_context_b=move(self.pooled_context_b),
+        )

@@ -1,0 +1,1 @@
+"""CrossCLR and its rivals behind one interface."""

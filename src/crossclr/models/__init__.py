@@ -1,0 +1,1 @@
+"""Encoders and the two-branch model over them."""
