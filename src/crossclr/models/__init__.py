@@ -1,1 +1,24 @@
 """Encoders and the two-branch model over them."""
+
+from crossclr.models.config import (
+    EncoderConfig,
+    GlobalEncoderConfig,
+    MLPEncoderConfig,
+    ModelConfig,
+    TransformerEncoderConfig,
+)
+from crossclr.models.embedding import embed_source
+from crossclr.models.embeddings import Embeddings
+from crossclr.models.two_branch import TwoBranch, build_model
+
+__all__ = [
+    "Embeddings",
+    "EncoderConfig",
+    "GlobalEncoderConfig",
+    "MLPEncoderConfig",
+    "ModelConfig",
+    "TransformerEncoderConfig",
+    "TwoBranch",
+    "build_model",
+    "embed_source",
+]

@@ -1,0 +1,144 @@
+"""What a model is made of: typed, described, checked before anything is built."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+InputNorm = Literal["coot", "layer", "l2", "none"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TransformerEncoderConfig(_Strict):
+    """A local encoder for sequences: norm, projection, positions, transformer layers, pooler.
+
+    Example:
+        >>> TransformerEncoderConfig(heads=16, pooler="max").layers
+        1
+    """
+
+    kind: Literal["transformer"] = Field(
+        default="transformer", description="A transformer over the rows of a sequence."
+    )
+    layers: int = Field(default=1, ge=1, description="Transformer layers, each fed by the one before it.")
+    heads: int = Field(default=8, ge=1, description="Attention heads; the model's dim must be divisible by them.")
+    feed_forward: int | None = Field(
+        default=None, ge=1, description="Hidden width of the feed-forward part; empty: the dim."
+    )
+    pooler: Literal["attention", "max", "mean"] = Field(
+        default="attention",
+        description="How rows become one vector: attention-aware aggregation (AF), maximum or mean.",
+    )
+    pooler_heads: int = Field(
+        default=2, ge=1, description="Heads of the attention pooler; the dim must be divisible by them."
+    )
+    pooler_hidden: int | None = Field(
+        default=None, ge=1, description="Hidden width of the attention pooler for each of its heads; empty: the dim."
+    )
+    dropout: float = Field(default=0.05, ge=0, lt=1, description="Dropout in attention, feed-forward and pooler.")
+    input_norm: InputNorm = Field(
+        default="coot",
+        description="Normalisation of input rows: COOT's layer norm, torch's layer norm, unit length, or none.",
+    )
+
+
+class MLPEncoderConfig(_Strict):
+    """A residual MLP for single vectors; sequences are pooled first.
+
+    Example:
+        >>> MLPEncoderConfig(kind="mlp", sequence_pooling="mean_max").blocks
+        1
+    """
+
+    kind: Literal["mlp"] = Field(default="mlp", description="A residual MLP over one vector.")
+    blocks: int = Field(default=1, ge=0, description="Residual blocks after the input projection; 0 is a linear map.")
+    hidden: int | None = Field(
+        default=None, ge=1, description="Hidden width of a residual block; empty: twice the dim."
+    )
+    sequence_pooling: Literal["mean", "max", "mean_max"] = Field(
+        default="mean",
+        description="How a sequence becomes one vector before the MLP; `mean_max` joins both on the channel axis.",
+    )
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="Dropout inside the residual blocks.")
+    input_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout on the normalised input vector.")
+    input_norm: InputNorm = Field(
+        default="layer",
+        description="Normalisation of the input vector: COOT's layer norm, torch's layer norm, unit length, or none.",
+    )
+
+
+def _kind(value: Any) -> str:
+    """The tag of an encoder; one without a kind is a transformer."""
+    kind = value.get("kind", "transformer") if isinstance(value, dict) else getattr(value, "kind", "transformer")
+    return str(kind)
+
+
+EncoderConfig = Annotated[
+    Annotated[TransformerEncoderConfig, Tag("transformer")] | Annotated[MLPEncoderConfig, Tag("mlp")],
+    Discriminator(_kind),
+]
+
+
+class GlobalEncoderConfig(_Strict):
+    """The encoder over the clips of a video, with the whole video as context.
+
+    Example:
+        >>> GlobalEncoderConfig().pool
+        'mean'
+    """
+
+    layers: int = Field(default=1, ge=1, description="Self-attention layers over the clips of a video.")
+    heads: int = Field(default=8, ge=1, description="Attention heads; the model's dim must be divisible by them.")
+    feed_forward: int | None = Field(
+        default=None, ge=1, description="Hidden width of the feed-forward part; empty: the dim."
+    )
+    pool: Literal["mean", "coot_sum"] = Field(
+        default="mean",
+        description="Mean over the clips of a video, or COOT's sum over padded positions too, which makes an embedding "
+        "depend on the other videos of its batch (only for COOT checkpoints).",
+    )
+    dropout: float = Field(default=0.05, ge=0, lt=1, description="Dropout in attention and feed-forward.")
+
+
+class ModelConfig(_Strict):
+    """The two-branch model. The defaults are the YouCook2 setting of the paper.
+
+    Example:
+        >>> config = ModelConfig(dim=768, encoder_a={"heads": 16, "pooler": "max"})
+        >>> config.encoder_a.kind, config.encoder_a.heads, config.encoder_b.heads
+        ('transformer', 16, 8)
+    """
+
+    dim: int = Field(default=384, ge=1, description="Channels inside the encoders and of a clip embedding.")
+    output_dim: int | None = Field(
+        default=None, ge=1, description="Channels of the embeddings after a final linear map; empty: no such map."
+    )
+    encoder_a: EncoderConfig = Field(
+        default=TransformerEncoderConfig(), description="Local encoder of modality A (clips and whole videos)."
+    )
+    encoder_b: EncoderConfig = Field(
+        default=TransformerEncoderConfig(),
+        description="Local encoder of modality B (sentences and whole paragraphs).",
+    )
+    global_encoder: GlobalEncoderConfig = Field(
+        default=GlobalEncoderConfig(), description="Global encoder of both modalities; used with two levels only."
+    )
+
+    @model_validator(mode="after")
+    def _divisible(self) -> ModelConfig:
+        heads = {"global_encoder.heads": self.global_encoder.heads}
+        for name, encoder in (("encoder_a", self.encoder_a), ("encoder_b", self.encoder_b)):
+            if isinstance(encoder, TransformerEncoderConfig):
+                heads[f"{name}.heads"] = encoder.heads
+                if encoder.pooler == "attention":
+                    heads[f"{name}.pooler_heads"] = encoder.pooler_heads
+        for name, count in heads.items():
+            # The global encoder of a one-level model is never built, so its default heads must not get in the way.
+            unused = name == "global_encoder.heads" and "global_encoder" not in self.model_fields_set
+            if self.dim % count and not unused:
+                raise ValueError(f"dim {self.dim} is not divisible by {name} {count}; change one of the two")
+        return self

@@ -1,0 +1,43 @@
+"""Sinusoid positions as COOT has them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def position_table(length: int, dim: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(length, dim) sine on even and cosine on odd channels of ``position / 10000^(2 channel / dim)``.
+
+    The exponent uses the channel index itself, so it runs from 0 to 2 and not from 0 to 1 as in the usual table.
+
+    Example:
+        >>> position_table(2, 2, torch.float64).round(decimals=4).tolist()
+        [[0.0, 1.0], [0.8415, 1.0]]
+    """
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    channel = torch.arange(dim, dtype=wide)
+    angle = torch.arange(length, dtype=wide).unsqueeze(1) / 10000 ** (2 * channel / dim)  # (length, dim)
+    return torch.where(torch.arange(dim) % 2 == 0, angle.sin(), angle.cos()).to(dtype)
+
+
+class Positions(nn.Module):
+    """Adds positions to rows; the table grows with the longest sequence seen and is not part of the state.
+
+    Args:
+        dim: channels of a row.
+    """
+
+    table: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.register_buffer("table", position_table(128, dim), persistent=False)
+
+    def forward(self, x: Tensor, positions: Tensor, length: int) -> Tensor:
+        """Rows (rows, dim) with ``positions`` (rows,), all below ``length``."""
+        if length > self.table.shape[0] or self.table.dtype != x.dtype or self.table.device != x.device:
+            size = max(length, self.table.shape[0])
+            self.table = position_table(size, self.dim, x.dtype).to(x.device)
+        return x + self.table.index_select(0, positions)

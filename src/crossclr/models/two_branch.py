@@ -1,0 +1,145 @@
+"""The two-branch model: one branch for each modality, each with a local and perhaps a global encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crossclr.features.batch import Batch, Side
+from crossclr.models.config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
+from crossclr.models.coot_batch import sides_from_coot
+from crossclr.models.global_ import GlobalEncoder
+from crossclr.models.local import build_local_encoder
+
+_NAMES_A = ("clip_emb", "vid_emb", "vid_context")
+_NAMES_B = ("sent_emb", "par_emb", "par_context")
+
+
+class Branch(nn.Module):
+    """The encoders of one modality.
+
+    Args:
+        encoder: what its local encoder is.
+        config: the model's config, for all that both branches share.
+        input_dim: channels of an input row.
+        two_level: whether there is a global encoder.
+    """
+
+    def __init__(
+        self, encoder: TransformerEncoderConfig | MLPEncoderConfig, config: ModelConfig, input_dim: int, two_level: bool
+    ) -> None:
+        super().__init__()
+        self.local = build_local_encoder(encoder, input_dim, config.dim)
+        self.global_ = GlobalEncoder(config.global_encoder, config.dim) if two_level else None
+        self.clip_head: nn.Module = nn.Identity()
+        self.video_head: nn.Module = nn.Identity()
+        if config.output_dim is not None:
+            self.clip_head = nn.Linear(config.dim, config.output_dim)
+            if two_level:
+                self.video_head = nn.Linear(2 * config.dim, config.output_dim)
+
+    def forward(self, side: Side, clip_counts: Tensor) -> tuple[Tensor, ...]:
+        """Embeddings of the clips, and for two levels of the videos and of their contexts."""
+        clips = len(side.clips)
+        if self.global_ is None:
+            return (self.clip_head(self.local(side.clips)),)
+        if side.context is not None:
+            # One call for both: more rows for each matrix product, and one packing.
+            both = self.local(side.clips, side.context)
+            local, context = both[:clips], both[clips:]  # (clips, dim), (videos, dim)
+        elif bool((clip_counts == 1).all()):
+            local = context = self.local(side.clips)  # the only clip of a video is the whole video
+        else:
+            raise ValueError(
+                "this model has two levels and needs the rows of whole videos (Side.context), but the batch has none; "
+                "use a data set of two levels or build the model with two_level=False"
+            )
+        return (
+            self.clip_head(local),
+            self.video_head(self.global_(local, context, clip_counts)),
+            self.clip_head(context),
+        )
+
+
+class TwoBranch(nn.Module):
+    """Two modalities into one space.
+
+    Args:
+        config: what the branches are made of.
+        dims: channels of the input rows of modality A and of modality B.
+        two_level: whether videos (clips in order, with a context) are embedded too.
+
+    Example:
+        >>> import torch
+        >>> from crossclr.features.ragged import Ragged
+        >>> model = TwoBranch(ModelConfig(dim=16), dims=(3, 5), two_level=False)
+        >>> clips = Ragged.from_list([torch.randn(4, 3), torch.randn(2, 3)])
+        >>> model.encode_a(Side(clips))["clip_emb"].shape
+        torch.Size([2, 16])
+    """
+
+    def __init__(self, config: ModelConfig, dims: tuple[int, int], two_level: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.dims = (int(dims[0]), int(dims[1]))
+        self.two_level = two_level
+        self.branch_a = Branch(config.encoder_a, config, self.dims[0], two_level)
+        self.branch_b = Branch(config.encoder_b, config, self.dims[1], two_level)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def encode_a(self, side: Side, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
+        """Raw embeddings of modality A: ``clip_emb`` and, with two levels, ``vid_emb`` and ``vid_context``.
+
+        Args:
+            side: the clips, and the whole videos for two levels.
+            clip_counts: (videos,) clips of each video; one each where it is left out.
+        """
+        return dict(zip(_NAMES_A, self.branch_a(side, _counts(side, clip_counts)), strict=False))
+
+    def encode_b(self, side: Side, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
+        """Raw embeddings of modality B: ``sent_emb`` and, with two levels, ``par_emb`` and ``par_context``.
+
+        Args:
+            side: the sentences, and the whole paragraphs for two levels.
+            clip_counts: (videos,) sentences of each video; one each where it is left out.
+        """
+        return dict(zip(_NAMES_B, self.branch_b(side, _counts(side, clip_counts)), strict=False))
+
+    def encode(self, batch: Batch | Mapping[str, Any]) -> dict[str, Tensor]:
+        """Raw (not normalised) embeddings of both modalities under COOT's names.
+
+        Args:
+            batch: a Batch, or a mapping in COOT's form (see `sides_from_coot`).
+        """
+        if isinstance(batch, Batch):
+            a = b = batch.clip_counts
+            side_a, side_b = batch.a, batch.b
+        else:
+            (side_a, a), (side_b, b) = sides_from_coot(batch, self.device)
+        return self.encode_a(side_a, a) | self.encode_b(side_b, b)
+
+    def forward(self, batch: Batch | Mapping[str, Any]) -> dict[str, Tensor]:
+        """The same as `encode`."""
+        return self.encode(batch)
+
+
+def _counts(side: Side, clip_counts: Tensor | None) -> Tensor:
+    return torch.ones(len(side.clips), dtype=torch.int64) if clip_counts is None else clip_counts
+
+
+def build_model(config: ModelConfig, dims: tuple[int, int], two_level: bool) -> TwoBranch:
+    """A new model with fresh weights, drawn from torch's global generator.
+
+    Example:
+        >>> model = build_model(ModelConfig(), dims=(512, 1536), two_level=True)
+        >>> sum(p.numel() for p in model.parameters())
+        7011328
+    """
+    return TwoBranch(config, dims, two_level)
