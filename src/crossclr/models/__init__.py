@@ -7,6 +7,7 @@ from crossclr.models.config import (
     ModelConfig,
     TransformerEncoderConfig,
 )
+from crossclr.models.coot_checkpoint import export_coot, import_coot
 from crossclr.models.embedding import embed_source
 from crossclr.models.embeddings import Embeddings
 from crossclr.models.two_branch import TwoBranch, build_model
@@ -21,4 +22,6 @@ __all__ = [
     "TwoBranch",
     "build_model",
     "embed_source",
+    "export_coot",
+    "import_coot",
 ]
