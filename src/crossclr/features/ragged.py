@@ -68,7 +68,7 @@ class Ragged:
 
     def split(self) -> list[Tensor]:
         """The sequences as a list of (rows, dim) views."""
-        return list(self.values.split(self.lengths.tolist()))
+        return list(torch.split(self.values, self.lengths.tolist()))
 
     def select(self, indices: Sequence[int] | Tensor) -> Ragged:
         """The named sequences, in the order asked for."""

@@ -65,7 +65,19 @@ class Source(Protocol):
         ...
 
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
-        """One sample. With a generator (training) frames are drawn at random and one of several sentences of a
-        clip is picked; without one (evaluation) frames are the interval centres and all sentences are given.
+        """One sample.
+
+        With a generator (training) frames are drawn at random and one of several sentences of a clip is picked;
+        without one (evaluation) frames are the interval centres and all sentences are given.
         """
         ...
+
+
+def clip_keys(key: str, count: int) -> list[str]:
+    """Keys of the clips of a sample: the sample's own key for a single clip, else ``key/index``.
+
+    Example:
+        >>> clip_keys("v1", 1), clip_keys("v2", 2)
+        (['v1'], ['v2/0', 'v2/1'])
+    """
+    return [key] if count == 1 else [f"{key}/{index}" for index in range(count)]

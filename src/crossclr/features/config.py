@@ -1,0 +1,200 @@
+"""What a data config says, checked before anything is opened."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from crossclr.features.errors import DataError
+
+ROOT_VARIABLE = "CROSSCLR_DATA"
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+class _FilesConfig(BaseModel):
+    """What every kind of data on disk has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    root: str | None = Field(
+        None,
+        description="Folder that relative paths start from. A relative root is looked for in the folder named by the "
+        f"environment variable {ROOT_VARIABLE} and then in the working directory; so are paths where root is unset.",
+    )
+    split_names: dict[str, list[str]] = Field(
+        {}, description="Further names of splits, each for the union of the splits listed, e.g. {all: [train, val]}."
+    )
+
+    def bases(self) -> list[Path]:
+        """Folders in which relative paths are looked for, in order."""
+        root = Path(self.root or "").expanduser()
+        if root.is_absolute():
+            return [root]
+        named = os.environ.get(ROOT_VARIABLE)
+        return [Path(base) / root for base in ([named] if named else []) + [Path.cwd()]]
+
+    def resolve(self, path: str, option: str) -> Path:
+        """Where a file of the config lies.
+
+        Args:
+            path: the path as the config has it.
+            option: the config field, for the message.
+
+        Raises:
+            DataError: it is nowhere; the message names the places and the options that change them.
+        """
+        plain = Path(path).expanduser()
+        places = [plain] if plain.is_absolute() else [base / plain for base in self.bases()]
+        for place in places:
+            if place.exists():
+                return place
+        looked = " and ".join(str(place) for place in places)
+        raise DataError(
+            f"cannot find {looked} (data.{option} is {path!r}); correct data.{option}, or set data.root or the "
+            f"environment variable {ROOT_VARIABLE} to the folder that holds it"
+        )
+
+
+class CootConfig(_FilesConfig):
+    """Data in COOT's layout: a meta JSON, features of whole videos, token features of whole paragraphs."""
+
+    kind: Literal["coot"] = Field("coot", description="COOT's layout.")
+    meta: str = Field("meta_all.json", description="JSON file: key -> data_key, duration_sec, split, segments.")
+    video: Annotated[list[str], BeforeValidator(_listed)] = Field(
+        description="Features of modality A: an HDF5 file or a folder of npz files; several are joined on the channel "
+        "axis.",
+        min_length=1,
+    )
+    text: Annotated[list[str], BeforeValidator(_listed)] = Field(
+        description="Features of modality B: an HDF5 file of token rows with <stem>_sentence_splits.json beside it; "
+        "several are joined on the channel axis.",
+        min_length=1,
+    )
+    cut_text_by: Literal["sentences", "times"] = Field(
+        "sentences",
+        description="How modality B is cut: by its sentence splits, or, for a second video or audio, by times.",
+    )
+    two_level: bool = Field(
+        True, description="Whether a sample is a whole video with its clips; false makes each clip a sample of its own."
+    )
+    max_frames: int | None = Field(
+        80,
+        ge=1,
+        description="Longer videos and clips are sampled down to so many rows, each on its own; null keeps all.",
+    )
+    add_stop_frame: int = Field(
+        2, ge=0, description="Rows added behind the end of each clip (COOT: YouCook2 2, ActivityNet 1)."
+    )
+    expand_segments: int = Field(
+        0, ge=0, description="Clips of fewer rows grow to so many on both sides (COOT: YouCook2 0, ActivityNet 10)."
+    )
+    frames_noise: float = Field(
+        0.0,
+        ge=0,
+        description="Standard deviation of the noise on video rows, truncated at two of it; in training only.",
+    )
+    max_datapoints: int = Field(-1, ge=-1, description="Use only the first so many keys of the meta file; -1 uses all.")
+
+
+class ArrayConfig(BaseModel):
+    """One expert's array. A place is ``file`` or ``file#name``; ``#name`` alone means the file of ``values``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    values: str = Field(
+        description="Array (samples, dim), (samples, rows, dim) or, with lengths, (all rows, dim): file.npy, "
+        "file.npz#array or file.parquet#column."
+    )
+    lengths: str | None = Field(None, description="Rows of each sample, where their number differs.")
+    ids: str | None = Field(
+        None,
+        description="Key of each sample of the array; left out, samples are paired by row. In modality B a key may "
+        "stand several times: several sentences for one clip.",
+    )
+
+
+class ArraysConfig(_FilesConfig):
+    """Data as plain arrays: .npy, .npz or Parquet."""
+
+    kind: Literal["arrays"] = Field("arrays", description="Plain arrays.")
+    a: Annotated[list[ArrayConfig], BeforeValidator(_listed)] = Field(
+        description="Modality A; several arrays are joined on the channel axis.", min_length=1
+    )
+    b: Annotated[list[ArrayConfig], BeforeValidator(_listed)] = Field(
+        description="Modality B; several arrays are joined on the channel axis.", min_length=1
+    )
+    splits: str | None = Field(
+        None,
+        description="Place of the splits: JSON {split: [keys]} or {key: split} (or file.json#field of each key's "
+        "object), or an array or column with one split name for each row of A.",
+    )
+    split_fractions: dict[str, float] | None = Field(
+        None,
+        description="Where there are no splits: the share of each, e.g. {train: 0.8, val: 0.2}; groups stay together.",
+    )
+    texts: str | None = Field(
+        None, description="Place of the sentences: one for each row of B, or JSON key -> list of sentences."
+    )
+    groups: str | None = Field(
+        None,
+        description="Place of a coarse label of each sample (its parent video): by row of A, or JSON key -> label.",
+    )
+    max_frames: int | None = Field(
+        80, ge=1, description="Longer sequences of A are sampled down to so many rows; null keeps all."
+    )
+    max_frames_b: int | None = Field(None, ge=1, description="The same for modality B; null keeps all.")
+    unpaired: Literal["error", "drop"] = Field("error", description="What to do with keys that only one modality has.")
+
+
+class EmojiConfig(BaseModel):
+    """The built-in set: emoji drawn by three vendors, with names and tags."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["emoji"] = Field("emoji", description="The built-in set.")
+    a: Literal["noto", "fluent", "twemoji", "text"] = Field("noto", description="Modality A.")
+    b: Literal["noto", "fluent", "twemoji", "text"] = Field("text", description="Modality B.")
+    two_level: bool = Field(False, description="Whether the emoji of a Unicode subgroup form a video of clips.")
+
+
+DataConfig = Annotated[CootConfig | ArraysConfig | EmojiConfig, Field(discriminator="kind")]
+
+
+def parse_data_config(values: Any, where: str = "data config") -> CootConfig | ArraysConfig | EmojiConfig:
+    """A data config from plain values.
+
+    Raises:
+        DataError: a field is missing, unknown or wrong; the message names it.
+
+    Example:
+        >>> parse_data_config({"kind": "coot", "video": "v.h5", "text": "t.h5"}).max_frames
+        80
+    """
+    try:
+        config: CootConfig | ArraysConfig | EmojiConfig = TypeAdapter(DataConfig).validate_python(values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc']) or 'data'}: {problem['msg']}"
+            for problem in error.errors()
+        )
+        raise DataError(f"{where}: {problems}") from error
+    return config
+
+
+def load_data_config(path: str | Path) -> CootConfig | ArraysConfig | EmojiConfig:
+    """A data config from a YAML file: the file itself, or what it has under ``data``."""
+    path = Path(path)
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as YAML ({error})") from error
+    if not isinstance(values, dict):
+        raise DataError(f"{path}: a YAML mapping with a field 'kind' or a section 'data' is needed")
+    return parse_data_config(values.get("data", values), str(path))

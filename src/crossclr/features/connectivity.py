@@ -1,0 +1,40 @@
+"""How similar a sample is to all others: the paper's connectivity, on pooled input features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+
+def connectivity(x: Tensor) -> Tensor:
+    """Mean cosine of each row to all other rows, C in the paper.
+
+    The mean of the inner products is the inner product with the sum, so this is one matrix-vector product; a row's
+    similarity to itself is taken out.
+
+    Args:
+        x: (samples, dim) one vector for each sample, of any length.
+
+    Returns:
+        (samples,) connectivity; zeros for a single sample.
+
+    Example:
+        >>> connectivity(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])).tolist()
+        [0.5, 0.0, 0.5]
+    """
+    unit = normalize(x, dim=1)
+    return connectivity_to(unit, unit.sum(0), len(unit))
+
+
+def connectivity_to(unit: Tensor, total: Tensor, count: int) -> Tensor:
+    """The same for some unit rows of a larger set, of which only the sum is known.
+
+    Args:
+        unit: (rows, dim) unit rows that belong to the set.
+        total: (dim,) sum of all unit rows of the set.
+        count: size of the set.
+    """
+    if count < 2:
+        return torch.zeros(len(unit), dtype=unit.dtype, device=unit.device)
+    return (torch.mv(unit, total.to(unit.dtype)) - unit.square().sum(1)) / (count - 1)

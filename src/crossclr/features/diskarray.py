@@ -1,0 +1,146 @@
+"""Arrays that stay on disk: any range of leading rows is read when it is asked for.
+
+Plain reads at an offset are used instead of a memory map: the memory of the process stays small however much of the
+file was visited, threads and forked processes may share the file, and a truncated file is an error and not a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crossclr.features.errors import DataError
+
+Array = npt.NDArray[Any]
+
+
+class DiskArray:
+    """An array in C order somewhere in a file.
+
+    Args:
+        path: the file, for messages.
+        file: the open file; it is closed with this object.
+        offset: where the first value lies.
+        shape: shape of the array.
+        dtype: type of its values.
+    """
+
+    def __init__(self, path: Path, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.path, self.shape, self.dtype = path, shape, dtype
+        self._file, self._offset, self._lock = file, offset, threading.Lock()
+        self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+        weakref.finalize(self, file.close)
+        needed = offset + len(self) * self._row_bytes
+        found = os.fstat(file.fileno()).st_size
+        if found < needed:
+            raise DataError(f"{path}: the file ends at byte {found} but its header promises {needed}; copy it again")
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 0
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def read(self, start: int, stop: int) -> Array:
+        """Rows ``start`` to ``stop`` of the leading axis, as a fresh array."""
+        out = np.empty((stop - start, *self.shape[1:]), dtype=self.dtype)
+        view = out.reshape(-1).view(np.uint8).data if out.size else memoryview(b"")
+        done, position = 0, self._offset + start * self._row_bytes
+        while done < len(view):
+            got = self._read_into(view[done:], position + done)
+            if got == 0:
+                raise DataError(f"{self.path}: the file ended while rows {start} to {stop} were read; copy it again")
+            done += got
+        return out
+
+    def _read_into(self, view: memoryview, position: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), [view], position)
+        with self._lock:  # a platform without reads at an offset: one thread at a time
+            self._file.seek(position)
+            return int(self._file.readinto(view))  # type: ignore[attr-defined]
+
+    def __getitem__(self, index: int | slice) -> Array:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            return self.read(start, max(stop, start))[::step]
+        row: Array = self.read(index, index + 1)[0]
+        return row
+
+
+def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise DataError(
+            f"{path}: the array holds Python objects, which are never unpickled; save plain numbers or text"
+        )
+    return shape, fortran, dtype, file.tell()
+
+
+def _from_npy(path: Path, file: IO[bytes], start: int = 0) -> DiskArray | Array:
+    file.seek(start)
+    shape, fortran, dtype, offset = _read_header(path, file)
+    if fortran and len(shape) > 1:  # rows are not contiguous, so only a map can reach them
+        mapped: Array = np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape, order="F")
+        return mapped
+    return DiskArray(path, file, offset, shape, dtype)
+
+
+def open_npy(path: Path) -> DiskArray | Array:
+    """The array of a ``.npy`` file, left on disk."""
+    try:
+        return _from_npy(path, path.open("rb"))
+    except DataError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as .npy ({error}); copy or write it again") from error
+
+
+def open_npz(path: Path, member: str | None = None) -> DiskArray | Array:
+    """One array of a ``.npz`` file, left on disk.
+
+    A stored member (``numpy.savez``) is read in place. A compressed one (``numpy.savez_compressed``) cannot be, so it
+    is unpacked once, piece by piece, into an unnamed temporary file.
+
+    Args:
+        path: the file.
+        member: name of the array; may be left out where the file has only one.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            if member is None:
+                if len(names) != 1:
+                    raise DataError(f"{path}: has arrays {', '.join(names)}; name one of them as {path.name}#name")
+                member = names[0]
+            if member not in names:
+                raise DataError(f"{path}: has no array {member!r}; it has {', '.join(names)}")
+            info = archive.getinfo(f"{member}.npy")
+            if info.compress_type != zipfile.ZIP_STORED:
+                unpacked = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the array
+                with archive.open(info) as packed:
+                    shutil.copyfileobj(packed, unpacked, 1 << 20)
+                unpacked.flush()
+                return _from_npy(path, unpacked)
+        file = path.open("rb")
+        file.seek(info.header_offset)
+        local = file.read(30)  # the local header has its own name and extra field, of other lengths than the index
+        skip = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+        return _from_npy(path, file, info.header_offset + 30 + skip)
+    except DataError:
+        raise
+    except (OSError, ValueError, zipfile.BadZipFile, KeyError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read as .npz ({error}); copy or write it again") from error

@@ -1,0 +1,137 @@
+"""Parquet columns of features, read by row group when they are asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crossclr.features.errors import DataError
+
+Array = npt.NDArray[Any]
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A Parquet file, not yet read."""
+    try:
+        return pq.ParquetFile(path, memory_map=False)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: cannot be read as Parquet ({error}); copy or write it again") from error
+
+
+def choose_column(path: Path, file: pq.ParquetFile, column: str | None) -> str:
+    """A column by name, or the only one."""
+    names = list(file.schema_arrow.names)
+    if column is None and len(names) == 1:
+        return str(names[0])
+    if column is None or column not in names:
+        raise DataError(f"{path}: has columns {', '.join(names)}; name one of them as {path.name}#column")
+    return column
+
+
+def read_column(path: Path, column: str | None) -> list[Any]:
+    """A whole column as a list: for ids, texts and splits, which are small."""
+    file = open_parquet(path)
+    try:
+        values: list[Any] = file.read(columns=[choose_column(path, file, column)]).column(0).to_pylist()
+    finally:
+        file.close()
+    return values
+
+
+class ParquetSequences:
+    """A column of vectors (a list of numbers) or of sequences (a list of vectors), one for each sample.
+
+    Row groups are decoded as they are needed and the last few are kept. Reading in random order decodes one group for
+    nearly every sample, so write large files with small row groups (about 1,000 rows).
+
+    Args:
+        path: the file.
+        column: its feature column; may be left out where there is only one.
+        groups_kept: row groups held in memory.
+    """
+
+    def __init__(self, path: Path, column: str | None = None, groups_kept: int = 4) -> None:
+        self.path = path
+        self._file = open_parquet(path)
+        self._column = choose_column(path, self._file, column)
+        kind = self._file.schema_arrow.field(self._column).type
+        if not _is_list(kind):
+            raise DataError(f"{path}: column {self._column!r} has type {kind}; lists of numbers are needed")
+        meta = self._file.metadata
+        sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._kept: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
+        self._groups_kept = groups_kept
+        self._lock = threading.Lock()
+        self._dim: int | None = None
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def dim(self) -> int:
+        """Channels of a row, taken from the first sample."""
+        if self._dim is None:
+            self._dim = int(self.rows(0).shape[1])
+        return self._dim
+
+    def rows(self, index: int) -> Array:
+        """(rows, dim) of one sample."""
+        group = int(np.searchsorted(self._starts, index, side="right")) - 1
+        values, offsets = self._group(group)
+        local = index - int(self._starts[group])
+        return values[int(offsets[local]) : int(offsets[local + 1])]
+
+    def _group(self, group: int) -> tuple[Array, Array]:
+        with self._lock:
+            if group in self._kept:
+                self._kept.move_to_end(group)
+                return self._kept[group]
+            try:
+                column = self._file.read_row_group(group, columns=[self._column]).column(0).combine_chunks()
+            except (OSError, pa.ArrowException) as error:
+                raise DataError(f"{self.path}: row group {group} cannot be read ({error}); copy it again") from error
+            decoded = _decode(self.path, self._column, column)
+            self._kept[group] = decoded
+            while len(self._kept) > self._groups_kept:
+                self._kept.popitem(last=False)
+            return decoded
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _decode(path: Path, name: str, column: Any) -> tuple[Array, Array]:
+    """Flat rows (total, dim) and (samples + 1,) offsets into them."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    if column.null_count:
+        raise DataError(f"{path}: column {name!r} has {column.null_count} empty cells; every sample needs features")
+    count = len(column)
+    nested = _is_list(column.type.value_type)
+    offsets = _offsets(column) if nested else np.arange(count + 1)
+    vectors = column.flatten() if nested else column
+    widths = np.diff(_offsets(vectors))
+    if len(widths) and (widths != widths[0]).any():
+        raise DataError(
+            f"{path}: column {name!r} has vectors of {widths.min()} to {widths.max()} channels; one is needed"
+        )
+    flat = vectors.flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(len(widths), -1), offsets
+
+
+def _offsets(column: Any) -> Array:
+    if pa.types.is_fixed_size_list(column.type):
+        fixed: Array = np.arange(len(column) + 1) * column.type.list_size
+        return fixed
+    offsets: Array = column.offsets.to_numpy().astype(np.int64)
+    offsets -= offsets[0]  # a slice of a larger column does not start at zero
+    return offsets
