@@ -1,5 +1,9 @@
 """How good an embedding is: exact ranks, retrieval metrics, the CCA floor, fusion of runs, export."""
 
+from crossclr.evaluation.cca import CCA, Moments, fit_cca
+from crossclr.evaluation.export import load_embeddings, save_embeddings
+from crossclr.evaluation.floor import cca_floor, embed_floor, fit_floor
+from crossclr.evaluation.fusion import fuse
 from crossclr.evaluation.metrics import (
     METRICS,
     coot_median,
@@ -12,12 +16,21 @@ from crossclr.evaluation.ranks import retrieval_ranks
 from crossclr.evaluation.targets import Targets
 
 __all__ = [
+    "CCA",
     "METRICS",
+    "Moments",
     "Targets",
+    "cca_floor",
     "coot_median",
+    "embed_floor",
     "evaluate_embeddings",
+    "fit_cca",
+    "fit_floor",
+    "fuse",
+    "load_embeddings",
     "metrics_table",
     "rank_metrics",
     "retrieval_metrics",
     "retrieval_ranks",
+    "save_embeddings",
 ]

@@ -1,0 +1,82 @@
+"""A small data set in memory, of one or two levels, with several sentences for a clip."""
+
+import numpy as np
+import pytest
+import torch
+
+from crossclr.features.source import Sample
+from crossclr.models.embeddings import Embeddings
+
+
+class MemorySource:
+    """Clips are noisy views of hidden points; sentences are a linear map of the same points with more noise."""
+
+    def __init__(self, two_level=False, sentences=1, count=60, noise=0.3, seed=0):
+        rng = np.random.default_rng(seed)
+        self.two_level, self.dims, self.reads = two_level, (12, 9), 0
+        maps = rng.normal(size=(4, 12)), rng.normal(size=(4, 9))
+        self.samples, self.splits = {}, {"train": [], "val": [], "test": []}
+        for number in range(count):
+            clips = int(rng.integers(2, 5)) if two_level else 1
+            hidden = rng.normal(size=(clips, 4))
+            clip_of = np.repeat(np.arange(clips), sentences)
+            key = f"v{number:03d}"
+            rows = [(h @ maps[0] + 3 + noise * rng.normal(size=(5, 12))).astype(np.float32) for h in hidden]
+            words = [(hidden[c] @ maps[1] - 2 + noise * rng.normal(size=(3, 9))).astype(np.float32) for c in clip_of]
+            self.samples[key] = Sample(
+                key=key,
+                clips=rows,
+                sentences=words,
+                video=np.concatenate(rows) if two_level else None,
+                paragraph=np.concatenate(words) if two_level else None,
+                clip_of=tuple(clip_of.tolist()),
+                texts=tuple(f"{key} says {i} ü" for i in range(len(words))),
+                group=f"group {number % 3}",
+            )
+            self.splits["test" if number % 4 == 3 else "val" if number % 4 == 2 else "train"].append(key)
+
+    def keys(self, split):
+        if split not in self.splits:
+            raise ValueError(f"unknown split {split!r}; the data has {', '.join(self.splits)}")
+        return self.splits[split]
+
+    def read(self, key, rng=None):
+        self.reads += 1
+        return self.samples[key]
+
+
+@pytest.fixture
+def memory_source():
+    return MemorySource
+
+
+def random_embeddings(two_level=True, sentences=2, seed=0, dim=6):
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.tensor([3, 1, 2, 4])
+    clip_of = torch.repeat_interleave(torch.arange(10), sentences)
+
+    def rows(count, width):
+        return torch.randn(count, width, generator=generator)
+
+    keys = ("küche", "b", "c", "d")
+    return Embeddings(
+        clip_a=rows(10, dim),
+        clip_b=rows(10 * sentences, dim),
+        clip_of=clip_of,
+        clip_keys=tuple(
+            f"{k}/{i}" if n > 1 else k for k, n in zip(keys, counts.tolist(), strict=True) for i in range(n)
+        ),
+        clip_counts=counts,
+        video_keys=keys,
+        texts=tuple(f"sentence {i}" for i in range(10 * sentences)),
+        groups=("x", "x", "y", ""),
+        video_a=rows(4, 2 * dim) if two_level else None,
+        video_b=rows(4, 2 * dim) if two_level else None,
+        context_a=rows(4, dim) if two_level else None,
+        context_b=rows(4, dim) if two_level else None,
+    )
+
+
+@pytest.fixture
+def make_embeddings():
+    return random_embeddings
