@@ -3,12 +3,14 @@
 from crossclr.features.arrays import ArraySource, split_by_fraction
 from crossclr.features.batch import Batch, Side
 from crossclr.features.batching import batches, collate, first_sentences
+from crossclr.features.check import DataReport, check_data, check_source
 from crossclr.features.config import (
     ArrayConfig,
     ArraysConfig,
     CootConfig,
     DataConfig,
     EmojiConfig,
+    guess_data_config,
     load_data_config,
     parse_data_config,
 )
@@ -29,16 +31,20 @@ __all__ = [
     "CootSource",
     "DataConfig",
     "DataError",
+    "DataReport",
     "EmojiConfig",
     "Ragged",
     "Sample",
     "Side",
     "Source",
     "batches",
+    "check_data",
+    "check_source",
     "clip_keys",
     "collate",
     "connectivity",
     "first_sentences",
+    "guess_data_config",
     "load_data_config",
     "open_source",
     "parse_data_config",

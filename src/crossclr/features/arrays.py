@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features.errors import DataError
+from crossclr.features.findings import Finding, warn
 from crossclr.features.hashing import stable_hash
 from crossclr.features.sampling import limit_rows
 from crossclr.features.sequences import JoinedSequences, as_sequences
@@ -117,6 +118,16 @@ class ArraySource:
         number = self._number[key]
         rows_of_b = self._order[self._offsets[number] : self._offsets[number + 1]]
         return self.a.missing(number) + [path for row in rows_of_b.tolist() for path in self.b.missing(row)]
+
+    def audit(self) -> list[Finding]:
+        """What only arrays can tell: samples that are not used."""
+        findings = []
+        if self.unpaired:
+            findings.append(warn("unpaired", "{count} keys are in one modality only and were dropped", self.unpaired))
+        used = {key for split in self.splits for key in self._keys[split]}
+        if idle := [name for name in self._names if name not in used]:
+            findings.append(warn("no-split", f"{self._path('a')}: {{count}} samples are in no split", idle))
+        return findings
 
     def _path(self, side: str) -> Path:
         return (self.a if side == "a" else self.b).experts[0].path

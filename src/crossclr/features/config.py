@@ -24,12 +24,13 @@ class _FilesConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     root: str | None = Field(
-        None,
+        default=None,
         description="Folder that relative paths start from. A relative root is looked for in the folder named by the "
         f"environment variable {ROOT_VARIABLE} and then in the working directory; so are paths where root is unset.",
     )
     split_names: dict[str, list[str]] = Field(
-        {}, description="Further names of splits, each for the union of the splits listed, e.g. {all: [train, val]}."
+        default={},
+        description="Further names of splits, each for the union of the splits listed, e.g. {all: [train, val]}.",
     )
 
     def bases(self) -> list[Path]:
@@ -65,8 +66,8 @@ class _FilesConfig(BaseModel):
 class CootConfig(_FilesConfig):
     """Data in COOT's layout: a meta JSON, features of whole videos, token features of whole paragraphs."""
 
-    kind: Literal["coot"] = Field("coot", description="COOT's layout.")
-    meta: str = Field("meta_all.json", description="JSON file: key -> data_key, duration_sec, split, segments.")
+    kind: Literal["coot"] = Field(default="coot", description="COOT's layout.")
+    meta: str = Field(default="meta_all.json", description="JSON file: key -> data_key, duration_sec, split, segments.")
     video: Annotated[list[str], BeforeValidator(_listed)] = Field(
         description="Features of modality A: an HDF5 file or a folder of npz files; several are joined on the channel "
         "axis.",
@@ -78,29 +79,34 @@ class CootConfig(_FilesConfig):
         min_length=1,
     )
     cut_text_by: Literal["sentences", "times"] = Field(
-        "sentences",
+        default="sentences",
         description="How modality B is cut: by its sentence splits, or, for a second video or audio, by times.",
     )
     two_level: bool = Field(
-        True, description="Whether a sample is a whole video with its clips; false makes each clip a sample of its own."
+        default=True,
+        description="Whether a sample is a whole video with its clips; false makes each clip a sample of its own.",
     )
     max_frames: int | None = Field(
-        80,
+        default=80,
         ge=1,
         description="Longer videos and clips are sampled down to so many rows, each on its own; null keeps all.",
     )
     add_stop_frame: int = Field(
-        2, ge=0, description="Rows added behind the end of each clip (COOT: YouCook2 2, ActivityNet 1)."
+        default=2, ge=0, description="Rows added behind the end of each clip (COOT: YouCook2 2, ActivityNet 1)."
     )
     expand_segments: int = Field(
-        0, ge=0, description="Clips of fewer rows grow to so many on both sides (COOT: YouCook2 0, ActivityNet 10)."
+        default=0,
+        ge=0,
+        description="Clips of fewer rows grow to so many on both sides (COOT: YouCook2 0, ActivityNet 10).",
     )
     frames_noise: float = Field(
-        0.0,
+        default=0.0,
         ge=0,
         description="Standard deviation of the noise on video rows, truncated at two of it; in training only.",
     )
-    max_datapoints: int = Field(-1, ge=-1, description="Use only the first so many keys of the meta file; -1 uses all.")
+    max_datapoints: int = Field(
+        default=-1, ge=-1, description="Use only the first so many keys of the meta file; -1 uses all."
+    )
 
 
 class ArrayConfig(BaseModel):
@@ -112,9 +118,9 @@ class ArrayConfig(BaseModel):
         description="Array (samples, dim), (samples, rows, dim) or, with lengths, (all rows, dim): file.npy, "
         "file.npz#array or file.parquet#column."
     )
-    lengths: str | None = Field(None, description="Rows of each sample, where their number differs.")
+    lengths: str | None = Field(default=None, description="Rows of each sample, where their number differs.")
     ids: str | None = Field(
-        None,
+        default=None,
         description="Key of each sample of the array; left out, samples are paired by row. In modality B a key may "
         "stand several times: several sentences for one clip.",
     )
@@ -123,7 +129,7 @@ class ArrayConfig(BaseModel):
 class ArraysConfig(_FilesConfig):
     """Data as plain arrays: .npy, .npz or Parquet."""
 
-    kind: Literal["arrays"] = Field("arrays", description="Plain arrays.")
+    kind: Literal["arrays"] = Field(default="arrays", description="Plain arrays.")
     a: Annotated[list[ArrayConfig], BeforeValidator(_listed)] = Field(
         description="Modality A; several arrays are joined on the channel axis.", min_length=1
     )
@@ -131,26 +137,28 @@ class ArraysConfig(_FilesConfig):
         description="Modality B; several arrays are joined on the channel axis.", min_length=1
     )
     splits: str | None = Field(
-        None,
+        default=None,
         description="Place of the splits: JSON {split: [keys]} or {key: split} (or file.json#field of each key's "
         "object), or an array or column with one split name for each row of A.",
     )
     split_fractions: dict[str, float] | None = Field(
-        None,
+        default=None,
         description="Where there are no splits: the share of each, e.g. {train: 0.8, val: 0.2}; groups stay together.",
     )
     texts: str | None = Field(
-        None, description="Place of the sentences: one for each row of B, or JSON key -> list of sentences."
+        default=None, description="Place of the sentences: one for each row of B, or JSON key -> list of sentences."
     )
     groups: str | None = Field(
-        None,
+        default=None,
         description="Place of a coarse label of each sample (its parent video): by row of A, or JSON key -> label.",
     )
     max_frames: int | None = Field(
-        80, ge=1, description="Longer sequences of A are sampled down to so many rows; null keeps all."
+        default=80, ge=1, description="Longer sequences of A are sampled down to so many rows; null keeps all."
     )
-    max_frames_b: int | None = Field(None, ge=1, description="The same for modality B; null keeps all.")
-    unpaired: Literal["error", "drop"] = Field("error", description="What to do with keys that only one modality has.")
+    max_frames_b: int | None = Field(default=None, ge=1, description="The same for modality B; null keeps all.")
+    unpaired: Literal["error", "drop"] = Field(
+        default="error", description="What to do with keys that only one modality has."
+    )
 
 
 class EmojiConfig(BaseModel):
@@ -158,10 +166,10 @@ class EmojiConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["emoji"] = Field("emoji", description="The built-in set.")
-    a: Literal["noto", "fluent", "twemoji", "text"] = Field("noto", description="Modality A.")
-    b: Literal["noto", "fluent", "twemoji", "text"] = Field("text", description="Modality B.")
-    two_level: bool = Field(False, description="Whether the emoji of a Unicode subgroup form a video of clips.")
+    kind: Literal["emoji"] = Field(default="emoji", description="The built-in set.")
+    a: Literal["noto", "fluent", "twemoji", "text"] = Field(default="noto", description="Modality A.")
+    b: Literal["noto", "fluent", "twemoji", "text"] = Field(default="text", description="Modality B.")
+    two_level: bool = Field(default=False, description="Whether the emoji of a Unicode subgroup form a video of clips.")
 
 
 DataConfig = Annotated[CootConfig | ArraysConfig | EmojiConfig, Field(discriminator="kind")]
@@ -186,6 +194,25 @@ def parse_data_config(values: Any, where: str = "data config") -> CootConfig | A
         )
         raise DataError(f"{where}: {problems}") from error
     return config
+
+
+def guess_data_config(folder: str | Path) -> CootConfig:
+    """The config of a folder in COOT's layout: ``meta_all.json``, token files with splits, and other feature files.
+
+    Raises:
+        DataError: the folder does not have these files.
+    """
+    folder = Path(folder)
+    files = sorted(file for file in folder.iterdir() if file.suffix == ".h5")
+    text = [file.name for file in files if (folder / f"{file.stem}_sentence_splits.json").exists()]
+    video = [file.name for file in files if file.name not in text]
+    if not (folder / "meta_all.json").exists() or not text or not video:
+        raise DataError(
+            f"{folder}: is not in COOT's layout: meta_all.json, a .h5 file of features, and a .h5 file of token "
+            "features with <stem>_sentence_splits.json are needed (`crossclr data text` makes the last two); for other "
+            "files write a data config"
+        )
+    return CootConfig(root=str(folder.resolve()), video=video, text=text)
 
 
 def load_data_config(path: str | Path) -> CootConfig | ArraysConfig | EmojiConfig:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features.errors import DataError
+from crossclr.features.findings import Finding, warn
 from crossclr.features.rows import RowReader, join_rows, open_rows, read_experts
 from crossclr.features.sampling import add_noise, clip_bounds, limit_rows
 from crossclr.features.source import Rows, Sample, clip_keys
@@ -307,3 +308,21 @@ class CootSource:
         entry = self.entries[self._clips.get(key, (key, -1))[0]]
         sides = (self.a, self.b)
         return [expert.path for side in sides for expert in side.experts if expert.find(side.name_of(entry)) is None]
+
+    def audit(self) -> list[Finding]:
+        """What only this layout can tell: entries that no datapoint uses, and segments that leave their video."""
+        findings = []
+        for side in (self.a, self.b):
+            used = {side.name_of(entry) for entry in self.entries.values()}
+            for expert in side.experts:
+                stored = {expert.find(name) for name in used}
+                if unused := [name for name in expert.names() if name not in stored]:
+                    findings.append(warn("unused", f"{expert.path}: {{count}} entries belong to no datapoint", unused))
+        late = [
+            f"{entry.key}/{number}"
+            for entry in self.entries.values()
+            for number in np.flatnonzero((entry.stops > entry.duration + 1) | (entry.starts < 0)).tolist()
+        ]
+        if late:
+            findings.append(warn("outside", "{count} segments leave their video by more than a second; cut off", late))
+        return findings

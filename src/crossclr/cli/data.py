@@ -1,0 +1,181 @@
+"""`crossclr data`: look at a data set, and make text features for one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from crossclr.features import (
+    ArraysConfig,
+    CootConfig,
+    DataError,
+    DataReport,
+    EmojiConfig,
+    check_data,
+    guess_data_config,
+    load_data_config,
+)
+
+app = typer.Typer(help="Check a data set before training; compute text features for one.", no_args_is_help=True)
+
+CLEAN, FAULTY, UNREADABLE = 0, 1, 2
+SHOWN = 20  # findings of one kind that the terminal shows; --json has all
+
+
+@app.command("check")
+def check_command(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A data or run config (YAML), a shipped config's name, a run folder, or a folder in COOT's layout.",
+            show_default=False,
+        ),
+    ],
+    root: Annotated[str | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Look at the first so many samples of each split.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Count warnings as faults.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+) -> None:
+    """Validate and describe a data set before any training.
+
+    Counts, lengths, splits and leaks between them, missing keys, NaN, empty clips, duplicates, samples that lack an
+    expert, and connectivity: the share of samples that each pruning threshold would prune.
+
+    Exit code: 0 clean, 1 faults (each is named with its file and key), 2 the data cannot be read at all.
+
+    Examples:
+        crossclr data check emoji
+
+        crossclr data check my-data.yaml --json > report.json
+
+        crossclr data check msvd --root ~/data/msvd --strict
+    """
+    errors = Console(stderr=True)
+    try:
+        report = _check(find_data_config(data, root), limit, errors)
+    except (ValueError, OSError) as error:  # DataError and the errors of a config are ValueErrors
+        if as_json:
+            sys.stdout.write(json.dumps({"ok": False, "error": str(error)}) + "\n")
+        errors.print(f"[bold red]cannot be read:[/] {_plain(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(UNREADABLE) from error
+    if as_json:
+        sys.stdout.write(json.dumps(report.to_dict(), indent=2) + "\n")
+    else:
+        show_report(report, Console())
+    raise typer.Exit(FAULTY if report.faults or (strict and report.warnings) else CLEAN)
+
+
+@app.command("text")
+def text_command(
+    captions: Annotated[
+        Path, typer.Argument(help="meta_all.json (COOT's layout), or JSON clip id -> {captions: [...]}.", exists=True)
+    ],
+    out: Annotated[Path, typer.Argument(help="The .h5 file (for a meta file) or the folder (for captions) to write.")],
+) -> None:
+    """Compute MiniLM token features of the sentences of a data set.
+
+    A meta file gives OUT.h5 and OUT_sentence_splits.json, for data of kind coot. A captions file gives a folder with
+    values.npy, lengths.npy, owners.json and texts.json, for data of kind arrays. Needs crossclr[experts].
+
+    Examples:
+        crossclr data text youcook2/meta_all.json youcook2/text_feat_minilm.h5
+
+        crossclr data text msvd/captions.json msvd/text_minilm
+    """
+    try:
+        from crossclr.experts.text import write_token_features_captions, write_token_features_coot
+
+        if _is_meta(captions):
+            out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")
+            write_token_features_coot(captions, out)
+        else:
+            write_token_features_captions(captions, out)
+    except (ImportError, ValueError, OSError) as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    Console().print(f"wrote {out}", highlight=False, soft_wrap=True)
+
+
+def find_data_config(data: str, root: str | None = None) -> CootConfig | ArraysConfig | EmojiConfig:
+    """The data config that a command's argument means.
+
+    Args:
+        data: a YAML file, a shipped config's name, a run folder, or a folder in COOT's layout.
+        root: replaces the config's own root.
+
+    Raises:
+        DataError: it means nothing, or the config is wrong.
+    """
+    path = Path(data).expanduser()
+    config: CootConfig | ArraysConfig | EmojiConfig
+    if (path / "config.yaml").is_file():
+        config = load_data_config(path / "config.yaml")
+    elif path.is_dir():
+        config = guess_data_config(path)
+    elif path.is_file():
+        config = load_data_config(path)
+    else:
+        from crossclr.training.config_files import load_config
+
+        config = load_config(data).data
+    if root is None:
+        return config
+    if isinstance(config, EmojiConfig):
+        raise DataError("--root is for data on disk; the built-in set has none")
+    return config.model_copy(update={"root": str(Path(root).expanduser().resolve())})
+
+
+def show_report(report: DataReport, console: Console) -> None:
+    """Print a report for people."""
+    level = "two levels" if report.two_level else "one level"
+    console.print(f"dims: A {report.dims[0]}, B {report.dims[1]}; {level}")
+    splits = Table("split", "samples", "clips", "sentences", title="Splits")
+    lengths = Table("split", "sequence", "least", "median", "mean", "most", "over the limit", title="Rows")
+    for name, split in report.splits.items():
+        splits.add_row(name, f"{split.samples:,}", f"{split.clips:,}", f"{split.sentences:,}")
+        for kind, rows in split.lengths.items():
+            over = f"{rows.over_limit / rows.count:.1%}" if rows.over_limit else "-"
+            lengths.add_row(name, kind, str(rows.least), f"{rows.median:g}", f"{rows.mean:.1f}", str(rows.most), over)
+    console.print(splits, lengths)
+    for kind, summary in report.connectivity.items():
+        quantiles = ", ".join(f"{share:.0%} {value:.3f}" for share, value in summary.quantiles.items())
+        title = f"Connectivity of each {kind} (split {report.connectivity_split}, {summary.count:,})\n{quantiles}"
+        table = Table("threshold", "pruned: relative", "absolute", "quantile", title=title)
+        for threshold in summary.relative:
+            shares = [rule[threshold] for rule in (summary.relative, summary.absolute, summary.quantile)]
+            table.add_row(f"{threshold:g}", *(f"{share:.1%}" for share in shares))
+        console.print(table)
+    for title, findings in (("warning", report.warnings), ("fault", report.faults)):
+        for finding in findings[:SHOWN]:
+            colour = "red" if title == "fault" else "yellow"
+            console.print(
+                f"[bold {colour}]{title}[/] {finding.kind}: {_plain(finding.message)}", highlight=False, soft_wrap=True
+            )
+        if len(findings) > SHOWN:
+            console.print(f"... and {len(findings) - SHOWN:,} more {title}s; --json lists all")
+    console.print(f"{len(report.faults):,} faults, {len(report.warnings):,} warnings", highlight=False)
+
+
+def _check(config: CootConfig | ArraysConfig | EmojiConfig, limit: int | None, errors: Console) -> DataReport:
+    columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("checking", total=None)
+        return check_data(config, limit, lambda done, total: progress.update(task, completed=done, total=total))
+
+
+def _is_meta(path: Path) -> bool:
+    with path.open(encoding="utf-8") as file:
+        content = json.load(file)
+    first = next(iter(content.values()), None) if isinstance(content, dict) else None
+    return isinstance(first, dict) and "segments" in first
+
+
+def _plain(message: str) -> str:
+    return message.replace("[", "\\[")  # rich would take brackets for markup

@@ -1,0 +1,106 @@
+"""How connectivity is distributed over a data set, and what each pruning threshold would do; in constant memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from crossclr.features.connectivity import connectivity_to
+
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
+BLOCK = 4096  # rows held in memory at a time
+
+
+@dataclass(frozen=True)
+class InfluenceSummary:
+    """Connectivity of one modality.
+
+    Args:
+        count: samples.
+        quantiles: connectivity at the shares 0, 0.05, 0.25, 0.5, 0.75, 0.95 and 1.
+        mean: mean connectivity.
+        relative: threshold -> share of samples with C / max C above it (they would be pruned).
+        absolute: threshold -> share of samples with C above it.
+        quantile: threshold -> share of samples above that quantile of C.
+    """
+
+    count: int
+    quantiles: dict[float, float]
+    mean: float
+    relative: dict[float, float]
+    absolute: dict[float, float]
+    quantile: dict[float, float]
+
+
+def summarise_connectivity(
+    scores: npt.NDArray[np.float64], thresholds: Sequence[float] = THRESHOLDS
+) -> InfluenceSummary:
+    """Describe the connectivity of a set of samples.
+
+    Args:
+        scores: (samples,) connectivity.
+        thresholds: the thresholds to try.
+
+    Example:
+        >>> summary = summarise_connectivity(np.array([0.1, 0.5, 0.8]), thresholds=[0.6])
+        >>> summary.relative, summary.absolute
+        ({0.6: 0.6666666666666666}, {0.6: 0.3333333333333333})
+    """
+    highest = scores.max()
+    shares = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+    return InfluenceSummary(
+        count=len(scores),
+        quantiles={share: float(np.quantile(scores, share)) for share in shares},
+        mean=float(scores.mean()),
+        # Where nothing is alike (no positive connectivity) the relative rule prunes nothing.
+        relative={t: float((scores / highest > t).mean()) if highest > 0 else 0.0 for t in thresholds},
+        absolute={t: float((scores > t).mean()) for t in thresholds},
+        quantile={t: float((scores > np.quantile(scores, t)).mean()) for t in thresholds},
+    )
+
+
+class PooledSpool:
+    """Collects pooled rows in an unnamed temporary file, so that any number of samples fits.
+
+    Example:
+        >>> spool = PooledSpool()
+        >>> spool.add(np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)); spool.add(np.array([[3.0, 0.0]], np.float32))
+        >>> spool.connectivity().tolist()
+        [0.5, 0.0, 0.5]
+    """
+
+    def __init__(self) -> None:
+        self._file: Any = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the spool
+        self._sum: Tensor | None = None
+        self.count = 0
+
+    def add(self, rows: npt.NDArray[np.float32]) -> None:
+        """Take (samples, dim) pooled rows."""
+        unit = normalize(torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)), dim=1)
+        total = unit.double().sum(0)
+        self._sum = total if self._sum is None else self._sum + total
+        self._file.write(unit.numpy().tobytes())
+        self.count += len(unit)
+
+    def connectivity(self) -> npt.NDArray[np.float64]:
+        """(samples,) connectivity of all rows taken so far."""
+        if self._sum is None:
+            return np.zeros(0)
+        parts = [connectivity_to(block.double(), self._sum, self.count).numpy() for block in self._blocks()]
+        return np.concatenate(parts)
+
+    def _blocks(self) -> Iterator[Tensor]:
+        dim = 0 if self._sum is None else len(self._sum)
+        self._file.flush()
+        self._file.seek(0)
+        while data := self._file.read(BLOCK * dim * 4):
+            yield torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.float32).reshape(-1, dim))
+        self._file.seek(0, 2)
