@@ -1,0 +1,321 @@
+"""The public functions behind the commands: here the stages are joined."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+from rich.table import Table
+
+from crossclr.evaluation import evaluate_embeddings
+from crossclr.evaluation.floor import cca_floor
+from crossclr.features import Source, open_source
+from crossclr.models import TwoBranch, embed_source
+from crossclr.training import Interrupted, RunConfig, Training, dump_config, fit, load_config, make_fabric
+from crossclr.training.checkpoint import write_atomically
+from crossclr.training.progress import LiveReporter
+from crossclr.training.run import CONFIG, Run, RunRecorder, free_folder
+
+SEEDS, SUMMARY = "seeds.json", "summary.json"
+SHOWN = ("R@1", "R@5", "R@10", "MdR")
+Results = dict[str, dict[str, float]]
+
+
+def train(
+    config: RunConfig | str | Path,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    out: str | Path | None = None,
+    floor: bool = True,
+    console: Console | None = None,
+) -> Run:
+    """Train a joint embedding, choose the best epoch on the validation split and evaluate it on the test split.
+
+    The run folder appears only after the config was checked, the data opened, the model built and a batch read.
+
+    Args:
+        config: a config, the name of a shipped one, or a YAML file.
+        overrides: ``a.b=value`` texts, or a mapping from ``a.b`` to a value; only with a name or a file.
+        out: the run folder; left out, ``runs/<name>`` with a number behind it where that is taken.
+        floor: also fit CCA in closed form on the same data, to have something to compare with.
+        console: where progress is shown; left out, nothing is.
+
+    Returns:
+        the finished run; ``run.results`` has the figures.
+
+    Raises:
+        ConfigError, DataError: before anything is written.
+        Interrupted: after Ctrl-C; ``resume`` continues.
+    """
+    config = _configured(config, overrides)
+    path = Path(out) if out is not None else free_folder(Path("runs") / config.name)
+    fabric = _fabric(config)
+    return _train(config, Path(fabric.broadcast(str(path))), fabric, floor, console)
+
+
+def resume(path: str | Path, *, floor: bool = True, console: Console | None = None) -> Run | list[Run]:
+    """Continue a run that was stopped; it ends with the same weights and metrics as if it never had been.
+
+    Args:
+        path: a run folder, or the folder of a run with several seeds, which is continued as a whole.
+        floor: as for ``train``.
+        console: as for ``train``.
+    """
+    path = Path(path)
+    if (path / SEEDS).is_file():
+        plan = json.loads((path / SEEDS).read_text())
+        return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, floor=floor, console=console)
+    run = Run.open(path)
+    return _continue(run, _fabric(run.config), floor, console)
+
+
+def train_seeds(
+    config: RunConfig | str | Path,
+    seeds: Sequence[int],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    out: str | Path | None = None,
+    floor: bool = True,
+    console: Console | None = None,
+) -> list[Run]:
+    """Train with several seeds, each in its folder ``seed-N``, and write mean and deviation to ``summary.json``.
+
+    Seeds that are finished are left alone and those that were stopped go on, so calling it again continues.
+    """
+    config = _configured(config, overrides)
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(f"different seeds are needed, got {list(seeds)}")
+    fabric = _fabric(config)
+    folder = Path(out) if out is not None else free_folder(Path("runs") / config.name)
+    folder = Path(fabric.broadcast(str(folder)))
+    if folder.exists() and not (folder / SEEDS).is_file():
+        raise FileExistsError(f"{folder} is already there and holds no runs of several seeds; choose another --out")
+    runs = []
+    for seed in seeds:
+        path = folder / f"seed-{seed}"
+        if console is not None:
+            console.print(f"seed {seed}", highlight=False)
+        chosen = config.model_copy(update={"seed": seed})
+        if (path / CONFIG).is_file():
+            runs.append(_continue(Run.open(path), fabric, floor, console))
+        else:
+            runs.append(_train(chosen, path, fabric, floor, console, on_creation=_plan_writer(folder, config, seeds)))
+    summary = summarise([run.results or {} for run in runs])
+    write_atomically(folder / SUMMARY, json.dumps({"seeds": list(seeds), **summary}, indent=2).encode())
+    if console is not None:
+        console.print(summary_table(summary, f"{config.name}: {len(seeds)} seeds, mean ± standard deviation"))
+    return runs
+
+
+def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean and sample standard deviation of each metric over several results.
+
+    Example:
+        >>> runs = [{"test": {"clip/b->a": {"R@1": 1.0}}}, {"test": {"clip/b->a": {"R@1": 3.0}}}]
+        >>> summarise(runs)["mean"]["clip/b->a"]["R@1"]
+        2.0
+    """
+    tests = [result["test"] for result in results if result.get("test")]
+    mean: Results = {}
+    deviation: Results = {}
+    for direction in tests[0] if tests else ():
+        for metric in tests[0][direction]:
+            values = [test[direction][metric] for test in tests]
+            mean.setdefault(direction, {})[metric] = statistics.fmean(values)
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            deviation.setdefault(direction, {})[metric] = spread
+    return {"runs": len(tests), "mean": mean, "std": deviation}
+
+
+def summary_table(summary: Mapping[str, Any], title: str) -> Table:
+    """Mean ± deviation as a table for the terminal."""
+    table = _table(title)
+    for direction, metrics in summary["mean"].items():
+        spread = summary["std"][direction]
+        table.add_row(direction, *(f"{metrics[name]:.1f} ± {spread[name]:.1f}" for name in SHOWN))
+    return table
+
+
+def results_table(results: Mapping[str, Any], title: str) -> Table:
+    """The final evaluation as a table for the terminal, the CCA floor beside the learned figures."""
+    table = _table(title)
+    floor = results.get("cca_floor") or {}
+    for direction, metrics in (results.get("test") or {}).items():
+        table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
+        if direction in floor:
+            row = (f"{floor[direction][name]:.1f}" for name in SHOWN)
+            table.add_row("  CCA floor", *row, style="dim")
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title)
+    table.add_column("", no_wrap=True)
+    for name in SHOWN:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _configured(config: RunConfig | str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> RunConfig:
+    if not isinstance(config, RunConfig):
+        return load_config(config, overrides)
+    if overrides:
+        raise ValueError("overrides go with a config's name or file; change a RunConfig with model_copy instead")
+    return config
+
+
+def _fabric(config: RunConfig) -> Fabric:
+    settings = config.training
+    return make_fabric(settings.accelerator, settings.devices, settings.precision)
+
+
+def _train(
+    config: RunConfig,
+    path: Path,
+    fabric: Fabric,
+    floor: bool,
+    console: Console | None,
+    on_creation: Callable[[], None] = lambda: None,
+) -> Run:
+    if path.exists():
+        raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
+    source = open_source(config.data)
+    _check_splits(config, source)
+    with _deterministic(config):
+        training = Training(config, source, fabric)
+        training.read_first_batch()  # faults of the data shall show before anything is written
+        state = training.state_dict()
+        if fabric.is_global_zero:
+            on_creation()
+            Run.create(path, config, training.model, training.model.state_dict(), state)
+        fabric.barrier()
+        run = Run.open(path)
+        return _fit(run, training, None, floor, console)
+
+
+def _continue(run: Run, fabric: Fabric, floor: bool, console: Console | None) -> Run:
+    if run.results is not None:
+        return run
+    with _deterministic(run.config):
+        training = Training(run.config, run.open_source(), fabric)
+        weights, state = run.load_state()
+        training.load_state_dict(weights, state)
+        return _fit(run, training, state, floor, console)
+
+
+def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: bool, console: Console | None) -> Run:
+    config, fabric = run.config, training.fabric
+    first = fabric.is_global_zero
+    recorder = RunRecorder(run, state) if first else _Silent()
+    steps = training.batches_per_epoch * config.training.epochs
+    reporter = None
+    if console is not None and first:
+        reporter = LiveReporter(console, config.training.epochs, steps, training.position.step)
+    try:
+        with reporter or contextlib.nullcontext():
+            fit(training, recorder, reporter, _validator(config, training.source, fabric))
+    except Interrupted:
+        raise Interrupted(run.path) from None
+    finally:
+        recorder.close()
+    if first:
+        results = _final_results(run, training.source, fabric, floor)
+        run.write_results(results)
+        if console is not None:
+            if results["test"]:
+                console.print(results_table(results, f"{config.name}, split {config.splits.test}"))
+            console.print(f"run folder: {run.path}", highlight=False, soft_wrap=True)
+    fabric.barrier()
+    return run
+
+
+class _Silent:
+    """The recorder of every process but the first."""
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def save(self, weights: Mapping[str, Any], state: Mapping[str, Any], best: bool) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def _validator(config: RunConfig, source: Source, fabric: Fabric) -> Callable[[TwoBranch], dict[str, float]] | None:
+    split = config.splits.validate_
+    if split is None:
+        return None
+
+    def validate(model: TwoBranch) -> dict[str, float]:
+        embeddings = embed_source(model, source, split, config.validation.batch_size, device=fabric.device)
+        results = evaluate_embeddings(embeddings, progress=False)
+        return {f"{name}/{metric}": value for name, found in results.items() for metric, value in found.items()}
+
+    return validate
+
+
+def _final_results(run: Run, source: Source, fabric: Fabric, floor: bool) -> dict[str, Any]:
+    config = run.config
+    epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
+    best = [record for record in epochs if record.get("best")]
+    results: dict[str, Any] = {
+        "name": config.name,
+        "seed": config.seed,
+        "epochs": len(epochs),
+        "best_epoch": best[-1]["epoch"] if best else len(epochs) - 1,
+        "validation": best[-1]["validation"] if best else None,
+        "split": config.splits.test,
+        "test": None,
+        "cca_floor": None,
+    }
+    if config.splits.test is not None:
+        model = run.load_model("best")
+        embeddings = embed_source(model, source, config.splits.test, config.validation.batch_size, fabric.device)
+        results["test"] = evaluate_embeddings(embeddings, progress=False)
+        if floor:
+            chosen_on = config.splits.validate_ if config.splits.validate_ != config.splits.test else None
+            fitted = cca_floor(source, config.splits.test, train=config.splits.train, validation=chosen_on)
+            results["cca_floor"] = {name: found for name, found in fitted.items() if name in results["test"]}
+    return results
+
+
+def _check_splits(config: RunConfig, source: Source) -> None:
+    for split in (config.splits.train, config.splits.validate_, config.splits.test):
+        if split is not None and not len(source.keys(split)):
+            raise ValueError(f"split {split!r} has no samples; see the section splits of the config")
+
+
+def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Callable[[], None]:
+    def write() -> None:
+        if not (folder / SEEDS).is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / CONFIG, dump_config(config).encode())
+            write_atomically(folder / SEEDS, json.dumps({"seeds": list(seeds)}).encode())
+
+    return write
+
+
+@contextlib.contextmanager
+def _deterministic(config: RunConfig) -> Iterator[None]:
+    """One result for one seed, also where torch has a faster way that is not."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    filling = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(config.training.deterministic or before[0], warn_only=True)
+    memory.fill_uninitialized_memory = False  # costs time and helps only with faulty code
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        memory.fill_uninitialized_memory = filling
+
+
+__all__ = ["results_table", "resume", "summarise", "summary_table", "train", "train_seeds"]

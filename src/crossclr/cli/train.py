@@ -1,0 +1,59 @@
+"""`crossclr train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    config: Annotated[str | None, typer.Argument(help="A shipped config's name, or a YAML file.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; may be given several times."),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several seeds, as 0,1,2: a folder each, and a summary.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; default runs/<name of the config>.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
+    floor: Annotated[bool, typer.Option(help="Show the CCA floor beside the final figures.")] = True,
+) -> None:
+    """Train a joint embedding, choose the best epoch, evaluate it.
+
+    Examples:
+        crossclr train emoji
+
+        crossclr train youcook2-100m --set data.root=/data/youcook2 --out runs/first
+
+        crossclr train emoji --set "loss.local={name: clip, temperature: 0.07}" --seeds 0,1,2
+
+        crossclr train --resume runs/first
+    """
+    from rich.console import Console
+
+    from crossclr import api
+    from crossclr.training import Interrupted
+
+    if (config is None) == (resume is None):
+        raise ValueError("name a config to train, or a run folder to continue with --resume (one of the two)")
+    if resume is not None and (set_ or seeds or out):
+        raise ValueError("--resume continues a run as it was begun; it goes without --set, --seeds and --out")
+    console = Console()
+    try:
+        if resume is not None:
+            api.resume(resume, floor=floor, console=console)
+        elif seeds is not None:
+            api.train_seeds(config or "", _seeds(seeds), set_ or [], out=out, floor=floor, console=console)
+        else:
+            api.train(config or "", set_ or [], out=out, floor=floor, console=console)
+    except Interrupted as stopped:
+        console.print(f"stopped; continue with: crossclr train --resume {stopped}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--seeds wants numbers with commas, as 0,1,2, got {text!r}") from None

@@ -1,0 +1,93 @@
+"""What a person sees while a run trains: a live line in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+PLAIN_EVERY = 15.0  # seconds between plain lines within an epoch
+
+
+class LiveReporter:
+    """Shows loss, pruned share, weight ratio, queue fill, throughput and time left.
+
+    Args:
+        console: where to write.
+        epochs: epochs of the run.
+        steps: steps of the run.
+        done: steps that were already taken when the run continues.
+    """
+
+    def __init__(self, console: Console, epochs: int, steps: int, done: int = 0) -> None:
+        self.console, self.epochs, self.steps, self.first = console, epochs, steps, done
+        self._began = self._spoke = time.monotonic()
+        self._clips = 0
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("training", total=steps, completed=done, state="")
+
+    def __enter__(self) -> LiveReporter:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def step(self, record: Mapping[str, Any], clips: int) -> None:
+        """Move the bar; without a terminal, a plain line from time to time."""
+        self._clips += clips
+        now = time.monotonic()
+        throughput = self._clips / max(1e-9, now - self._began)
+        state = f"{summary(record)}  {throughput:.0f} clips/s"
+        description = f"epoch {record['epoch'] + 1}/{self.epochs}"
+        self._progress.update(self._task, completed=record["step"], description=description, state=state)
+        if not self.console.is_terminal and now - self._spoke > PLAIN_EVERY:
+            self._spoke = now
+            left = (now - self._began) / max(1, record["step"] - self.first) * (self.steps - record["step"])
+            where = f"{description}  step {record['step']}/{self.steps}"
+            self.console.print(f"{where}  {state}  {_clock(left)} left", soft_wrap=True, highlight=False)
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """One line for each epoch."""
+        line = f"epoch {record['epoch'] + 1}/{self.epochs}  {summary(record)}"
+        if "score" in record:
+            line += f"  score {record['score']:.2f}" + ("  best so far" if record["best"] else "")
+        self._spoke = time.monotonic()
+        self.console.print(line, soft_wrap=True, highlight=False)
+
+
+def summary(record: Mapping[str, Any]) -> str:
+    """The figures of a record in a few words.
+
+    Example:
+        >>> summary({"loss": 1.5, "pruned": 0.25, "weight_ratio": 1.4, "queue_fill": 1.0, "learning_rate": 7e-4})
+        'loss 1.5000  rate 0.0007  pruned 25%  weights 1.40x  queue 100%'
+    """
+    parts = [f"loss {record['loss']:.4f}", f"rate {record['learning_rate']:.2g}"]
+    if "pruned" in record:
+        parts += [f"pruned {record['pruned']:.0%}", f"weights {record['weight_ratio']:.2f}x"]
+    if record.get("queue_fill"):
+        parts.append(f"queue {record['queue_fill']:.0%}")
+    return "  ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
