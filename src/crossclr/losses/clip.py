@@ -1,0 +1,70 @@
+"""Symmetric InfoNCE with a learnable temperature, the loss of CLIP."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from crossclr.losses.inputs import check_chunk_size, check_number, check_pair
+from crossclr.losses.tiles import Contrast, contrast, softmax_rows
+
+
+class CLIP(nn.Module):
+    """Cross-entropy of each row and each column of the similarity matrix, averaged.
+
+    Args:
+        temperature: starting value, or the fixed value where ``learnable`` is False.
+        learnable: whether the temperature is a parameter (the log of its inverse, as in the paper).
+        max_scale: upper bound of one over the temperature.
+        chunk_size: anchors compared at a time; bounds memory, changes no value.
+
+    Inputs of a call:
+        As for every loss; ``a`` and ``b`` are not used. Rows with equal ``ids`` are not negatives of each other.
+
+    References:
+        Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
+
+    Example:
+        >>> z = torch.eye(4)
+        >>> round(CLIP(temperature=0.1)(z, z).item(), 4)
+        0.0001
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.07,
+        learnable: bool = True,
+        max_scale: float = 100.0,
+        chunk_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.max_scale = check_number("max_scale", max_scale, 0, above=True)
+        self.chunk_size = check_chunk_size(chunk_size)
+        start = torch.tensor(-math.log(check_number("temperature", temperature, 0, above=True)))
+        if 1 / temperature > max_scale:
+            raise ValueError(
+                f"temperature={temperature:g} is a scale of {1 / temperature:g}, above max_scale={max_scale:g}"
+            )
+        self.log_scale = nn.Parameter(start, requires_grad=learnable)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature in use now."""
+        return float(1 / self._scale().detach())
+
+    def _scale(self) -> Tensor:
+        return self.log_scale.clamp(max=math.log(self.max_scale)).exp()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(
+        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
+    ) -> Tensor:
+        """Scalar loss of a batch."""
+        with torch.autocast(za.device.type, enabled=False):
+            pair = check_pair(za, zb, ids)
+            scale = self._scale().to(pair.za)
+            mean = torch.full_like(pair.za[:, 0], 1 / len(za)).detach()
+            what = Contrast(softmax_rows(mean), ids=pair.ids, chunk_size=self.chunk_size)
+            return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2

@@ -1,0 +1,125 @@
+"""COOT's own objective: max-margin alignment and clustering on three levels, and cycle consistency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crossclr.losses.inputs import check_number
+from crossclr.losses.maxmargin import max_margin
+
+LEVELS = {
+    "high": ("vid_emb", "par_emb"),
+    "low": ("clip_emb", "sent_emb"),
+    "context": ("vid_context", "par_context"),
+}
+
+
+class Coot(nn.Module):
+    """The sum of COOT's losses; the part that CrossCLR replaces.
+
+    Each level adds the max-margin loss between the modalities and, as "cluster", the mean of the same loss within
+    each modality. Cycle consistency ties the order of clips to the order of sentences.
+
+    Args:
+        margin: margin of every max-margin term.
+        high: weight of video against paragraph.
+        low: weight of clip against sentence.
+        context: weight of whole-video against whole-paragraph context.
+        cluster_high: weight of the cluster term on videos and paragraphs.
+        cluster_low: weight of the cluster term on clips and sentences.
+        cluster_context: weight of the cluster term on the contexts.
+        cycle: weight of cycle consistency.
+
+    References:
+        Ging et al., COOT: Cooperative Hierarchical Transformer for Video-Text Representation Learning, NeurIPS 2020.
+
+    Example:
+        >>> out = {name: torch.eye(4) for pair in LEVELS.values() for name in pair}
+        >>> float(Coot(cycle=0.0)(out, torch.tensor([1, 1, 1, 1])))
+        0.0
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        high: float = 1.0,
+        low: float = 1.0,
+        context: float = 1.0,
+        cluster_high: float = 1.0,
+        cluster_low: float = 1.0,
+        cluster_context: float = 0.0,
+        cycle: float = 0.001,
+    ) -> None:
+        super().__init__()
+        self.margin = check_number("margin", margin, 0)
+        align = {"high": high, "low": low, "context": context}
+        cluster = {"high": cluster_high, "low": cluster_low, "context": cluster_context}
+        self.align = {level: check_number(level, weight, 0) for level, weight in align.items()}
+        self.cluster = {level: check_number(f"cluster_{level}", weight, 0) for level, weight in cluster.items()}
+        self.cycle = check_number("cycle", cycle, 0)
+
+    def forward(
+        self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Scalar loss of the six embeddings of a batch (those that are there), raw as the model gives them."""
+        loss = next(iter(outputs.values())).new_zeros(())
+        for level, names in LEVELS.items():
+            if not all(name in outputs for name in names):
+                continue
+            x, y = (F.normalize(outputs[name], dim=1) for name in names)
+            if self.align[level]:
+                loss = loss + self.align[level] * max_margin(x, y, self.margin)
+            if self.cluster[level]:
+                within = (max_margin(x, x, self.margin) + max_margin(y, y, self.margin)) / 2
+                loss = loss + self.cluster[level] * within
+        if self.cycle:
+            cycle = cycle_consistency(outputs["clip_emb"], outputs["sent_emb"], clip_counts, generator)
+            loss = loss + self.cycle * cycle
+        return loss
+
+
+def cycle_consistency(
+    clips: Tensor, sentences: Tensor, clip_counts: Tensor, generator: torch.Generator | None = None
+) -> Tensor:
+    """Squared distance between a clip's place in its video and where clip → sentence → clip lands, and the reverse.
+
+    One place is drawn for each video and direction.
+
+    Args:
+        clips: (clips, D) raw embeddings, flat in video order.
+        sentences: (clips, D) raw embeddings, one for each clip.
+        clip_counts: (videos,) clips of each video.
+        generator: draws the places.
+
+    Returns:
+        Scalar, the sum of both directions, each the mean over videos.
+    """
+    counts = clip_counts.to(clips.device)
+    longest = int(clip_counts.max())
+    valid = torch.arange(longest, device=clips.device) < counts.unsqueeze(1)  # (videos, longest)
+    padded = []
+    for flat in (clips, sentences):
+        full = flat.new_zeros(len(counts), longest, flat.shape[1])
+        full[valid] = flat
+        padded.append(full)
+    draws = torch.rand(2, len(counts), generator=generator, device="cpu" if generator is None else generator.device)
+    places = (draws.to(clips.device) * counts).long().clamp(max=counts - 1)  # (2, videos)
+    there, back = padded
+    return _cycle(there, back, valid, places[0]) + _cycle(back, there, valid, places[1])
+
+
+def _cycle(start: Tensor, other: Tensor, valid: Tensor, place: Tensor) -> Tensor:
+    query = start[torch.arange(len(start), device=start.device), place]  # (videos, D)
+    landed = torch.einsum("vk,vkd->vd", _soft_neighbour(query, other, valid), other)
+    weights = _soft_neighbour(landed, start, valid)  # (videos, longest)
+    index = weights @ torch.arange(start.shape[1], device=start.device, dtype=start.dtype)
+    return (place - index).square().mean()
+
+
+def _soft_neighbour(query: Tensor, keys: Tensor, valid: Tensor) -> Tensor:
+    distance = (query.unsqueeze(1) - keys).square().mean(dim=2)  # (videos, longest)
+    return torch.softmax((-distance).masked_fill(~valid, -torch.inf), dim=1)

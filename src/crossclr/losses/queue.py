@@ -1,0 +1,149 @@
+"""One ring of recent samples for each modality."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_ROWS = ("features_a", "features_b", "embeddings_a", "embeddings_b")
+
+
+class PairQueue(nn.Module):
+    """The last ``size`` samples of both modalities: input features, detached embeddings, ids.
+
+    Everything is a buffer, so ``state_dict`` holds the whole queue and loading it into a new module continues
+    bit by bit. The rings get their width from the first batch. Sums of the feature rows are kept as rows come and
+    go (in float64, so that they do not drift): connectivity never reads the ring twice.
+
+    Args:
+        size: how many samples are kept.
+
+    Example:
+        >>> queue = PairQueue(3)
+        >>> rows = torch.eye(2)
+        >>> slots = queue.push(rows, rows, rows, rows, None)
+        >>> slots.tolist(), queue.filled
+        ([0, 1], 2)
+        >>> queue.push(rows, rows, rows, rows, None).tolist(), queue.filled
+        ([2, 0], 3)
+    """
+
+    features_a: Tensor
+    features_b: Tensor
+    embeddings_a: Tensor
+    embeddings_b: Tensor
+    squares_a: Tensor
+    squares_b: Tensor
+    total_a: Tensor
+    total_b: Tensor
+    ids: Tensor
+    written: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        for name in _ROWS:
+            self.register_buffer(name, torch.zeros(size, 0))
+        for side in "ab":
+            self.register_buffer(f"squares_{side}", torch.zeros(size))
+            self.register_buffer(f"total_{side}", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("ids", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("written", torch.zeros((), dtype=torch.int64))
+        self._count: int | None = 0  # `written` without a device synchronisation; None after loading
+
+    @property
+    def count(self) -> int:
+        """Rows ever written."""
+        if self._count is None:
+            self._count = int(self.written)
+        return self._count
+
+    @property
+    def filled(self) -> int:
+        """Rows that the queue holds now."""
+        return min(self.count, self.size)
+
+    def reset(self) -> None:
+        """Forget everything; widths may be others afterwards."""
+        for name in _ROWS:
+            ring = getattr(self, name)
+            setattr(self, name, ring.new_zeros(self.size, 0))
+        for side in "ab":
+            total = getattr(self, f"total_{side}")
+            setattr(self, f"total_{side}", total.new_zeros(0))
+            getattr(self, f"squares_{side}").zero_()
+        self.ids.zero_()
+        self.written.zero_()
+        self._count = 0
+
+    def check(self, a: Tensor | None, b: Tensor | None, za: Tensor, zb: Tensor) -> None:
+        """Raise where rows do not fit the ones already held, before anything is changed."""
+        for name, argument, rows in zip(_ROWS, ("a", "b", "za", "zb"), (a, b, za, zb), strict=True):
+            width = 0 if rows is None else rows.shape[1]
+            held = getattr(self, name).shape[1]
+            if self.count and width != held:
+                raise ValueError(
+                    f"{argument} has {width} channels but the queue holds rows of {held}; call reset() before "
+                    "switching to other data"
+                )
+
+    def push(self, a: Tensor | None, b: Tensor | None, za: Tensor, zb: Tensor, ids: Tensor | None) -> Tensor:
+        """Write a batch over the oldest rows.
+
+        Args:
+            a: (N, Da) unit input features, or None where connectivity is not used.
+            b: (N, Db) the same for the other modality.
+            za: (N, D) unit embeddings.
+            zb: (N, D) the same for the other modality.
+            ids: (N,) or None; samples without an id never equal another.
+
+        Returns:
+            (min(N, size),) the slots of the batch's last rows.
+        """
+        device, rows = za.device, len(za)
+        if self.ids.device != device:
+            self.to(device)
+        # Ids that nobody hands in: counted up from the smallest integer.
+        fresh = torch.arange(rows, device=device) + (torch.iinfo(torch.int64).min + self.count)
+        ids = fresh if ids is None else ids
+        kept = min(rows, self.size)
+        slots = (torch.arange(self.count + rows - kept, self.count + rows, device=device)) % self.size
+        for name, value in zip(_ROWS, (a, b, za, zb), strict=True):
+            if value is not None:
+                self._allocate(name, value)
+        for side, value in (("a", a), ("b", b)):
+            if value is not None:
+                self._replace_features(side, slots, value[-kept:])
+        self.embeddings_a[slots] = za[-kept:].detach().to(self.embeddings_a.dtype)
+        self.embeddings_b[slots] = zb[-kept:].detach().to(self.embeddings_b.dtype)
+        self.ids[slots] = ids[-kept:]
+        self.written += rows
+        self._count = self.count + rows
+        return slots
+
+    def _allocate(self, name: str, value: Tensor) -> None:
+        ring = getattr(self, name)
+        if ring.shape[1] != value.shape[1]:
+            setattr(self, name, value.new_zeros(self.size, value.shape[1]))
+            if name.startswith("features"):
+                setattr(self, f"total_{name[-1]}", value.new_zeros(value.shape[1], dtype=torch.float64))
+                setattr(self, f"squares_{name[-1]}", value.new_zeros(self.size))
+
+    def _replace_features(self, side: str, slots: Tensor, rows: Tensor) -> None:
+        ring, total = getattr(self, f"features_{side}"), getattr(self, f"total_{side}")
+        rows = rows.to(ring.dtype)
+        total += rows.double().sum(0) - ring[slots].double().sum(0)  # empty slots hold zeros
+        ring[slots] = rows
+        getattr(self, f"squares_{side}")[slots] = rows.square().sum(1)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, buffer in list(self._buffers.items()):
+            stored = state_dict.get(prefix + name)
+            if buffer is not None and isinstance(stored, Tensor) and stored.ndim == buffer.ndim and name != "ids":
+                if stored.ndim and name not in ("total_a", "total_b") and len(stored) != self.size:
+                    continue  # the size differs: let torch name the mismatch
+                setattr(self, name, torch.empty_like(stored, device=buffer.device))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self._count = None

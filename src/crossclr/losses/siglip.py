@@ -1,0 +1,54 @@
+"""Sigmoid loss: every pair of the batch is a yes-or-no question."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crossclr.losses.inputs import check_number, check_pair
+
+
+class SigLIP(nn.Module):
+    """-Σ_ij log sigmoid(±(scale · cos_ij + bias)) / N, plus for pairs with equal ids, minus for the others.
+
+    Args:
+        temperature: starting value; one over it is the scale, a parameter.
+        bias: starting value of the bias, a parameter. The default answers that most pairs do not match.
+
+    Inputs of a call:
+        As for every loss; ``a`` and ``b`` are not used. Rows with equal ``ids`` count as matching.
+
+    References:
+        Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023.
+
+    Example:
+        >>> z = torch.eye(4)
+        >>> round(SigLIP()(z, z).item(), 4)
+        0.6933
+    """
+
+    def __init__(self, temperature: float = 0.1, bias: float = -10.0) -> None:
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(check_number("temperature", temperature, 0, above=True))))
+        self.bias = nn.Parameter(torch.tensor(check_number("bias", bias, -1e6, 1e6)))
+
+    @property
+    def temperature(self) -> float:
+        """The temperature in use now."""
+        return float((-self.log_scale.detach()).exp())
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(
+        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
+    ) -> Tensor:
+        """Scalar loss of a batch."""
+        with torch.autocast(za.device.type, enabled=False):
+            pair = check_pair(za, zb, ids)
+            logits = self.log_scale.exp().to(pair.za) * (pair.za @ pair.zb.T) + self.bias.to(pair.za)  # (N, N)
+            own = torch.arange(len(za), device=za.device)
+            labels = own if pair.ids is None else pair.ids
+            sign = torch.where(labels.unsqueeze(1) == labels, 1.0, -1.0).to(logits)
+            return -F.logsigmoid(sign * logits).sum() / len(za)
