@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crossclr.models.dropout import Dropout
 from crossclr.models.norm import CootNorm
 from crossclr.models.packing import Packing
 
@@ -94,7 +95,7 @@ class TransformerLayer(nn.Module):
         self.expand = nn.Linear(dim, hidden)
         self.contract = nn.Linear(hidden, dim)
         self.output_norm = CootNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def _finish(self, x: Tensor, attended: Tensor) -> Tensor:
         y = self.dropout(self.attention_norm(x + attended))

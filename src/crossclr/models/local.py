@@ -9,6 +9,7 @@ from torch.nn import functional
 from crossclr.features.ragged import Ragged
 from crossclr.models.attention import TransformerLayer
 from crossclr.models.config import MLPEncoderConfig, TransformerEncoderConfig
+from crossclr.models.dropout import Dropout
 from crossclr.models.initialise import initialise_like_coot
 from crossclr.models.norm import build_input_norm
 from crossclr.models.packing import Packing
@@ -73,7 +74,7 @@ class _Residual(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.expand = nn.Linear(dim, hidden)
         self.contract = nn.Linear(hidden, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.dropout(functional.gelu(self.expand(self.norm(x))))
@@ -102,7 +103,7 @@ class MLPEncoder(nn.Module):
         self.sequence_pooling = config.sequence_pooling
         width = 2 * input_dim if config.sequence_pooling == "mean_max" else input_dim
         self.input_norm = build_input_norm(config.input_norm, width)
-        self.input_dropout = nn.Dropout(config.input_dropout)
+        self.input_dropout = Dropout(config.input_dropout)
         self.projection = nn.Linear(width, dim)
         self.blocks = nn.Sequential(
             *(_Residual(dim, config.hidden or 2 * dim, config.dropout) for _ in range(config.blocks))

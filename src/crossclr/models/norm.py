@@ -55,11 +55,11 @@ class _CootNormFunction(torch.autograd.Function):
             inverse = 1 / (std + ctx.eps)  # (rows, 1)
             g = grad[part].to(wide)
             grad_bias += g.sum(0)
-            grad_gain += torch.einsum("rd,rd->d", g, centred * inverse)
+            grad_gain += (centred * inverse).mul_(g).sum(0)
             if grad_x is None:
                 continue
             g = g * gain
-            projection = torch.einsum("rd,rd->r", g, centred).unsqueeze(1)  # (rows, 1)
+            projection = (g * centred).sum(1, keepdim=True)  # (rows, 1)
             # d std / d x is centred / ((dim - 1) std); a constant row has none.
             slope = torch.where(std > 0, projection * inverse.square() / ((dim - 1) * std), 0.0)
             g = g.sub_(g.mean(1, keepdim=True)).mul_(inverse)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossclr.models.config import TransformerEncoderConfig
+from crossclr.models.dropout import Dropout
 from crossclr.models.packing import Packing
 
 
@@ -48,7 +49,7 @@ class AttentionPool(nn.Module):
         self.expand_bias = nn.Parameter(torch.empty(heads, hidden))
         self.score_weight = nn.Parameter(torch.empty(heads, dim // heads, hidden))
         self.score_bias = nn.Parameter(torch.empty(heads, dim // heads))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def scores(self, x: Tensor) -> Tensor:
         """(rows, dim) the score of each channel of each row."""

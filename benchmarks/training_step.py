@@ -1,0 +1,291 @@
+"""One training step at YouCook2's shapes: packed rows against padding to the longest clip of the batch, as COOT does.
+
+Both run the same weights on the same batch (64 videos, their clips, sentences, whole videos and paragraphs), forward,
+backward and optimiser step, each in a process of its own so that peak memory can be told apart.
+
+Run it with ``python benchmarks/training_step.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crossclr.features.ragged import Ragged
+from crossclr.models import ModelConfig, TwoBranch, build_model
+
+VIDEOS = 64
+MAX_ROWS = 80  # FACTS of the setting: videos and clips are sampled down to 80 rows
+ROWS_PER_SECOND = 0.625
+STOP_ROWS = 2
+DIMS = (512, 1536)
+
+
+# --- shapes ---------------------------------------------------------------------------------------------------------
+
+
+def _annotations() -> Path:
+    root = Path(os.environ.get("CROSSCLR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+    return root / "youcook2" / "youcookii_annotations_trainval.json"
+
+
+def _real_lengths(path: Path, generator: torch.Generator) -> dict[str, list[int]]:
+    """Rows of everything in a batch of training videos of YouCook2."""
+    database = json.loads(path.read_text())["database"]
+    training = sorted(key for key, video in database.items() if video["subset"] == "training")
+    chosen = [training[i] for i in torch.randperm(len(training), generator=generator)[:VIDEOS].tolist()]
+    lengths: dict[str, list[int]] = {"vid": [], "clip": [], "par": [], "sent": [], "num": []}
+    for key in chosen:
+        video = database[key]
+        rows = max(1, round(video["duration"] * ROWS_PER_SECOND))
+        rate = rows / video["duration"]
+        tokens = []
+        for clip in video["annotations"]:
+            start, stop = clip["segment"]
+            stop_row = min(rows, math.ceil(rate * stop) + STOP_ROWS)
+            lengths["clip"].append(min(MAX_ROWS, max(1, stop_row - math.floor(rate * start))))
+            tokens.append(round(1.15 * len(clip["sentence"].split())) + 1)  # word pieces, and a separator
+        tokens[0] += 1  # the class token
+        lengths["vid"].append(min(MAX_ROWS, rows))
+        lengths["par"].append(sum(tokens))
+        lengths["sent"] += tokens
+        lengths["num"].append(len(tokens))
+    return lengths
+
+
+def _synthetic_lengths(generator: torch.Generator) -> dict[str, list[int]]:
+    """The same distribution by its figures (clips 7.75 a video, 14 s in the median; sentences of 8.8 words)."""
+
+    def draw(count: int, median: float, spread: float, low: int, high: int) -> list[int]:
+        values = (torch.randn(count, generator=generator) * spread).exp() * median
+        return values.round().long().clamp(low, high).tolist()
+
+    num = draw(VIDEOS, 7.4, 0.3, 3, 16)
+    sent = draw(sum(num), 10.5, 0.4, 3, 48)
+    par = [int(part.sum()) for part in torch.tensor(sent).split(num)]
+    clip = draw(sum(num), 11.5, 0.7, 3, MAX_ROWS)
+    return {"vid": draw(VIDEOS, 200, 0.5, 30, MAX_ROWS), "clip": clip, "par": par, "sent": sent, "num": num}
+
+
+def make_batch(seed: int = 0) -> dict[str, Ragged | Tensor]:
+    """Random features with the lengths of a real batch where the annotations are at hand."""
+    generator = torch.Generator().manual_seed(seed)
+    path = _annotations()
+    lengths = _real_lengths(path, generator) if path.exists() else _synthetic_lengths(generator)
+    batch: dict[str, Ragged | Tensor] = {"num": torch.tensor(lengths["num"])}
+    for name, dim in (("vid", DIMS[0]), ("clip", DIMS[0]), ("par", DIMS[1]), ("sent", DIMS[1])):
+        rows = torch.randn(sum(lengths[name]), dim, generator=generator)
+        batch[name] = Ragged(rows, torch.tensor(lengths[name]))
+    return batch
+
+
+# --- the same model, padded -----------------------------------------------------------------------------------------
+
+
+def _pad(sequences: Ragged) -> tuple[Tensor, Tensor]:
+    padded = nn.utils.rnn.pad_sequence(sequences.split(), batch_first=True)  # (sequences, longest, dim)
+    return padded, torch.arange(padded.shape[1]) >= sequences.lengths.unsqueeze(1)  # True on padding
+
+
+class Padded(nn.Module):
+    """A two-branch model run on padded tensors with composed operations, the way COOT is written."""
+
+    def __init__(self, model: TwoBranch) -> None:
+        super().__init__()
+        self.model = model
+
+    def drop(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, self.model.config.global_encoder.dropout, self.training)
+
+    @staticmethod
+    def norm(module: Any, x: Tensor) -> Tensor:
+        mean, std = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
+        return module.gain * (x - mean) / (std + module.eps) + module.bias
+
+    def attention(self, module: Any, query: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        weights, biases = module.projection.weight.chunk(3), module.projection.bias.chunk(3)
+        inputs = (query, x, x)
+        q, k, v = (
+            functional.linear(part, w, b).view(len(part), -1, module.heads, len(w) // module.heads).transpose(1, 2)
+            for part, w, b in zip(inputs, weights, biases, strict=True)
+        )
+        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+        scores = scores.masked_fill(mask[:, None, None, :], -32752.0)
+        mixed = self.drop(scores.softmax(-1)) @ v
+        out: Tensor = module.output(mixed.transpose(1, 2).reshape(query.shape))
+        return out
+
+    def layer(self, module: Any, query: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        y = self.drop(self.norm(module.attention_norm, query + self.attention(module.attention, query, x, mask)))
+        hidden = functional.gelu(self.drop(module.expand(y)))
+        return self.norm(module.output_norm, y + self.drop(module.contract(hidden)))
+
+    def pool(self, module: Any, x: Tensor, mask: Tensor) -> Tensor:
+        heads = x.unsqueeze(1) @ module.expand_weight.transpose(1, 2) + module.expand_bias.unsqueeze(1)
+        hidden = functional.gelu(self.drop(heads))  # (sequences, heads, longest, hidden)
+        scores = hidden @ module.score_weight.transpose(1, 2) + module.score_bias.unsqueeze(1)
+        scores = self.drop(scores).masked_fill(mask[:, None, :, None], -32752.0)
+        weights = self.drop(scores.softmax(2)).transpose(1, 2).reshape(x.shape)
+        return (weights * x).sum(1)
+
+    def local(self, module: Any, sequences: Ragged) -> Tensor:
+        x, mask = _pad(sequences)
+        x = functional.gelu(module.projection(self.norm(module.input_norm, x)))
+        x = x + module.positions.table[: x.shape[1]] if x.shape[1] <= len(module.positions.table) else self.long(module, x)
+        for layer in module.layers:
+            x = self.layer(layer, x, x, mask)
+        return self.pool(module.pooler, x, mask)
+
+    @staticmethod
+    def long(module: Any, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[1]).repeat(len(x))
+        return module.positions(x.flatten(0, 1), places, x.shape[1]).view(x.shape)  # type: ignore[no-any-return]
+
+    def global_(self, module: Any, clips: Tensor, context: Tensor, counts: Tensor) -> Tensor:
+        x, mask = _pad(Ragged(clips, counts))
+        x = self.norm(module.input_norm, x) + module.positions.table[: x.shape[1]]
+        for layer in module.layers:
+            x = self.layer(layer, x, x, mask)
+        attended = self.layer(module.context_layer, context.unsqueeze(1), x, mask).squeeze(1)
+        pooled = x.masked_fill(mask.unsqueeze(2), 0).sum(1) / counts.unsqueeze(1)
+        return torch.cat([pooled, attended], dim=1)
+
+    def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        out = {}
+        for branch, clip, whole in ((self.model.branch_a, "clip", "vid"), (self.model.branch_b, "sent", "par")):
+            context = self.local(branch.local, batch[whole])
+            clips = self.local(branch.local, batch[clip])
+            out |= {f"{clip}_emb": clips, f"{whole}_context": context}
+            out[f"{whole}_emb"] = self.global_(branch.global_, clips, context, batch["num"])
+        return out
+
+
+class Packed(nn.Module):
+    """The library's own way."""
+
+    def __init__(self, model: TwoBranch) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        from crossclr.features.batch import Side
+
+        a, b = Side(batch["clip"], batch["vid"]), Side(batch["sent"], batch["par"])
+        return self.model.encode_a(a, batch["num"]) | self.model.encode_b(b, batch["num"])
+
+
+# --- measuring ------------------------------------------------------------------------------------------------------
+
+
+def _contrast(a: Tensor, b: Tensor) -> Tensor:
+    logits = functional.normalize(a, dim=1) @ functional.normalize(b, dim=1).T / 0.03
+    target = torch.arange(len(a))
+    return functional.cross_entropy(logits, target) + functional.cross_entropy(logits.T, target)
+
+
+def _loss(out: Mapping[str, Tensor]) -> Tensor:
+    return _contrast(out["clip_emb"], out["sent_emb"]) + 0.6 * _contrast(out["vid_emb"], out["par_emb"])
+
+
+def work(kind: str, steps: int, output: Path) -> None:
+    """Measure one way of running the model and write the figures and the embeddings."""
+    torch.manual_seed(0)
+    model = build_model(ModelConfig(), DIMS, two_level=True)
+    runner: nn.Module = Padded(model) if kind == "padded" else Packed(model)
+    batch = make_batch()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    with torch.no_grad():
+        embeddings = runner.eval()(batch)
+    runner.train()
+    optimiser = torch.optim.RAdam(model.parameters(), lr=7e-4, betas=(0.56, 0.98), eps=1.5e-9)
+    seconds = []
+    for _ in range(steps + 1):  # the first one warms up
+        start = time.perf_counter()
+        optimiser.zero_grad(set_to_none=True)
+        _loss(runner(batch)).backward()
+        optimiser.step()
+        seconds.append(time.perf_counter() - start)
+    figures = {
+        "seconds": min(seconds[1:]),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "before_mb": before,
+        "clips": len(embeddings["clip_emb"]),
+    }
+    torch.save({"figures": figures, "embeddings": embeddings}, output)
+
+
+def _measure(kind: str, steps: int, folder: Path) -> dict[str, Any]:
+    output = folder / f"{kind}.pt"
+    command = [sys.executable, str(Path(__file__).resolve()), "--worker", kind, "--steps", str(steps)]
+    subprocess.run([*command, "--output", str(output)], check=True)
+    result: dict[str, Any] = torch.load(output, weights_only=True)
+    return result
+
+
+def run(steps_padded: int = 2, steps_ours: int = 5) -> dict[str, float]:
+    """Both ways, one after the other.
+
+    Returns:
+        Seconds of a step and peak megabytes of each way, ``ratio`` (how many times faster ours is), ``memory_share``
+        (our peak over the padded peak) and ``max_difference`` of the embeddings without dropout.
+
+    Raises:
+        RuntimeError: the two do not compute the same thing.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        padded = _measure("padded", steps_padded, Path(folder))
+        ours = _measure("ours", steps_ours, Path(folder))
+    difference = max(
+        float((padded["embeddings"][name] - ours["embeddings"][name]).abs().max()) for name in ours["embeddings"]
+    )
+    if not difference < 1e-4:
+        raise RuntimeError(f"the padded and the packed model differ by {difference}")
+    a, b = padded["figures"], ours["figures"]
+    return {
+        "seconds_padded": a["seconds"],
+        "seconds_ours": b["seconds"],
+        "ratio": a["seconds"] / b["seconds"],
+        "peak_mb_padded": a["peak_mb"],
+        "peak_mb_ours": b["peak_mb"],
+        "memory_share": b["peak_mb"] / a["peak_mb"],
+        "max_difference": difference,
+        "videos": VIDEOS,
+        "clips": b["clips"],
+        "threads": torch.get_num_threads(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worker", choices=["padded", "ours"])
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    if options.worker:
+        work(options.worker, options.steps, options.output)
+        return
+    figures = run()
+    print(f"{VIDEOS} videos, {figures['clips']:.0f} clips, {figures['threads']:.0f} threads")
+    print(f"{'':10}{'seconds':>10}{'peak MB':>10}")
+    for name in ("padded", "ours"):
+        print(f"{name:10}{figures[f'seconds_{name}']:10.2f}{figures[f'peak_mb_{name}']:10.0f}")
+    print(f"{figures['ratio']:.2f} times faster, {figures['memory_share']:.0%} of the memory")
+    print(f"largest difference of the embeddings {figures['max_difference']:.1e}")
+
+
+if __name__ == "__main__":
+    main()

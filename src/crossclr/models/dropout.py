@@ -1,0 +1,80 @@
+"""Dropout that is quick on a CPU and keeps one byte for each element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+# Elements handled at a time: small enough to stay in cache.
+_CHUNK = 1 << 18
+_LEVELS = 1 << 16
+
+
+class _DropoutFunction(torch.autograd.Function):
+    """Draws 16 random bits for each element.
+
+    Torch's own dropout on a CPU draws one double for each element and keeps a float mask; on the small layers of this
+    model that would cost as much as an eighth of a training step, and a third of its memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:
+        flat = x.reshape(-1)
+        out = torch.empty_like(flat)
+        keep = torch.empty(flat.shape, dtype=torch.bool)
+        ctx.scale = _LEVELS / (_LEVELS - dropped)
+        words = torch.empty(-(-min(_CHUNK, flat.numel()) // 4), dtype=torch.int64)
+        bits = words.view(torch.int16)
+        for start in range(0, flat.numel(), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            words.random_(-(1 << 63), None)
+            kept = keep[part]
+            torch.ge(bits[: len(kept)], dropped - _LEVELS // 2, out=kept)
+            out[part].copy_(kept.view(torch.uint8)).mul_(flat[part]).mul_(ctx.scale)
+        ctx.save_for_backward(keep)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        flat = grad.reshape(-1)
+        out = torch.empty_like(flat)
+        for start in range(0, flat.numel(), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            out[part].copy_(keep[part].view(torch.uint8)).mul_(flat[part]).mul_(ctx.scale)
+        return out.view(grad.shape), None
+
+
+class Dropout(nn.Module):
+    """Zeroes elements at random while training and scales the others so that the mean stays.
+
+    Args:
+        probability: of an element to be zeroed; kept to the nearest 1/65536 on a CPU.
+
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> x = Dropout(0.25)(torch.ones(40_000))
+        >>> round(float((x == 0).float().mean()), 2), round(float(x.max()), 4)
+        (0.25, 1.3333)
+    """
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same shape."""
+        if not self.training or self.probability == 0:
+            return x
+        if x.device.type != "cpu":
+            return functional.dropout(x, self.probability)
+        out: Tensor = _DropoutFunction.apply(x, round(self.probability * _LEVELS))  # type: ignore[no-untyped-call]
+        return out
+
+    def extra_repr(self) -> str:
+        """Shown when the module is printed."""
+        return f"{self.probability}"
