@@ -84,27 +84,32 @@ def check_data(
         DataError: the data cannot be opened at all.
     """
     if isinstance(config, EmojiConfig):
-        return check_source(open_source(config), limit=limit, progress=progress)
+        splits = ("train", "val", "test")  # its further split "all" is their union, and its groups are classes
+        return check_source(open_source(config), splits=splits, parents=False, limit=limit, progress=progress)
     if isinstance(config, CootConfig):
         source = open_source(config.model_copy(update={"max_frames": None}))
         limits = (config.max_frames, config.max_frames if config.cut_text_by == "times" else None)
     else:
         source = open_source(config.model_copy(update={"max_frames": None, "max_frames_b": None}))
         limits = (config.max_frames, config.max_frames_b)
-    return check_source(source, limits, limit, progress)
+    return check_source(source, limits, limit=limit, progress=progress)
 
 
 def check_source(
     source: Source,
     max_rows: tuple[int | None, int | None] = (None, None),
+    splits: Sequence[str] | None = None,
+    parents: bool = True,
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> DataReport:
-    """Check any source that has the attribute ``splits``; memory grows by a few numbers for each sample only.
+    """Check any source; memory grows by a few numbers for each sample only.
 
     Args:
         source: the data, without a limit of rows.
         max_rows: the limits that training will use, for both modalities.
+        splits: the splits to look at; left out, the source's attribute ``splits``.
+        parents: whether a sample's group is its parent video, which should be in one split only, and not a class.
         limit: look at so many samples of each split only.
         progress: called with the samples done and their number.
 
@@ -114,8 +119,10 @@ def check_source(
         >>> report.splits["train"].clips, report.faults
         (4, [])
     """
-    names: Sequence[str] = source.splits  # type: ignore[attr-defined]
-    return _Check(source, list(names), max_rows, limit, progress).run()
+    names = list(splits if splits is not None else getattr(source, "splits", ()))
+    if not names:
+        raise DataError("there are no splits to check: the source has no attribute 'splits', and none were named")
+    return _Check(source, names, max_rows, parents, limit, progress).run()
 
 
 class _Check:
@@ -126,10 +133,12 @@ class _Check:
         source: Source,
         splits: list[str],
         max_rows: tuple[int | None, int | None],
+        parents: bool,
         limit: int | None,
         progress: Progress | None,
     ) -> None:
         self.source, self.splits, self.max_rows, self.progress = source, splits, max_rows, progress
+        self.parents = parents
         self.keys = {split: list(source.keys(split))[:limit] for split in splits}
         self.findings: list[Finding] = []
         self.summaries: dict[str, SplitSummary] = {}
@@ -192,7 +201,7 @@ class _Check:
         else:
             for sentence in sample.sentences:
                 self._remember("sentence", _digest(sentence), split, key)
-        if sample.group:
+        if sample.group and self.parents:
             self.seen["group"].setdefault(sample.group, {}).setdefault(split, key)
         for path in getattr(self.source, "missing_experts", lambda _: [])(key):
             self.lacking[path].append(key)

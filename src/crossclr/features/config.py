@@ -161,14 +161,21 @@ class ArraysConfig(_FilesConfig):
     )
 
 
+_EMOJI_MODALITY = r"^(text|(noto|fluent|twemoji)(\+(noto|fluent|twemoji))*)$"
+
+
 class EmojiConfig(BaseModel):
     """The built-in set: emoji drawn by three vendors, with names and tags."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["emoji"] = Field(default="emoji", description="The built-in set.")
-    a: Literal["noto", "fluent", "twemoji", "text"] = Field(default="noto", description="Modality A.")
-    b: Literal["noto", "fluent", "twemoji", "text"] = Field(default="text", description="Modality B.")
+    a: str = Field(
+        default="noto",
+        pattern=_EMOJI_MODALITY,
+        description="Modality A: noto, fluent, twemoji or text; drawings joined with + are joined on the channel axis.",
+    )
+    b: str = Field(default="text", pattern=_EMOJI_MODALITY, description="Modality B, in the same way.")
     two_level: bool = Field(default=False, description="Whether the emoji of a Unicode subgroup form a video of clips.")
 
 

@@ -1,0 +1,149 @@
+import json
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from crossclr.cli import data as command
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    meta, splits = {}, {}
+    with h5py.File(tmp_path / "video.h5", "w") as video, h5py.File(tmp_path / "text.h5", "w") as text:
+        for number in range(6):
+            key = f"v{number}"
+            segments = [{"text": f"do {number} {i}", "start_sec": i, "stop_sec": i + 1} for i in range(3)]
+            split = "val" if number > 3 else "train"
+            meta[key] = {"data_key": key, "duration_sec": 3, "split": split, "segments": segments}
+            video[key], text[key], splits[key] = rng.standard_normal((30, 4)), rng.standard_normal((9, 5)), [3, 3, 3]
+    (tmp_path / "meta_all.json").write_text(json.dumps(meta))
+    (tmp_path / "text_sentence_splits.json").write_text(json.dumps(splits))
+    return tmp_path
+
+
+def damage(folder):
+    with h5py.File(folder / "video.h5", "a") as file:
+        file["v1"][2] = np.nan
+        del file["v2"]
+
+
+def run(*arguments):
+    return RUNNER.invoke(command.app, [str(argument) for argument in arguments])
+
+
+def test_a_clean_folder(folder):
+    result = run("check", folder)
+    assert result.exit_code == 0, result.output
+    for words in ("A 4, B 5", "two levels", "Connectivity of each clip", "0 faults, 0 warnings"):
+        assert words in result.output
+
+
+def test_faults_end_with_1_and_name_file_and_key(folder):
+    damage(folder)
+    result = run("check", folder)
+    assert result.exit_code == 1
+    assert "video.h5: entry 'v1' has NaN" in result.output
+    assert "video.h5: no entry for key 'v2'" in result.output
+    assert "2 faults" in result.output
+
+
+def test_json_holds_the_whole_report(folder):
+    damage(folder)
+    result = run("check", folder, "--json")
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert report["ok"] is False
+    assert report["splits"]["train"]["samples"] == 4
+    assert [finding["keys"] for finding in report["findings"] if finding["level"] == "fault"] == [["v1"], ["v2"]]
+    assert report["connectivity"]["clip"]["relative"]["0.9"] >= 0
+
+
+@pytest.mark.parametrize("kind", ["truncated", "no file", "typo", "no yaml", "unknown name"])
+def test_what_cannot_be_read_ends_with_2(folder, kind):
+    config = folder / "data.yaml"
+    values = {"kind": "coot", "video": "video.h5", "text": "text.h5", "root": str(folder)}
+    if kind == "truncated":
+        (folder / "video.h5").write_bytes((folder / "video.h5").read_bytes()[:1000])
+    values |= {"no file": {"video": "absent.h5"}, "typo": {"max_frame": 1}}.get(kind, {})
+    config.write_text("{" if kind == "no yaml" else yaml.safe_dump(values))
+    if kind == "unknown name":
+        pytest.importorskip("crossclr.training.config_files")
+        config = "no-such-config"
+    words = {"no file": "absent.h5", "typo": "max_frame", "no yaml": "YAML", "unknown name": "no-such-config"}
+    result = run("check", config)
+    assert result.exit_code == 2
+    assert words.get(kind, "truncated") in result.stderr
+    assert "Traceback" not in result.output
+    assert json.loads(run("check", config, "--json").stdout)["ok"] is False
+
+
+def test_root_and_strict(folder):
+    config = folder / "run.yaml"
+    config.write_text(
+        yaml.safe_dump({"data": {"kind": "coot", "video": "video.h5", "text": "text.h5", "root": "/none"}})
+    )
+    assert run("check", config).exit_code == 2
+    assert run("check", config, "--root", folder).exit_code == 0
+    with h5py.File(folder / "video.h5", "a") as file:
+        file["unused"] = np.ones((2, 4))
+    assert run("check", config, "--root", folder).exit_code == 0
+    result = run("check", config, "--root", folder, "--strict")
+    assert result.exit_code == 1
+    assert "unused" in result.output
+
+
+def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatch):
+    text = pytest.importorskip("crossclr.experts.text")
+
+    class Words:
+        """Counts letters in place of a network."""
+
+        dim = 3
+
+        def tokenise(self, texts):
+            return [[len(word) for word in sentence.split()] for sentence in texts]
+
+        def encode_batches(self, token_ids):
+            for index, ids in enumerate(token_ids):
+                yield [index], np.array(ids, np.float32)[None, :, None].repeat(3, axis=2)
+
+        def __call__(self, texts):
+            return [rows[0] for _, rows in self.encode_batches(self.tokenise(texts))]
+
+    monkeypatch.setattr(text, "TokenEncoder", Words)
+    (folder / "text.h5").unlink()
+    (folder / "text_sentence_splits.json").unlink()
+    assert run("text", folder / "meta_all.json", folder / "words").exit_code == 0
+    result = run("check", folder, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["dims"] == [4, 3]
+    captions = {f"c{n}": {"split": "train", "captions": [f"one {n}", "two words more"]} for n in range(4)}
+    (folder / "captions.json").write_text(json.dumps(captions))
+    assert run("text", folder / "captions.json", folder / "flat").exit_code == 0
+    np.savez(folder / "a.npz", feat=np.eye(4), ids=np.array(list(captions)))
+    config = {
+        "kind": "arrays",
+        "root": str(folder),
+        "a": {"values": "a.npz#feat", "ids": "#ids"},
+        "b": {"values": "flat/values.npy", "lengths": "flat/lengths.npy", "ids": "flat/owners.json"},
+        "texts": "flat/texts.json",
+        "splits": "captions.json#split",
+    }
+    (folder / "flat.yaml").write_text(yaml.safe_dump(config))
+    result = run("check", folder / "flat.yaml", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["splits"]["train"]["sentences"] == 8
+    again = run("text", folder / "captions.json", folder / "flat")
+    assert again.exit_code == 1
+    assert "exists already" in again.stderr
+
+
+def test_help_has_examples():
+    assert "crossclr data check emoji" in run("check", "--help").output
+    assert "crossclr data text" in run("text", "--help").output
