@@ -25,8 +25,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crossclr.features.batch import Side
 from crossclr.features.ragged import Ragged
 from crossclr.models import ModelConfig, TwoBranch, build_model
+from crossclr.models.positions import position_table
 
 VIDEOS = 64
 MAX_ROWS = 80  # FACTS of the setting: videos and clips are sampled down to 80 rows
@@ -76,7 +78,7 @@ def _synthetic_lengths(generator: torch.Generator) -> dict[str, list[int]]:
 
     num = draw(VIDEOS, 7.4, 0.3, 3, 16)
     sent = draw(sum(num), 10.5, 0.4, 3, 48)
-    par = [int(part.sum()) for part in torch.tensor(sent).split(num)]
+    par = [int(part.sum()) for part in torch.split(torch.tensor(sent), num)]
     clip = draw(sum(num), 11.5, 0.7, 3, MAX_ROWS)
     return {"vid": draw(VIDEOS, 200, 0.5, 30, MAX_ROWS), "clip": clip, "par": par, "sent": sent, "num": num}
 
@@ -107,6 +109,7 @@ class Padded(nn.Module):
     def __init__(self, model: TwoBranch) -> None:
         super().__init__()
         self.model = model
+        self.positions = position_table(1000, model.config.dim)
 
     def drop(self, x: Tensor) -> Tensor:
         return functional.dropout(x, self.model.config.global_encoder.dropout, self.training)
@@ -114,7 +117,8 @@ class Padded(nn.Module):
     @staticmethod
     def norm(module: Any, x: Tensor) -> Tensor:
         mean, std = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
-        return module.gain * (x - mean) / (std + module.eps) + module.bias
+        out: Tensor = module.gain * (x - mean) / (std + module.eps) + module.bias
+        return out
 
     def attention(self, module: Any, query: Tensor, x: Tensor, mask: Tensor) -> Tensor:
         weights, biases = module.projection.weight.chunk(3), module.projection.bias.chunk(3)
@@ -145,19 +149,14 @@ class Padded(nn.Module):
     def local(self, module: Any, sequences: Ragged) -> Tensor:
         x, mask = _pad(sequences)
         x = functional.gelu(module.projection(self.norm(module.input_norm, x)))
-        x = x + module.positions.table[: x.shape[1]] if x.shape[1] <= len(module.positions.table) else self.long(module, x)
+        x = x + self.positions[: x.shape[1]] if x.shape[1] <= len(module.positions.table) else self.long(module, x)
         for layer in module.layers:
             x = self.layer(layer, x, x, mask)
         return self.pool(module.pooler, x, mask)
 
-    @staticmethod
-    def long(module: Any, x: Tensor) -> Tensor:
-        places = torch.arange(x.shape[1]).repeat(len(x))
-        return module.positions(x.flatten(0, 1), places, x.shape[1]).view(x.shape)  # type: ignore[no-any-return]
-
     def global_(self, module: Any, clips: Tensor, context: Tensor, counts: Tensor) -> Tensor:
         x, mask = _pad(Ragged(clips, counts))
-        x = self.norm(module.input_norm, x) + module.positions.table[: x.shape[1]]
+        x = self.norm(module.input_norm, x) + self.positions[: x.shape[1]]
         for layer in module.layers:
             x = self.layer(layer, x, x, mask)
         attended = self.layer(module.context_layer, context.unsqueeze(1), x, mask).squeeze(1)
@@ -165,7 +164,7 @@ class Padded(nn.Module):
         return torch.cat([pooled, attended], dim=1)
 
     def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        out = {}
+        out: dict[str, Tensor] = {}
         for branch, clip, whole in ((self.model.branch_a, "clip", "vid"), (self.model.branch_b, "sent", "par")):
             context = self.local(branch.local, batch[whole])
             clips = self.local(branch.local, batch[clip])
@@ -182,8 +181,6 @@ class Packed(nn.Module):
         self.model = model
 
     def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        from crossclr.features.batch import Side
-
         a, b = Side(batch["clip"], batch["vid"]), Side(batch["sent"], batch["par"])
         return self.model.encode_a(a, batch["num"]) | self.model.encode_b(b, batch["num"])
 
@@ -216,7 +213,7 @@ def work(kind: str, steps: int, output: Path) -> None:
     for _ in range(steps + 1):  # the first one warms up
         start = time.perf_counter()
         optimiser.zero_grad(set_to_none=True)
-        _loss(runner(batch)).backward()
+        _loss(runner(batch)).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         seconds.append(time.perf_counter() - start)
     figures = {

@@ -28,16 +28,16 @@ class Positions(nn.Module):
         dim: channels of a row.
     """
 
-    table: Tensor
-
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.dim = dim
-        self.register_buffer("table", position_table(128, dim), persistent=False)
+        # A plain attribute: a buffer would be rounded to float32 once and stay so in a model of float64.
+        self.table = position_table(128, dim)
 
     def forward(self, x: Tensor, positions: Tensor, length: int) -> Tensor:
         """Rows (rows, dim) with ``positions`` (rows,), all below ``length``."""
         if length > self.table.shape[0] or self.table.dtype != x.dtype or self.table.device != x.device:
             size = max(length, self.table.shape[0])
-            self.table = position_table(size, self.dim, x.dtype).to(x.device)
+            with torch.inference_mode(False):  # the table outlives this call
+                self.table = position_table(size, self.dim, x.dtype).to(x.device)
         return x + self.table.index_select(0, positions)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from crossclr.features.batch import Batch, Side
+from crossclr.features.ragged import Ragged
+
+
+@pytest.fixture(scope="session")
+def coot_fixture() -> dict[str, Any]:
+    """The small COOT network: its state, an input batch and what COOT itself gives for it."""
+    default = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
+    path = Path(os.environ.get("CROSSCLR_FIXTURES", default)) / "coot_small.npz"
+    if not path.exists():
+        pytest.skip(f"no reference numbers at {path}; name their folder in CROSSCLR_FIXTURES")
+    groups: dict[str, Any] = {"state": {}, "input": {}, "output": {}, "output_masked_mean": {}}
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays.files:
+            group, _, rest = name.partition("/")
+            if group == "state":
+                network, _, key = rest.partition("/")
+                groups["state"].setdefault(network, {})[key] = arrays[name]
+            elif group in groups:
+                groups[group][rest] = arrays[name]
+    return groups
+
+
+@pytest.fixture(scope="session")
+def make_batch() -> Callable[..., Batch]:
+    """Random two-level batches from lists of lengths."""
+
+    def ragged(lengths: list[int], dim: int, generator: torch.Generator, dtype: torch.dtype) -> Ragged:
+        values = torch.randn(sum(lengths), dim, generator=generator, dtype=torch.float64).to(dtype)
+        return Ragged(values, torch.tensor(lengths))
+
+    def make(
+        clip_lengths: list[list[int]],
+        sentence_lengths: list[list[int]] | None = None,
+        dims: tuple[int, int] = (6, 10),
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        sentence_lengths = sentence_lengths or clip_lengths
+        sides = []
+        for lengths, dim in ((clip_lengths, dims[0]), (sentence_lengths, dims[1])):
+            clips = ragged([n for video in lengths for n in video], dim, generator, dtype)
+            context = ragged([sum(video) for video in lengths], dim, generator, dtype)
+            sides.append(Side(clips, context))
+        a, b = sides
+        clips = len(a.clips)
+        return Batch(
+            a=a,
+            b=b,
+            pooled_a=a.clips.mean(),
+            pooled_b=b.clips.mean(),
+            clip_counts=torch.tensor([len(video) for video in clip_lengths]),
+            ids=torch.arange(clips),
+            video_ids=torch.arange(len(clip_lengths)),
+            keys=tuple(f"v{i}" for i in range(len(clip_lengths))),
+        )
+
+    return make
