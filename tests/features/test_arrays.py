@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossclr.features import ArraysConfig, ArraySource, DataError, open_source, split_by_fraction
+from crossclr.features import ArraysConfig, ArraySource, DataError, Ragged, open_source, split_by_fraction
 from crossclr.features.diskarray import open_npy, open_npz
 
 RNG = np.random.default_rng(0)
@@ -33,6 +34,17 @@ def test_lists_of_sequences_in_memory():
     parts = [RNG.standard_normal((n + 1, 3)) for n in range(6)]
     source = ArraySource(parts, B)
     assert [len(source.read(key).clips[0]) for key in source.keys("train")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_other_containers_in_memory():
+    ragged = Ragged.from_list([torch.ones(2, 3), torch.zeros(4, 3)])
+    source = ArraySource(ragged, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert source.dims == (3, 2)
+    assert source.read("1").clips[0].shape == (4, 3)
+    assert source.read("1").sentences[0].tolist() == [[3, 4]]
+    assert ArraySource([[1.0, 2.0], [3.0, 4.0]], np.zeros((2, 1))).dims == (2, 1)
+    with pytest.raises(DataError, match=r"sequence 1 has shape \(3,\)"):
+        ArraySource([[1.0, 2.0], [3.0, 4.0, 5.0]], np.zeros((2, 1)))
 
 
 def test_several_sentences_for_one_clip():
@@ -265,6 +277,7 @@ def test_fractions_in_a_config(two_files):
     assert sorted([*source.keys("train"), *source.keys("val")]) == list("012345")
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_file_larger_than_memory_is_read_in_constant_memory(tmp_path):
     # A sparse file of 3 GB with a limit of 1.5 GB on the address space beyond what the imports need: a copy or a map
     # of the file cannot be made; and the resident memory after reading a tenth of it must stay where it was.

@@ -12,9 +12,12 @@ import numpy.typing as npt
 from crossclr.features.errors import DataError
 from crossclr.features.findings import Finding, warn
 from crossclr.features.hashing import stable_hash
+from crossclr.features.parquet import ParquetSequences
 from crossclr.features.sampling import limit_rows
 from crossclr.features.sequences import JoinedSequences, as_sequences
 from crossclr.features.source import Sample
+
+LARGE_ROW_GROUP = 10_000
 
 
 class ArraySource:
@@ -127,6 +130,12 @@ class ArraySource:
         used = {key for split in self.splits for key in self._keys[split]}
         if idle := [name for name in self._names if name not in used]:
             findings.append(warn("no-split", f"{self._path('a')}: {{count}} samples are in no split", idle))
+        for expert in (*self.a.experts, *self.b.experts):
+            if isinstance(expert, ParquetSequences) and expert.largest_group > LARGE_ROW_GROUP:
+                message = (
+                    f"{expert.path}: row groups of {expert.largest_group:,} rows make random reading slow; write it"
+                )
+                findings.append(Finding("warning", "large-row-groups", f"{message} with row_group_size=1000"))
         return findings
 
     def _path(self, side: str) -> Path:

@@ -57,9 +57,10 @@ class _FilesConfig(BaseModel):
             if place.exists():
                 return place
         looked = " and ".join(str(place) for place in places)
+        hint = "; `crossclr data text` computes text features" if option == "text" or option.startswith("b.") else ""
         raise DataError(
             f"cannot find {looked} (data.{option} is {path!r}); correct data.{option}, or set data.root or the "
-            f"environment variable {ROOT_VARIABLE} to the folder that holds it"
+            f"environment variable {ROOT_VARIABLE} to the folder that holds it{hint}"
         )
 
 

@@ -76,6 +76,11 @@ class ParquetSequences:
         return int(self._starts[-1])
 
     @property
+    def largest_group(self) -> int:
+        """Rows of the largest row group: all of them are decoded to read one."""
+        return int(np.diff(self._starts).max(initial=0))
+
+    @property
     def dim(self) -> int:
         """Channels of a row, taken from the first sample."""
         if self._dim is None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from crossclr.features.diskarray import DiskArray
 from crossclr.features.errors import DataError
 from crossclr.features.parquet import ParquetSequences
+from crossclr.features.ragged import Ragged
 from crossclr.features.rows import checked_rows, join_rows
 from crossclr.features.source import Rows
 
@@ -125,7 +126,7 @@ def as_sequences(values: Any, name: str = "array") -> Sequences:
     """Sequences from whatever a user has in memory.
 
     Args:
-        values: (N, dim) or (N, rows, dim) array, a list of (rows, dim) arrays, or sequences already.
+        values: (N, dim) or (N, rows, dim) array, a list of (rows, dim) arrays, a Ragged, or sequences already.
         name: what messages call it.
 
     Example:
@@ -135,9 +136,9 @@ def as_sequences(values: Any, name: str = "array") -> Sequences:
     if isinstance(values, StackedSequences | FlatSequences | ListSequences | ParquetSequences):
         return values
     path = Path(name)
+    if isinstance(values, Ragged):
+        return FlatSequences(values.values.cpu().numpy(), values.lengths.numpy(), path)
     if isinstance(values, list | tuple) and len(values) and np.ndim(values[0]) in (1, 2):
-        if all(np.ndim(value) == 1 for value in values) or not len(values):
-            return StackedSequences(np.asarray(values), path)
         return ListSequences(values, path)
     return StackedSequences(values if isinstance(values, DiskArray) else np.asarray(values), path)
 
