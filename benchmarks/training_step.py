@@ -149,7 +149,7 @@ class Padded(nn.Module):
     def local(self, module: Any, sequences: Ragged) -> Tensor:
         x, mask = _pad(sequences)
         x = functional.gelu(module.projection(self.norm(module.input_norm, x)))
-        x = x + self.positions[: x.shape[1]] if x.shape[1] <= len(module.positions.table) else self.long(module, x)
+        x = x + self.positions[: x.shape[1]]
         for layer in module.layers:
             x = self.layer(layer, x, x, mask)
         return self.pool(module.pooler, x, mask)

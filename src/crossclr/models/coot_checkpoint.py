@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -57,6 +59,8 @@ def _normalised(state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[
     result = {}
     for name, network in named.items():
         tensors = {}
+        if not isinstance(network, Mapping):
+            raise ValueError(f"{name} must be a state dict, found a {type(network).__name__}")
         for key, value in network.items():
             key = key.removeprefix("module.")
             if old:
@@ -191,6 +195,28 @@ def _load(module: nn.Module, name: str, network: Mapping[str, Tensor]) -> None:
             )
         ours[key] = value.to(torch.float32).contiguous()
     module.load_state_dict(ours)
+
+
+def read_coot(path: str | Path) -> Any:
+    """What a COOT model file holds, for `import_coot`; only tensors are read, never code.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no file of tensors.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint file {path}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"{path} is not a file of tensors as COOT saves its models (model_<epoch>.pth): {reason}"
+        ) from error
+    if not isinstance(state, Mapping | list):
+        raise ValueError(f"{path} holds a {type(state).__name__}, not the four networks of a COOT model")
+    return state
 
 
 def export_coot(model: TwoBranch) -> dict[str, dict[str, Tensor]]:

@@ -1,0 +1,83 @@
+"""`crossclr import-coot`: a COOT checkpoint becomes a run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Pool(str, Enum):
+    """How the global networks pool the clips of a video."""
+
+    coot_sum = "coot_sum"
+    mean = "mean"
+
+
+def import_coot(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT.pth", help="COOT's model file.")],
+    out: Annotated[Path, typer.Option(help="The run folder to write; it must not be there yet.")],
+    config: Annotated[
+        str, typer.Option(help="A shipped config's name or a YAML file: the data that the model was made for.")
+    ] = "youcook2-100m",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; may be given several times."),
+    ] = None,
+    heads: Annotated[
+        int | None, typer.Option(min=1, help="Attention heads, which a checkpoint does not tell; 8 for COOT's models.")
+    ] = None,
+    global_heads: Annotated[int | None, typer.Option(min=1, help="The same for the global networks.")] = None,
+    pool: Annotated[
+        Pool, typer.Option(help="coot_sum: COOT's own numbers; mean: a video's embedding never depends on its batch.")
+    ] = Pool.coot_sum,
+) -> None:
+    """Turn a COOT checkpoint into a run folder that evaluate and embed can use.
+
+    Only tensors are read from the file, never code.
+
+    Examples:
+        crossclr import-coot yc2_100m_coot.pth --out runs/coot
+
+        crossclr import-coot anet_coot.pth --out runs/coot-anet --config activitynet --pool mean
+    """
+    from crossclr.features import DataError
+    from crossclr.models.coot_checkpoint import import_coot as build
+    from crossclr.models.coot_checkpoint import read_coot
+    from crossclr.training.checkpoint import save_checkpoint, sync_folder, write_synced
+    from crossclr.training.config_files import dump_config, load_config
+    from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, environment, with_absolute_paths
+
+    if out.exists():
+        raise FileExistsError(f"{out} is already there; choose another --out")
+    run_config = load_config(config, set_ or [])
+    model = build(read_coot(checkpoint), heads=heads, global_pool=pool.value, global_heads=global_heads)
+    note = ""
+    try:
+        run_config = run_config.model_copy(update={"data": with_absolute_paths(run_config.data)})
+    except DataError as error:  # weights can be read long before the features are at hand
+        note = f"note: its data is not here yet: {error}"
+    run_config = run_config.model_copy(update={"model": model.config})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir()
+        write_synced(partial / CONFIG, dump_config(run_config).encode())
+        write_synced(partial / ENVIRONMENT, json.dumps(environment(), indent=2).encode())
+        shape = {"dims": list(model.dims), "two_level": model.two_level}
+        write_synced(partial / MODEL, json.dumps(shape).encode())
+        save_checkpoint(partial / "best", model.state_dict(), {"imported_from": checkpoint.name})
+        partial.rename(out)
+        sync_folder(out.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if note:
+        typer.echo(note, err=True)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    typer.echo(f"{out}: {count:,} parameters, input {model.dims[0]} and {model.dims[1]}, embeddings {model.config.dim}")
