@@ -1,0 +1,80 @@
+"""How fast batches come from disk, at the shapes of YouCook2: 512 channels of video, 1,536 of text, 8 clips a video.
+
+Run: python -m benchmarks.loading [--videos 256] [--json out.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from crossclr.features import CootConfig, batches, collate, open_source
+
+
+def write(folder: Path, videos: int, seed: int = 0) -> None:
+    """A data set in COOT's layout with the lengths of YouCook2 (318 s of video at 0.625 rows a second, 76 words)."""
+    rng = np.random.default_rng(seed)
+    meta, splits = {}, {}
+    with h5py.File(folder / "video.h5", "w") as video, h5py.File(folder / "text.h5", "w") as text:
+        for number in range(videos):
+            key, clips = f"video{number:05d}", int(np.clip(rng.poisson(7.75), 3, 16))
+            duration = float(np.clip(rng.normal(318, 100), 60, 1106))
+            edges = np.sort(rng.uniform(0, duration, 2 * clips))
+            segments = [{"text": "x", "start_sec": edges[2 * i], "stop_sec": edges[2 * i + 1]} for i in range(clips)]
+            meta[key] = {"data_key": key, "duration_sec": duration, "split": "train", "segments": segments}
+            video[key] = rng.standard_normal((int(duration * 0.625), 512), dtype=np.float32)
+            splits[key] = rng.integers(5, 16, clips).tolist()
+            text[key] = rng.standard_normal((sum(splits[key]), 1536), dtype=np.float32)
+    (folder / "meta_all.json").write_text(json.dumps(meta))
+    (folder / "text_sentence_splits.json").write_text(json.dumps(splits))
+
+
+def measure(folder: Path) -> dict[str, float]:
+    """Milliseconds for a sample, for collating 64 of them, and for a batch out of the threads."""
+    source = open_source(CootConfig(root=str(folder), video=["video.h5"], text=["text.h5"]))
+    keys = list(source.keys("train"))
+    for key in keys:  # fill the page cache
+        source.read(key)
+    reading, collating = [], []
+    for key in keys:
+        start = time.perf_counter()
+        source.read(key, np.random.default_rng(0))
+        reading.append(time.perf_counter() - start)
+    samples = [source.read(key) for key in keys[:64]]
+    for _ in range(10):
+        start = time.perf_counter()
+        collate(samples)
+        collating.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    count = sum(1 for _ in batches(source, "train", 64))
+    whole = (time.perf_counter() - start) / count
+    return {
+        "read_sample_ms": statistics.median(reading) * 1e3,
+        "collate_64_ms": statistics.median(collating) * 1e3,
+        "batch_64_ms": whole * 1e3,
+    }
+
+
+def main() -> None:
+    """Write a set, read it, print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--videos", type=int, default=256)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), arguments.videos)
+        figures = measure(Path(name))
+    print(json.dumps(figures, indent=2))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
