@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Table
 
@@ -18,11 +18,24 @@ from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.floor import cca_floor
 from crossclr.features import Source, open_source
 from crossclr.models import TwoBranch, embed_source
-from crossclr.training import Interrupted, RunConfig, Training, dump_config, fit, load_config, make_fabric
+from crossclr.training import (
+    Interrupted,
+    RunConfig,
+    Training,
+    TrainingError,
+    dump_config,
+    fit,
+    load_config,
+    make_fabric,
+)
 from crossclr.training.checkpoint import write_atomically
 from crossclr.training.progress import LiveReporter
 from crossclr.training.run import CONFIG, Run, RunRecorder, free_folder
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SEEDS, SUMMARY = "seeds.json", "summary.json"
 SHOWN = ("R@1", "R@5", "R@10", "MdR")
 Results = dict[str, dict[str, float]]
@@ -223,15 +236,23 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: b
             fit(training, recorder, reporter, _validator(config, training.source, fabric))
     except Interrupted:
         raise Interrupted(run.path) from None
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        raise TrainingError(
+            f"{error.strerror} while writing to {run.path}; the folder is whole up to its last checkpoint: make room, "
+            f"then continue with crossclr train --resume {run.path}"
+        ) from error
     finally:
-        recorder.close()
+        with contextlib.suppress(OSError):  # nothing is lost: what counts was synced with the last checkpoint
+            recorder.close()
     if first:
         results = _final_results(run, training.source, fabric, floor)
         run.write_results(results)
         if console is not None:
             if results["test"]:
                 console.print(results_table(results, f"{config.name}, split {config.splits.test}"))
-            console.print(f"run folder: {run.path}", highlight=False, soft_wrap=True)
+            console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
     fabric.barrier()
     return run
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard.writer import SummaryWriter
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
+from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
-METRICS = "metrics.jsonl"
+METRICS, EVENTS = "metrics.jsonl", "tensorboard"
 
 
 class Journal:
@@ -30,7 +34,7 @@ class Journal:
         self._file = self.path.open("ab")
         self._file.truncate(min(size, self.path.stat().st_size))
         self._file.seek(0, os.SEEK_END)
-        self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
+        self._events = EventFile(folder / EVENTS, step)
 
     @property
     def size(self) -> int:
@@ -41,16 +45,49 @@ class Journal:
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Add one record."""
-        self._file.write(json.dumps(record).encode() + b"\n")
+        self._file.write(json.dumps(_finite(record), allow_nan=False).encode() + b"\n")
         self._file.flush()
         kind = str(record.get("kind", "step"))
-        for name, value in _numbers(record):
-            self._events.add_scalar(f"{kind}/{name}", value, int(record["step"]))
+        self._events.add(int(record["step"]), {f"{kind}/{name}": value for name, value in _numbers(record)})
 
     def close(self) -> None:
         """Close both files."""
+        try:
+            self._file.close()
+        finally:
+            self._events.close()
+
+
+class EventFile:
+    """A file of TensorBoard events, written at once and in this thread, so that a full disk is noticed on the spot.
+
+    Args:
+        folder: TensorBoard's log folder.
+        first_step: the step from which a run continues; TensorBoard then hides later ones of older files.
+    """
+
+    def __init__(self, folder: Path, first_step: int = 0) -> None:
+        folder.mkdir(exist_ok=True)
+        stamp = f"{time.time():.6f}.{os.getpid()}"  # a new file for each start, in their order
+        self._file = (folder / f"events.out.tfevents.{stamp}").open("xb")
+        self._records = RecordWriter(self._file)
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if first_step:
+            restart = SessionLog(status=SessionLog.SessionStatus.START)
+            self._write(Event(wall_time=time.time(), step=first_step + 1, session_log=restart))
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Add the scalars of a step."""
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
-        self._events.close()
+
+    def _write(self, event: Event) -> None:
+        self._records.write(event.SerializeToString())
+        self._file.flush()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -62,9 +99,16 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]  # what follows the last line end is no complete line
 
 
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: null stands for it."""
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and name not in ("step", "epoch"):
+        elif isinstance(value, int | float) and math.isfinite(value) and name not in ("step", "epoch"):
             yield prefix + name, float(value)

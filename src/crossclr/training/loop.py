@@ -9,11 +9,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from crossclr.features import Batch, Source, batches
@@ -23,6 +22,9 @@ from crossclr.training.checkpoint import random_state, set_random_state
 from crossclr.training.config import FitConfig
 from crossclr.training.objective import Objective
 from crossclr.training.processes import gather, share
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Metrics = dict[str, float]
 Validate = Callable[[TwoBranch], Metrics]

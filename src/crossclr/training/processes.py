@@ -8,23 +8,17 @@ that data-parallel training takes over processes is undone on those rows, so the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
 
 from crossclr.features import Batch, Ragged, Side
 
+if TYPE_CHECKING:  # it takes two seconds to import, which only those who train should pay
+    from lightning_fabric import Fabric
+
 _CLIP_LEVEL = ("clip_emb", "sent_emb")
-
-
-class _Mixed(MixedPrecision):
-    """Mixed precision that leaves the batch alone: autocast decides inside the model, operation by operation."""
-
-    def convert_input(self, data: Any) -> Any:
-        return data
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true") -> Fabric:
@@ -34,9 +28,18 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "3
         >>> make_fabric("cpu").world_size
         1
     """
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.precision.amp import MixedPrecision
+
+    class Mixed(MixedPrecision):
+        """Leaves the batch alone: autocast decides inside the model, operation by operation."""
+
+        def convert_input(self, data: Any) -> Any:
+            return data
+
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-    plugins: list[Any] = [_Mixed("bf16-mixed", device=accelerator)] if precision == "bf16-mixed" else []
+    plugins: list[Any] = [Mixed("bf16-mixed", device=accelerator)] if precision == "bf16-mixed" else []
     fabric = Fabric(
         accelerator=accelerator,
         devices=devices,

@@ -61,7 +61,7 @@ class LiveReporter:
             self._spoke = now
             left = (now - self._began) / max(1, record["step"] - self.first) * (self.steps - record["step"])
             where = f"{description}  step {record['step']}/{self.steps}"
-            self.console.print(f"{where}  {state}  {_clock(left)} left", soft_wrap=True, highlight=False)
+            self.console.print(f"{where}  {state}  {_clock(left)} left", soft_wrap=True, highlight=False, markup=False)
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """One line for each epoch."""
@@ -69,7 +69,7 @@ class LiveReporter:
         if "score" in record:
             line += f"  score {record['score']:.2f}" + ("  best so far" if record["best"] else "")
         self._spoke = time.monotonic()
-        self.console.print(line, soft_wrap=True, highlight=False)
+        self.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def summary(record: Mapping[str, Any]) -> str:
