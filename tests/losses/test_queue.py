@@ -17,7 +17,7 @@ def test_the_ring_holds_the_last_rows_and_their_sum(size: int, batches: list[int
         rows = [torch.randn(count, d, generator=generator) for d in (3, 2, 4, 4)]
         ids = torch.randint(0, 50, (count,), generator=generator)
         slots = queue.push(*rows, ids)
-        everything += [tuple(r[i] for r in rows) + (ids[i],) for i in range(count)]
+        everything += [(*(r[i] for r in rows), ids[i]) for i in range(count)]
         newest = everything[-len(slots) :]
         assert torch.equal(queue.embeddings_a[slots], torch.stack([row[2] for row in newest]))
         assert torch.equal(queue.ids[slots], torch.stack([row[4] for row in newest]))

@@ -27,14 +27,23 @@ def connectivity(x: Tensor) -> Tensor:
     return connectivity_to(unit, unit.sum(0), len(unit))
 
 
-def connectivity_to(unit: Tensor, total: Tensor, count: int) -> Tensor:
+def connectivity_to(unit: Tensor, total: Tensor, count: int, self_similarity: Tensor | None = None) -> Tensor:
     """The same for some unit rows of a larger set, of which only the sum is known.
 
     Args:
         unit: (rows, dim) unit rows that belong to the set.
         total: (dim,) sum of all unit rows of the set.
         count: size of the set.
+        self_similarity: (rows,) inner product of each row with itself (1, or 0 for a row of zeros) where it is
+            known already; it spares a pass over the rows.
+
+    Example:
+        >>> unit = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+        >>> connectivity_to(unit[:2], unit.sum(0), 3).tolist()
+        [0.5, 0.0]
     """
     if count < 2:
         return torch.zeros(len(unit), dtype=unit.dtype, device=unit.device)
-    return (torch.mv(unit, total.to(unit.dtype)) - unit.square().sum(1)) / (count - 1)
+    if self_similarity is None:
+        self_similarity = unit.square().sum(1)
+    return (torch.mv(unit, total.to(unit.dtype)) - self_similarity) / (count - 1)

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crossclr.features.connectivity import connectivity_to
 from crossclr.losses.influence import (
     anchor_weights,
     check_extra_positives,
     check_pruning,
-    connectivity,
     influential,
     nearest_influential,
 )
@@ -243,7 +243,7 @@ class CrossCLR(nn.Module):
             rows = getattr(self.queue, f"features_{side}")[:filled]
             total = getattr(self.queue, f"total_{side}")
             squares = getattr(self.queue, f"squares_{side}")[:filled]
-        scores = connectivity(rows, total, len(rows), squares)  # (M,)
+        scores = connectivity_to(rows, total, len(rows), squares)  # (M,)
         mask, held_back = influential(scores, self.prune_threshold, self.prune_by, self.min_keep)
         batch_scores, batch_mask = (scores, mask) if slots is None else (scores[slots], mask[slots])
         nearest = None

@@ -1,4 +1,4 @@
-"""Connectivity, and what follows from it: which samples are influential and how much an anchor weighs."""
+"""What follows from connectivity: which samples are influential and how much an anchor weighs."""
 
 from __future__ import annotations
 
@@ -10,31 +10,6 @@ from torch import Tensor
 from crossclr.losses.inputs import check_choice, check_count, check_number
 
 PRUNE_RULES = ("relative", "absolute", "quantile")
-
-
-def connectivity(rows: Tensor, total: Tensor, count: int, self_similarity: Tensor) -> Tensor:
-    """Mean cosine of each row to the other rows of a reference set, C in the paper.
-
-    The mean of inner products is the inner product with the mean, so this is one matrix-vector product,
-    never a (set × set) one.
-
-    Args:
-        rows: (M, D) unit rows that belong to the set.
-        total: (D,) sum of all unit rows of the set.
-        count: size of the set.
-        self_similarity: (M,) inner product of each row with itself (1, or 0 for a row of zeros).
-
-    Returns:
-        (M,) connectivity; zeros where the set has a single row.
-
-    Example:
-        >>> rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-        >>> connectivity(rows, rows.sum(0), 3, rows.square().sum(1)).tolist()
-        [0.5, 0.0, 0.5]
-    """
-    if count < 2:
-        return torch.zeros_like(self_similarity)
-    return (torch.mv(rows, total.to(rows.dtype)) - self_similarity) / (count - 1)
 
 
 def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:

@@ -1,0 +1,131 @@
+"""One CrossCLR step with a full queue, beside the algorithm as printed, the bare products, and another library."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.measure import side_by_side
+from crossclr.losses import CrossCLR
+
+BATCH, QUEUE, DIM, DIM_A, DIM_B = 64, 5000, 768, 2048, 1536
+
+
+def features(rows: int) -> tuple[Tensor, Tensor]:
+    """Input features whose cosines spread as real ones do."""
+    return torch.randn(rows, DIM_A) + 0.5, torch.randn(rows, DIM_B) + 0.5
+
+
+def ours(queue: int) -> Callable[[], None]:
+    loss_fn = CrossCLR(queue_size=queue)
+    while loss_fn.queue is not None and loss_fn.queue.filled < queue:
+        loss_fn(torch.randn(500, DIM), torch.randn(500, DIM), *features(500))
+    za, zb = torch.randn(BATCH, DIM, requires_grad=True), torch.randn(BATCH, DIM, requires_grad=True)
+    a, b = features(BATCH)
+    ids = torch.arange(BATCH)
+
+    def step() -> None:
+        za.grad = zb.grad = None
+        loss_fn(za, zb, a, b, ids).backward()
+
+    return step
+
+
+def as_printed(queue: int) -> Callable[[], None]:
+    """Algorithm 1 of the paper: the queue against itself for connectivity, then the losses; kept stable by softmax."""
+    xa, xb = features(queue)
+    ea, eb = F.normalize(torch.randn(queue, DIM), dim=1), F.normalize(torch.randn(queue, DIM), dim=1)
+    za, zb = torch.randn(BATCH, DIM, requires_grad=True), torch.randn(BATCH, DIM, requires_grad=True)
+    a, b = features(BATCH)
+    state = [xa, xb, ea, eb]
+
+    def one_side(x: Tensor, z: Tensor, other: Tensor, old: Tensor) -> Tensor:
+        unit = F.normalize(x, dim=1)
+        connectivity = (unit @ unit.T).mean(dim=1)  # (queue, queue) product
+        kept = connectivity / connectivity.max() <= 0.9
+        own = torch.arange(BATCH)
+        across = (z @ other.T / 0.03).masked_fill(~kept[-BATCH:], -torch.inf)
+        across[own, own] = (z * other).sum(1) / 0.03
+        within = z @ torch.cat([old[:-BATCH], z]).T / 0.03 + torch.log(torch.tensor(0.8))
+        within = within.masked_fill(~kept, -torch.inf)
+        within[own, queue - BATCH + own] = -torch.inf
+        weights = torch.softmax(connectivity[-BATCH:] / connectivity[-BATCH:].sum() / 0.0035, dim=0)
+        logits = torch.cat([across, within], dim=1)
+        return (weights * (logits.logsumexp(1) - across[own, own])).sum()
+
+    def step() -> None:
+        za.grad = zb.grad = None
+        na, nb = F.normalize(za, dim=1), F.normalize(zb, dim=1)
+        for i, new in enumerate((a, b, na.detach(), nb.detach())):
+            state[i] = torch.cat([state[i][BATCH:], new])
+        loss = (one_side(state[0], na, nb, state[2]) + one_side(state[1], nb, na, state[3])) / 2
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    return step
+
+
+def bare_products(queue: int) -> Callable[[], None]:
+    """Only the products that no implementation can leave out, forward and backward, and nothing between them."""
+    xa, xb = features(queue)
+    ea, eb = torch.randn(queue, DIM), torch.randn(queue, DIM)
+    za, zb = torch.randn(BATCH, DIM), torch.randn(BATCH, DIM)
+
+    def step() -> None:
+        for x, z, other, old in ((xa, za, zb, ea), (xb, zb, za, eb)):
+            torch.mv(x, x[0])
+            across, live, within = z @ other.T, z @ z.T, z @ old.T
+            within @ old
+            across @ other
+            across.T @ z
+            live @ z
+            live.T @ z
+
+    return step
+
+
+def metric_learning(queue: int) -> Callable[[], None]:
+    """pytorch-metric-learning's memory with NT-Xent, for one modality."""
+    from pytorch_metric_learning.losses import CrossBatchMemory, NTXentLoss
+
+    memory = CrossBatchMemory(NTXentLoss(0.03), DIM, memory_size=queue)
+    labels = torch.arange(queue)
+    for start in range(0, queue, 500):
+        memory(torch.randn(min(500, queue - start), DIM), labels[start : start + 500])
+    z = torch.randn(BATCH, DIM, requires_grad=True)
+
+    def step() -> None:
+        z.grad = None
+        memory(z, torch.arange(BATCH)).backward()
+
+    return step
+
+
+def run() -> dict[str, float]:
+    """Median milliseconds and ratios."""
+    warnings.filterwarnings("ignore", message="pruning by")
+    torch.manual_seed(0)
+    fast = side_by_side({"ours": ours(QUEUE), "bare": bare_products(QUEUE)}, rounds=60, warm_up=5)
+    slow = side_by_side(
+        {"ours": ours(QUEUE), "printed": as_printed(QUEUE), "metric_learning": metric_learning(QUEUE)}, rounds=5
+    )
+    sizes = (2500, 5000, 10000, 20000)
+    growth = side_by_side({str(size): ours(size) for size in sizes}, rounds=20)
+    return {
+        "ours_ms": 1e3 * fast["ours"],
+        "bare_products_ms": 1e3 * fast["bare"],
+        "times_bare_products": fast["ours"] / fast["bare"],
+        "algorithm_as_printed_ms": 1e3 * slow["printed"],
+        "faster_than_printed": slow["printed"] / slow["ours"],
+        "metric_learning_one_modality_ms": 1e3 * slow["metric_learning"],
+        "faster_than_metric_learning": slow["metric_learning"] / slow["ours"],
+        **{f"queue_{size}_ms": 1e3 * growth[str(size)] for size in sizes},
+    }
+
+
+if __name__ == "__main__":
+    for name, value in run().items():
+        print(f"{name:36s}{value:10.2f}")

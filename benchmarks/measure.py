@@ -1,0 +1,39 @@
+"""Timing in turns, and peak memory in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+
+def side_by_side(functions: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 2) -> dict[str, float]:
+    """Median seconds of each function; they take turns, so that a busy moment of the machine hits them all."""
+    for function in functions.values():
+        for _ in range(warm_up):
+            function()
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def in_own_process(module: str, *arguments: str) -> dict[str, float]:
+    """Run ``python -m module arguments`` and read the JSON object that it prints last."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{module} {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+    result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
