@@ -1,12 +1,14 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossclr.features import ArraySource, CootConfig, DataError, check_data, check_source, connectivity
+from crossclr.features import ArraysConfig, ArraySource, CootConfig, DataError, check_data, check_source, connectivity
 from crossclr.features.influence_summary import BLOCK, PooledSpool, summarise_connectivity
 
 
@@ -152,6 +154,22 @@ def test_missing_experts_zeros_and_unpaired(tmp_path):
     found = {finding.kind: finding for finding in report.warnings}
     assert found["all-zero"].keys == ("2",)
     assert found["unpaired"].keys == ("3", "5")
+
+
+def test_a_caption_that_stands_twice_at_one_clip_is_no_false_negative():
+    texts = ["A cat", "a  cat", "a dog", "a cat"]
+    source = ArraySource(np.eye(3), np.eye(4), owners=["0", "0", "1", "2"], texts=texts)
+    (finding,) = check_source(source).warnings
+    assert (finding.kind, finding.keys) == ("repeated-sentences", ("2",))
+
+
+def test_large_row_groups_are_slow(tmp_path):
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(24_000.0)), 2)})
+    pq.write_table(table, tmp_path / "x.parquet")
+    side = {"values": "x.parquet"}
+    report = check_data(ArraysConfig(root=str(tmp_path), a=side, b=side), limit=10)
+    (finding,) = [finding for finding in report.warnings if finding.kind == "large-row-groups"][:1]
+    assert "12,000 rows" in finding.message
 
 
 def test_missing_expert_is_counted(coot):

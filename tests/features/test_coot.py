@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import threading
 
 import h5py
@@ -183,6 +184,17 @@ def test_threads_read_the_same(coot):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_process_opens_the_files_anew(coot):
+    source = source_of(coot)
+    want = source.read("video1").video.copy()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(source.read("video1").video, want) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(source.read("video1").video, want)
 
 
 def break_nan(coot):

@@ -16,7 +16,7 @@ from crossclr.features.errors import DataError
 from crossclr.features.findings import Finding, fault, warn
 from crossclr.features.influence_summary import InfluenceSummary, PooledSpool, summarise_connectivity
 from crossclr.features.opening import open_source
-from crossclr.features.source import Rows, Sample, Source
+from crossclr.features.source import Rows, Sample, Source, clip_keys
 
 Progress = Callable[[int, int], None]
 
@@ -193,14 +193,12 @@ class _Check:
                 self.zero.append(key)
             if split == self.pooled_split:
                 self.pooled.setdefault(kind, PooledSpool()).add(pooled)
-        for number, clip in enumerate(sample.clips):
-            self._remember("clip", _digest(clip), split, f"{key}/{number}" if len(sample.clips) > 1 else key)
-        if sample.texts:
-            for text in sample.texts:
-                self._remember("sentence", _digest(" ".join(text.lower().split())), split, key)
-        else:
-            for sentence in sample.sentences:
-                self._remember("sentence", _digest(sentence), split, key)
+        names = clip_keys(key, len(sample.clips))
+        for name, clip in zip(names, sample.clips, strict=True):
+            self._remember("clip", _digest(clip), split, name)
+        sentences: Sequence[Rows | str] = [" ".join(text.lower().split()) for text in sample.texts] or sample.sentences
+        for owner, content in zip(sample.clip_of, sentences, strict=True):
+            self._remember("sentence", _digest(content), split, names[owner])
         if sample.group and self.parents:
             self.seen["group"].setdefault(sample.group, {}).setdefault(split, key)
         for path in getattr(self.source, "missing_experts", lambda _: [])(key):
@@ -208,7 +206,7 @@ class _Check:
 
     def _remember(self, kind: str, digest: int, split: str, key: str) -> None:
         found = self.seen[kind].setdefault(digest, {})
-        if split in found:
+        if found.get(split, key) != key:  # a clip may have the same caption twice
             self.repeated[kind].append(key)
         found.setdefault(split, key)
 
