@@ -13,17 +13,21 @@ from crossclr.evaluation.metrics import (
     retrieval_metrics,
 )
 from crossclr.evaluation.ranks import retrieval_ranks
+from crossclr.evaluation.runs import Evaluation, embed_run, evaluate_runs
 from crossclr.evaluation.targets import Targets
 
 __all__ = [
     "CCA",
     "METRICS",
+    "Evaluation",
     "Moments",
     "Targets",
     "cca_floor",
     "coot_median",
     "embed_floor",
+    "embed_run",
     "evaluate_embeddings",
+    "evaluate_runs",
     "fit_cca",
     "fit_floor",
     "fuse",

@@ -51,7 +51,7 @@ def save_embeddings(embeddings: Embeddings, path: str | os.PathLike[str]) -> Pat
         the path.
     """
     path = Path(path)
-    hdf5 = _is_hdf5(path)
+    hdf5 = is_hdf5(path)
     arrays = _arrays(embeddings)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _complete_or_nothing(path) as temporary:
@@ -78,7 +78,7 @@ def load_embeddings(path: str | os.PathLike[str]) -> Embeddings:
         ValueError: the file is damaged or lacks a part; the message names it.
     """
     path = Path(path)
-    hdf5 = _is_hdf5(path)
+    hdf5 = is_hdf5(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; write one with: crossclr embed RUN --out {path.name}")
     try:
@@ -163,7 +163,8 @@ def _embeddings(arrays: Mapping[str, Array], path: Path) -> Embeddings:
     )
 
 
-def _is_hdf5(path: Path) -> bool:
+def is_hdf5(path: Path) -> bool:
+    """Whether a file name means HDF5 (else npz); any other ending is a ValueError."""
     if path.suffix in (".h5", ".hdf5"):
         return True
     if path.suffix == ".npz":

@@ -18,7 +18,7 @@ from crossclr.features.source import Rows, Source
 from crossclr.models.embeddings import Embeddings
 
 # Of equally good settings the first is taken, so the most likely ones lead.
-REGULARISATIONS = (0.01, 0.1, 0.001, 1.0)
+REGULARISATIONS = (0.01, 0.1, 1.0, 0.001, 10.0)
 DIMENSIONS = (32, 64, 128, 256, 512)
 WEIGHTINGS = (1.0, 0.0, 2.0)
 BATCH = 256  # samples that are read before the moments are updated

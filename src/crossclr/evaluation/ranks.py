@@ -26,7 +26,7 @@ from crossclr.evaluation.targets import Targets
 Matrix = Tensor | npt.NDArray[np.floating]
 
 TIE = 1e-12  # cosines in float64 that differ by less are equal
-QUERY_TILE, GALLERY_TILE = 512, 4096  # a tile of scores and its mask stay in the last-level cache
+QUERY_TILE, GALLERY_TILE = 512, 2048  # a tile of scores and its mask stay in the cache
 LONG = 2_000_000_000  # pairs; from here on (a few seconds) progress is shown
 PAIRS = 16_384  # pairs that are gathered at once for the comparison in float64
 

@@ -1,0 +1,93 @@
+"""`crossclr evaluate` and `crossclr embed`: what a trained run is worth, and its embeddings as a file."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; several are also joined (⊕).")]
+Split = Annotated[str | None, typer.Option(help="Split to take; by default the test split of the run's config.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples that are embedded at once.")]
+Device = Annotated[str, typer.Option(help="Where to embed: cpu, cuda, cuda:1, mps.")]
+
+
+class Which(str, Enum):
+    """The checkpoints of a run."""
+
+    best = "best"
+    last = "last"
+
+
+Checkpoint = Annotated[Which, typer.Option("--checkpoint", help="Checkpoint to take.")]
+
+
+def evaluate(
+    runs: Runs,
+    split: Split = None,
+    checkpoint: Checkpoint = Which.best,
+    floor: Annotated[bool, typer.Option("--floor/--no-floor", help="Show a closed-form CCA beside the runs.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    batch_size: BatchSize = 64,
+    device: Device = "cpu",
+) -> None:
+    """Measure retrieval of one or more runs: R@1/5/10/50, median and mean rank, both directions, every level.
+
+    R@K is a percentage; ranks start at 1; ties are never optimistic. b->a is text to video where B is text. Several
+    runs are measured one by one and joined: normalised embeddings side by side, the paper's ⊕.
+
+    Examples:
+        crossclr evaluate runs/emoji
+
+        crossclr evaluate runs/msvd/seed-0 runs/msvd/seed-1 --split test
+
+        crossclr evaluate runs/emoji --no-floor --json > result.json
+    """
+    from crossclr.evaluation.runs import evaluate_runs
+
+    evaluation = evaluate_runs(
+        runs,
+        split=split,
+        which=checkpoint.value,
+        floor=floor,
+        batch_size=batch_size,
+        device=device,
+        progress=True,
+    )
+    if as_json:
+        typer.echo(json.dumps(evaluation.to_dict(), indent=2))
+    else:
+        Console().print(evaluation.table())
+
+
+def embed(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    out: Annotated[Path, typer.Option(help="File to write: .h5 (COOT's layout) or .npz.")],
+    split: Split = None,
+    checkpoint: Checkpoint = Which.best,
+    batch_size: BatchSize = 64,
+    device: Device = "cpu",
+) -> None:
+    """Write the embeddings of a split to a file, raw and normalised, with their keys.
+
+    Examples:
+        crossclr embed runs/emoji --out emoji.npz
+
+        crossclr embed runs/youcook2 --split val --out youcook2_val.h5
+    """
+    from crossclr.evaluation.export import is_hdf5, save_embeddings
+    from crossclr.evaluation.runs import embed_run
+
+    is_hdf5(out)  # a wrong ending shall show before the work, not after it
+    embeddings = embed_run(
+        run, split=split, which=checkpoint.value, batch_size=batch_size, device=device, progress=True
+    )
+    save_embeddings(embeddings, out)
+    typer.echo(
+        f"{out}: {len(embeddings.video_keys)} videos, {len(embeddings.clip_a)} clips, "
+        f"{len(embeddings.clip_b)} sentences"
+    )

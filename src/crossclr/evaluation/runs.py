@@ -1,0 +1,194 @@
+"""From run folders to figures: embed a split, join several runs, put the CCA floor beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from crossclr.evaluation.floor import embed_floor
+from crossclr.evaluation.fusion import fuse
+from crossclr.evaluation.metrics import METRICS, evaluate_embeddings
+from crossclr.models import Embeddings, embed_source
+from crossclr.training import Run, RunConfig
+
+Results = dict[str, dict[str, float]]  # metrics by level and direction
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate_runs` measured.
+
+    Args:
+        split: where.
+        which: checkpoint of the runs, ``best`` or ``last``.
+        samples: number of clips, sentences and videos.
+        runs: results by run.
+        joined: results of all runs side by side (⊕), or None for a single run.
+        floor: results of CCA on the same features, or None if it was not asked for.
+    """
+
+    split: str
+    which: str
+    samples: dict[str, int]
+    runs: dict[str, Results]
+    joined: Results | None = None
+    floor: Results | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in types that JSON has."""
+        return asdict(self)
+
+    def rows(self) -> dict[str, Results]:
+        """Results by the name that a table shows, the floor first."""
+        rows = {} if self.floor is None else {"CCA floor": self.floor}
+        rows.update(self.runs)
+        if self.joined is not None:
+            rows["⊕ all runs"] = self.joined
+        return rows
+
+    def table(self) -> Table:
+        """A table for the terminal, grouped by level and direction."""
+        counts = ", ".join(f"{count:,} {what}" for what, count in self.samples.items())
+        table = Table(title=f"Retrieval on {self.split!r}: {counts}")
+        table.add_column("", no_wrap=True)
+        table.add_column("embedding")
+        for metric in METRICS:
+            table.add_column(metric, justify="right")
+        rows = self.rows()
+        directions = dict.fromkeys(direction for results in rows.values() for direction in results)
+        for direction in directions:
+            shown = [(name, results[direction]) for name, results in rows.items() if direction in results]
+            for number, (name, metrics) in enumerate(shown):
+                table.add_row(
+                    direction if number == 0 else "",
+                    name,
+                    *(f"{metrics[metric]:.1f}" for metric in METRICS),
+                    end_section=number == len(shown) - 1,
+                )
+        return table
+
+
+def evaluate_runs(
+    paths: Sequence[str | Path],
+    *,
+    split: str | None = None,
+    which: Literal["best", "last"] = "best",
+    floor: bool = True,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: bool = False,
+) -> Evaluation:
+    """Retrieval metrics of one or more runs.
+
+    Several runs are measured one by one and joined (the paper's ⊕: each run's embeddings are normalised and set side
+    by side). Their data may differ in features but not in samples.
+
+    Args:
+        paths: run folders.
+        split: where to measure; None: the test split of the first run's config (without one, its validation split).
+        which: the checkpoint.
+        floor: also fit CCA on the training split, its settings chosen on the validation split (or on held-out training
+            samples if that is the split to measure). Runs on different features have their CCA embeddings joined too.
+        batch_size: samples that are embedded at once.
+        device: where to embed.
+        progress: show progress bars.
+
+    Returns:
+        all results.
+
+    Raises:
+        FileNotFoundError: a path is no run folder.
+        ValueError: the split is unknown, or the runs have different samples.
+    """
+    if not paths:
+        raise ValueError("name at least one run folder")
+    opened = [Run.open(path) for path in paths]
+    split = split or default_split(opened[0].config)
+    embedded = [
+        embed_run(run, split=split, which=which, batch_size=batch_size, device=device, progress=progress)
+        for run in opened
+    ]
+    joined = fuse(embedded) if len(embedded) > 1 else None  # before any ranking: it checks that the samples agree
+    results = {name: evaluate_embeddings(embeddings) for name, embeddings in zip(_names(opened), embedded, strict=True)}
+    first = embedded[0]
+    samples = {"sentences": len(first.clip_b), "clips": len(first.clip_a)}
+    if first.video_a is not None:
+        samples["videos"] = len(first.video_keys)
+    return Evaluation(
+        split=split,
+        which=which,
+        samples=samples,
+        runs=results,
+        joined=None if joined is None else evaluate_embeddings(joined),
+        floor=evaluate_embeddings(_floor_of(opened, split, progress)) if floor else None,
+    )
+
+
+def embed_run(
+    run: Run | str | Path,
+    *,
+    split: str | None = None,
+    which: Literal["best", "last"] = "best",
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: bool = False,
+) -> Embeddings:
+    """Embeddings of a split by a trained run; see `evaluate_runs` for the arguments."""
+    if not isinstance(run, Run):
+        run = Run.open(run)
+    source = run.open_source()
+    split = split or default_split(run.config)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not progress) as bar:
+        task = bar.add_task(f"embedding {split} with {run.path.name}", total=None)
+        return embed_source(
+            run.load_model(which).to(device),
+            source,
+            split,
+            batch_size=batch_size,
+            device=device,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def default_split(config: RunConfig) -> str:
+    """The split of the final evaluation: test, or validation where there is no test split."""
+    split = config.splits.test or config.splits.validate_
+    if split is None:
+        raise ValueError("the run's config names neither a test nor a validation split; say which one with --split")
+    return split
+
+
+def _floor_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:
+    """CCA embeddings of each distinct data set of the runs, joined."""
+    distinct: list[Run] = []
+    for run in runs:
+        if all(run.config.data != other.config.data for other in distinct):
+            distinct.append(run)
+    floors = []
+    for run in distinct:
+        splits = run.config.splits
+        # Where the validation split is the one to be measured, CCA takes its settings from held-out training samples.
+        validation = splits.validate_ if splits.validate_ != split else None
+        floors.append(
+            embed_floor(run.open_source(), split, train=splits.train, validation=validation, progress=progress)
+        )
+    return fuse(floors) if len(floors) > 1 else floors[0]
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """The folders' names; their paths where names are not unique (`runs/a/seed-0`, `runs/b/seed-0`)."""
+    short = [run.path.name for run in runs]
+    if len(set(short)) == len(short):
+        return short
+    paths = [str(run.path) for run in runs]
+    if len(set(paths)) < len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise ValueError(f"the run {twice} is named twice; joining a run with itself changes nothing")
+    return paths
