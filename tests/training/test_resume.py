@@ -137,13 +137,11 @@ def test_a_finished_run_is_left_alone(tiny, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
 
 
-def in_child(function, *arguments, limit: int | None = None, **options) -> multiprocessing.process.BaseProcess:
-    """Run in a forked process, which has everything imported already; the exit code is 3 for a TrainingError."""
+def in_child(function, *arguments, **options) -> multiprocessing.process.BaseProcess:
+    """Run in a forked process, which has everything imported already; the exit code is 3 for an expected error."""
 
     def body():
         torch.set_num_threads(1)
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         try:
             function(*arguments, **options)
         except (TrainingError, OSError) as error:
@@ -156,51 +154,56 @@ def in_child(function, *arguments, limit: int | None = None, **options) -> multi
     return process
 
 
+def no_file_beyond(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
 def lines_of(run: Path) -> int:
     path = run / "metrics.jsonl"
     return path.read_bytes().count(b"\n") if path.is_file() else -1
 
 
-@pytest.fixture
-def long(tiny):
-    tiny["training"].update(epochs=10, checkpoint_every=3)
-    return check_config(tiny)
-
-
-def test_kill_at_random_moments_then_resume(long, tmp_path):
-    api.train(long, out=tmp_path / "whole", floor=False)
+def test_kill_at_random_moments_then_resume(tiny, whole, tmp_path):
+    tiny["training"]["checkpoint_every"] = 3
     draws = random.Random(1)
     run = tmp_path / "run"
     for attempt in range(4):
         known = max(0, lines_of(run))
-        process = in_child(api.resume, run) if attempt else in_child(api.train, long, out=run)
-        wanted, deadline = known + draws.randrange(8), time.monotonic() + 60
+        process = in_child(api.resume, run) if attempt else in_child(api.train, check_config(tiny), out=run)
+        wanted, deadline = known + draws.randrange(4), time.monotonic() + 60
         while process.is_alive() and lines_of(run) <= wanted and time.monotonic() < deadline:
             time.sleep(0.001)
         process.kill()
         process.join()
         assert Run.open(run).load_model("last") is not None
-        assert Run.open(run).results is None
-    api.resume(run, floor=False)
-    assert everything(run) == everything(tmp_path / "whole")
+    api.resume(run)
+    assert everything(run) == whole
 
 
-def test_full_disk_leaves_a_usable_folder(long, tmp_path):
-    """Files may not grow beyond a limit, which the metrics reach after some epochs."""
-    long = long.model_copy(update={"training": long.training.model_copy(update={"epochs": 40})})
-    process = in_child(api.train, long, out=tmp_path / "run", floor=False, limit=62_000)
-    process.join(120)
+@pytest.mark.parametrize("step", [STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH + 2])
+def test_full_disk_leaves_a_usable_folder(tiny, whole, tmp_path, monkeypatch, capfd, step):
+    """After some steps no file may grow beyond a few bytes: neither the metrics nor a checkpoint can be written."""
+    with monkeypatch.context() as patch:
+        stop_at(patch, step, lambda: no_file_beyond(1_000))
+        process = in_child(api.train, check_config(tiny), out=tmp_path / "run")
+        process.join(120)
     assert process.exitcode == 3
+    message = capfd.readouterr().err
+    assert f"File too large while writing to {tmp_path / 'run'}" in message
+    assert f"crossclr train --resume {tmp_path / 'run'}" in message
     run = Run.open(tmp_path / "run")
     assert run.load_model("last") is not None
-    assert 5 < run.load_state()[1]["position"]["epoch"] < 40
-    api.resume(tmp_path / "run", floor=False)
-    api.train(long, out=tmp_path / "whole", floor=False)
-    assert everything(tmp_path / "run") == everything(tmp_path / "whole")
+    assert run.load_state()[1]["position"]["epoch"] == (step - 1) // STEPS_PER_EPOCH
+    api.resume(tmp_path / "run")
+    assert everything(tmp_path / "run") == whole
 
 
-def test_no_room_at_all_leaves_no_folder(long, tmp_path, capfd):
-    process = in_child(api.train, long, out=tmp_path / "runs" / "run", limit=10_000)
+def test_no_room_at_all_leaves_no_folder(tiny, tmp_path, capfd):
+    def train():
+        no_file_beyond(10_000)
+        api.train(check_config(tiny), out=tmp_path / "runs" / "run")
+
+    process = in_child(train)
     process.join(120)
     assert process.exitcode == 3
     assert "File too large" in capfd.readouterr().err
