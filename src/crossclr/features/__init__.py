@@ -3,7 +3,7 @@
 from crossclr.features.arrays import ArraySource, split_by_fraction
 from crossclr.features.batch import Batch, Side
 from crossclr.features.batching import batches, collate, first_sentences
-from crossclr.features.check import DataReport, check_data, check_source
+from crossclr.features.check import check_data, check_source
 from crossclr.features.config import (
     ArrayConfig,
     ArraysConfig,
@@ -16,6 +16,7 @@ from crossclr.features.config import (
 )
 from crossclr.features.connectivity import connectivity
 from crossclr.features.coot import CootSource
+from crossclr.features.data_report import DataReport
 from crossclr.features.errors import DataError
 from crossclr.features.hashing import stable_hash
 from crossclr.features.opening import open_source

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from crossclr.features.arrays import ArraySource, split_by_fraction
 from crossclr.features.config import ArrayConfig, ArraysConfig, CootConfig, EmojiConfig
-from crossclr.features.coot import CootSource, FrameSide, SideReader, open_tokens, read_meta, sentence_splits_path
+from crossclr.features.coot import CootSource, FrameSide, SideReader, open_tokens, sentence_splits_path
 from crossclr.features.errors import DataError
+from crossclr.features.meta import read_meta
 from crossclr.features.references import open_sequences, read_values
 from crossclr.features.rows import open_rows
 from crossclr.features.sequences import JoinedSequences, Sequences

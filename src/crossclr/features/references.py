@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.features.coot import read_json
 from crossclr.features.diskarray import DiskArray, open_npy, open_npz
 from crossclr.features.errors import DataError
+from crossclr.features.meta import read_json
 from crossclr.features.parquet import ParquetSequences, read_column
 from crossclr.features.sequences import Array, FlatSequences, Sequences, StackedSequences
 
