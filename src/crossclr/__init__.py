@@ -1,3 +1,36 @@
 """One embedding space for two modalities, learned from features you already have: the complete CrossCLR."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crossclr.api import resume, train, train_seeds
+    from crossclr.estimator import JointEmbedding
+    from crossclr.training import Run, RunConfig, load_config
+
 __version__ = "0.1.0"
+
+# Imported when they are used, so that `import crossclr` costs nothing.
+_LAZY = {
+    "JointEmbedding": "crossclr.estimator",
+    "Run": "crossclr.training",
+    "RunConfig": "crossclr.training",
+    "load_config": "crossclr.training",
+    "resume": "crossclr.api",
+    "train": "crossclr.api",
+    "train_seeds": "crossclr.api",
+}
+
+__all__ = ["JointEmbedding", "Run", "RunConfig", "__version__", "load_config", "resume", "train", "train_seeds"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'crossclr' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
