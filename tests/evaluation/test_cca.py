@@ -97,6 +97,10 @@ def test_faults_are_named():
         fit_cca(moments)
     with pytest.raises(ValueError, match="2 and 3 channels"):
         moments.add(torch.ones(4, 2), torch.ones(4, 2))
+    rows = torch.ones(4, 3)
+    rows[2, 1] = torch.nan
+    with pytest.raises(ValueError, match="pair 2 holds NaN or infinity in modality B, channel 1"):
+        moments.add(torch.ones(4, 2), rows)
     moments.add(torch.ones(4, 2), torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
     with pytest.raises(ValueError, match="modality A are equal"):
         fit_cca(moments)

@@ -44,6 +44,14 @@ class Moments:
                 f"got shapes {tuple(a.shape)} and {tuple(b.shape)}"
             )
         rows = torch.cat([a, b], dim=1).to(torch.float64)  # (rows, dim_a + dim_b)
+        bad = ~torch.isfinite(rows)
+        if bool(bad.any()):
+            row, channel = bad.nonzero()[0].tolist()
+            side = f"A, channel {channel}" if channel < self.dim_a else f"B, channel {channel - self.dim_a}"
+            raise ValueError(
+                f"training pair {self.count + row} holds NaN or infinity in modality {side}; "
+                "`crossclr data check` names the sample"
+            )
         if self.count == 0:
             self._shift = rows.mean(dim=0)
         rows -= self._shift

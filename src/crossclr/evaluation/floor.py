@@ -8,12 +8,11 @@ from itertools import product
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
 from crossclr.evaluation.cca import CCA, Moments, fit_cca
 from crossclr.evaluation.metrics import evaluate_embeddings, retrieval_metrics, sentences_of
+from crossclr.evaluation.progress import progress_bar
 from crossclr.features.source import Rows, Source
 from crossclr.models.embeddings import Embeddings
 
@@ -123,31 +122,32 @@ def pooled_batches(
     Yields:
         feature rows in the form of embeddings, so that whatever measures embeddings measures them too.
     """
-    steps = range(0, len(keys), BATCH)
-    console = Console(stderr=True)
-    for start in track(steps, description, transient=True, disable=not progress, console=console):
-        samples = [source.read(key) for key in keys[start : start + BATCH]]
-        counts = [len(sample.clips) for sample in samples]
-        firsts = np.cumsum([0, *counts[:-1]])
-        two_level = all(sample.video is not None and sample.paragraph is not None for sample in samples)
-        yield Embeddings(
-            clip_a=_means([rows for sample in samples for rows in sample.clips]),
-            clip_b=_means([rows for sample in samples for rows in sample.sentences]),
-            clip_of=torch.tensor(
-                [first + clip for first, s in zip(firsts, samples, strict=True) for clip in s.clip_of]
-            ),
-            clip_keys=tuple(
-                f"{sample.key}/{i}" if len(sample.clips) > 1 else sample.key
-                for sample in samples
-                for i in range(len(sample.clips))
-            ),
-            clip_counts=torch.tensor(counts),
-            video_keys=tuple(sample.key for sample in samples),
-            texts=tuple(text for sample in samples for text in sample.texts),
-            groups=tuple(sample.group for sample in samples),
-            video_a=_means([s.video for s in samples if s.video is not None]) if two_level else None,
-            video_b=_means([s.paragraph for s in samples if s.paragraph is not None]) if two_level else None,
-        )
+    with progress_bar(progress) as bar:
+        task = bar.add_task(description, total=len(keys))
+        for start in range(0, len(keys), BATCH):
+            samples = [source.read(key) for key in keys[start : start + BATCH]]
+            counts = [len(sample.clips) for sample in samples]
+            firsts = np.cumsum([0, *counts[:-1]])
+            two_level = all(sample.video is not None and sample.paragraph is not None for sample in samples)
+            yield Embeddings(
+                clip_a=_means([rows for sample in samples for rows in sample.clips]),
+                clip_b=_means([rows for sample in samples for rows in sample.sentences]),
+                clip_of=torch.tensor(
+                    [first + clip for first, s in zip(firsts, samples, strict=True) for clip in s.clip_of]
+                ),
+                clip_keys=tuple(
+                    f"{sample.key}/{i}" if len(sample.clips) > 1 else sample.key
+                    for sample in samples
+                    for i in range(len(sample.clips))
+                ),
+                clip_counts=torch.tensor(counts),
+                video_keys=tuple(sample.key for sample in samples),
+                texts=tuple(text for sample in samples for text in sample.texts),
+                groups=tuple(sample.group for sample in samples),
+                video_a=_means([s.video for s in samples if s.video is not None]) if two_level else None,
+                video_b=_means([s.paragraph for s in samples if s.paragraph is not None]) if two_level else None,
+            )
+            bar.update(task, completed=start + len(samples))
 
 
 class _Levels:

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
+from crossclr.evaluation.progress import progress_bar
 from crossclr.evaluation.targets import Targets
 
 Matrix = Tensor | npt.NDArray[np.floating]
@@ -67,7 +66,7 @@ def retrieval_ranks(queries: Matrix, gallery: Matrix, targets: Any = None, *, pr
     pairs = Targets.parse(targets, len(query_rows.unit), len(gallery_rows.unit))
     total = len(query_rows.unit) * len(gallery_rows.unit)
     shown = total >= LONG if progress is None else progress
-    with Progress(console=Console(stderr=True), transient=True, disable=not shown) as bar, torch.inference_mode():
+    with progress_bar(shown) as bar, torch.inference_mode():
         task = bar.add_task("ranks", total=len(query_rows.unit))
         return _count(query_rows, gallery_rows, pairs, lambda rows: bar.advance(task, rows))
 

@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from crossclr.evaluation.floor import embed_floor
 from crossclr.evaluation.fusion import fuse
 from crossclr.evaluation.metrics import METRICS, evaluate_embeddings
+from crossclr.evaluation.progress import progress_bar
 from crossclr.models import Embeddings, embed_source
 from crossclr.training import Run, RunConfig
 
@@ -144,8 +143,7 @@ def embed_run(
         run = Run.open(run)
     source = run.open_source()
     split = split or default_split(run.config)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not progress) as bar:
+    with progress_bar(progress) as bar:
         task = bar.add_task(f"embedding {split} with {run.path.name}", total=None)
         return embed_source(
             run.load_model(which).to(device),
