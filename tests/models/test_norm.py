@@ -59,6 +59,21 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_norm_then_linear_is_linear_of_norm(needs_gradient: bool) -> None:
+    torch.manual_seed(0)
+    module, linear = filled(6, torch.float64), torch.nn.Linear(6, 4, dtype=torch.float64)
+    x = torch.randn(9, 6, dtype=torch.float64, requires_grad=needs_gradient)
+    parameters = [module.gain, module.bias, linear.weight, linear.bias, *([x] if needs_gradient else [])]
+    upstream = torch.randn(9, 4, dtype=torch.float64)
+    expected = reference(x, module.gain, module.bias) @ linear.weight.T + linear.bias
+    got = module.then(linear, x)
+    torch.testing.assert_close(got, expected, atol=1e-12, rtol=1e-12)
+    expected_gradients = torch.autograd.grad(expected, parameters, upstream)
+    for mine, theirs in zip(torch.autograd.grad(got, parameters, upstream), expected_gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-11, rtol=1e-11)
+
+
 def test_constant_row_becomes_the_bias_and_has_a_finite_gradient() -> None:
     module = filled(4, torch.float32)
     x = torch.full((1, 4), 3.0, requires_grad=True)

@@ -230,5 +230,7 @@ def test_wrong_channels_and_missing_context_are_named(make_batch: Maker) -> None
     batch = make_batch([[3, 2]])
     with pytest.raises(ValueError, match=r"Side\.context"):
         small().encode_a(Side(batch.a.clips), batch.clip_counts)
+    with pytest.raises(ValueError, match="no sequences to encode"):
+        small().encode_a(Side(Ragged(torch.empty(0, 6), torch.empty(0, dtype=torch.int64)), batch.a.context))
     with pytest.raises(ValueError, match="clip_counts names 1 videos with 3 clips"):
         small().encode_a(batch.a, torch.tensor([3]))

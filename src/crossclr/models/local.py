@@ -11,15 +11,17 @@ from crossclr.models.attention import TransformerLayer
 from crossclr.models.config import MLPEncoderConfig, TransformerEncoderConfig
 from crossclr.models.dropout import Dropout
 from crossclr.models.initialise import initialise_like_coot
-from crossclr.models.norm import build_input_norm
+from crossclr.models.norm import CootNorm, build_input_norm
 from crossclr.models.packing import Packing
 from crossclr.models.pooling import build_pooler
 from crossclr.models.positions import Positions
 
 
-def _check_dim(found: int, expected: int) -> None:
-    if found != expected:
-        raise ValueError(f"the encoder was built for rows of {expected} channels, but these rows have {found}")
+def _check(part: Ragged, expected: int) -> None:
+    if len(part) == 0:
+        raise ValueError("there are no sequences to encode; a batch needs at least one")
+    if part.dim != expected:
+        raise ValueError(f"the encoder was built for rows of {expected} channels, but these rows have {part.dim}")
 
 
 class TransformerEncoder(nn.Module):
@@ -57,15 +59,20 @@ class TransformerEncoder(nn.Module):
         lengths = torch.cat([part.lengths for part in sequences])
         projected = []
         for part in sequences:
-            _check_dim(part.dim, self.input_dim)
-            rows = self.input_norm(part.values.to(self.projection.weight.dtype))
-            projected.append(functional.gelu(self.projection(rows)))
+            _check(part, self.input_dim)
+            projected.append(functional.gelu(self._project(part.values.to(self.projection.weight.dtype))))
         x = projected[0] if len(projected) == 1 else torch.cat(projected)  # (rows, dim)
         packing = Packing.of(lengths, x.device)
         x = self.positions(packing.pack(x), packing.positions, packing.groups[-1][1])
         for layer in self.layers:
             x = layer(x, packing)
         return packing.restore(self.pooler(x, packing))
+
+    def _project(self, rows: Tensor) -> Tensor:
+        if isinstance(self.input_norm, CootNorm):
+            return self.input_norm.then(self.projection, rows)
+        out: Tensor = self.projection(self.input_norm(rows))
+        return out
 
 
 class _Residual(nn.Module):
@@ -128,7 +135,7 @@ class MLPEncoder(nn.Module):
     def forward(self, *sequences: Ragged) -> Tensor:
         """(sequences, dim) one vector for each sequence; several Ragged run as one, in the order given."""
         for part in sequences:
-            _check_dim(part.dim, self.input_dim)
+            _check(part, self.input_dim)
         pooled = torch.cat([self._pool(part) for part in sequences])
         out: Tensor = self.blocks(self.projection(self.input_dropout(self.input_norm(pooled))))
         return out

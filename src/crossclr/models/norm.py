@@ -30,23 +30,23 @@ class _CootNormFunction(torch.autograd.Function):
     """Keeps only its input for the backward pass; composed operations would keep five tensors of that size."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         ctx.save_for_backward(x, gain)
         ctx.eps = eps
-        out = torch.empty_like(x, dtype=torch.promote_types(x.dtype, gain.dtype))
+        out = torch.empty_like(x, dtype=x.dtype if gain is None else torch.promote_types(x.dtype, gain.dtype))
         step = _chunk_rows(x)
         for start in range(0, x.shape[0], step):
             centred, std = _centred(x[start : start + step])
-            out[start : start + step] = centred.mul_(1 / (std + eps)).mul_(gain).add_(bias)
+            centred.mul_(1 / (std + eps))
+            out[start : start + step] = centred if gain is None or bias is None else centred.mul_(gain).add_(bias)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, gain = ctx.saved_tensors
         dim, step = x.shape[1], _chunk_rows(x)
         wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        needs_input = ctx.needs_input_grad[0]
-        grad_x = torch.empty_like(x) if needs_input else None
+        grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         grad_gain = torch.zeros(dim, dtype=wide, device=x.device)
         grad_bias = torch.zeros(dim, dtype=wide, device=x.device)
         for start in range(0, x.shape[0], step):
@@ -54,16 +54,18 @@ class _CootNormFunction(torch.autograd.Function):
             centred, std = _centred(x[part])
             inverse = 1 / (std + ctx.eps)  # (rows, 1)
             g = grad[part].to(wide)
-            grad_bias += g.sum(0)
-            grad_gain += (centred * inverse).mul_(g).sum(0)
+            if gain is not None:
+                grad_bias += g.sum(0)
+                grad_gain += (centred * inverse).mul_(g).sum(0)
+                g = g * gain
             if grad_x is None:
                 continue
-            g = g * gain
             projection = (g * centred).sum(1, keepdim=True)  # (rows, 1)
             # d std / d x is centred / ((dim - 1) std); a constant row has none.
             slope = torch.where(std > 0, projection * inverse.square() / ((dim - 1) * std), 0.0)
-            g = g.sub_(g.mean(1, keepdim=True)).mul_(inverse)
-            grad_x[part] = g.sub_(centred.mul_(slope))
+            grad_x[part] = (g - g.mean(1, keepdim=True)).mul_(inverse).sub_(centred.mul_(slope))
+        if gain is None:
+            return grad_x, None, None, None
         return grad_x, grad_gain.to(gain.dtype), grad_bias.to(gain.dtype), None
 
 
@@ -95,6 +97,15 @@ class CootNorm(nn.Module):
         rows = x.reshape(-1, x.shape[-1])
         out: Tensor = _CootNormFunction.apply(rows, self.gain, self.bias, self.eps)  # type: ignore[no-untyped-call]
         return out.view(x.shape)
+
+    def then(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        """``linear(norm(x))`` for rows (rows, dim), with gain and bias multiplied into the linear map.
+
+        Input features need no gradient, and without gain and bias the normalised rows need none either: that spares
+        the product of the backward pass which leads to them.
+        """
+        rows: Tensor = _CootNormFunction.apply(x, None, None, self.eps)  # type: ignore[no-untyped-call]
+        return functional.linear(rows, linear.weight * self.gain, linear.bias + linear.weight @ self.bias)
 
 
 class UnitNorm(nn.Module):
