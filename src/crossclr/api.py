@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.floor import cca_floor
-from crossclr.features import Source, open_source
+from crossclr.features import DataError, Source, open_source
 from crossclr.models import TwoBranch, embed_source
 from crossclr.training import (
     Interrupted,
@@ -210,7 +211,19 @@ def _train(
             Run.create(path, config, training.model, training.model.state_dict(), state)
         fabric.barrier()
         run = Run.open(path)
-        return _fit(run, training, None, floor, console)
+        try:
+            return _fit(run, training, None, floor, console)
+        except DataError:
+            if fabric.is_global_zero and run.load_state()[1]["position"]["step"] == 0:
+                _discard(path)  # a fault in the first epoch: there is nothing worth keeping
+            raise
+
+
+def _discard(path: Path) -> None:
+    shutil.rmtree(path)
+    plan = path.parent
+    if (plan / SEEDS).is_file() and not list(plan.glob(f"seed-*/{CONFIG}")):
+        shutil.rmtree(plan)
 
 
 def _continue(run: Run, fabric: Fabric, floor: bool, console: Console | None) -> Run:

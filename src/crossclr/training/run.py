@@ -60,10 +60,10 @@ class Run:
             FileNotFoundError: there is none at ``path``.
         """
         path = Path(path)
-        if not (path / CONFIG).is_file():
+        if not (path / CONFIG).is_file() or not (path / MODEL).is_file():
             seeds = sorted(folder.parent.name for folder in path.glob(f"seed-*/{CONFIG}"))
             hint = f"; it holds the runs {', '.join(seeds)}: name one of them" if seeds else ""
-            raise FileNotFoundError(f"{path} is no run folder ({CONFIG} is absent){hint}")
+            raise FileNotFoundError(f"{path} is no run folder ({CONFIG} or {MODEL} is absent){hint}")
         return cls(path, load_config(path / CONFIG))
 
     @classmethod
