@@ -103,7 +103,7 @@ def gather(fabric: Fabric, outputs: Mapping[str, Tensor], batch: Batch) -> dict[
         padded = own.new_zeros(max(*rows, len(own)), own.shape[1])
         padded[: len(own)] = own.detach()
         everyone = cast(Tensor, fabric.all_gather(padded))  # (world, most rows, dim)
-        live = own[:0] if idle else own
+        live = own[:0] if idle else own.view_as(own)  # a node of its own: inside the model this tensor has other uses
         if live.requires_grad and not idle:
             live.register_hook(lambda gradient: gradient * world)  # type: ignore[no-untyped-call]
         parts = [live if other == rank else everyone[other, :count] for other, count in enumerate(rows)]
