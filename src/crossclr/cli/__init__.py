@@ -5,6 +5,7 @@ Commands live in files of this folder and are imported when they are used, so th
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -44,6 +45,10 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command, for running it."""
+        known = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in known:
+            close = difflib.get_close_matches(args[0], known, n=1)
+            ctx.fail(f"There is no command {args[0]!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else load_command(name), rest
 
@@ -66,10 +71,20 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from crossclr import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def crossclr(
     debug: bool = typer.Option(False, "--debug", help="Show the whole traceback of an error."),
-    version: bool = typer.Option(False, "--version", help="Show the version and end.", is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and end.", is_eager=True, callback=_show_version
+    ),
 ) -> None:
     """One embedding space for two modalities, learned from features you already have.
 
@@ -82,17 +97,12 @@ def crossclr(
 
         crossclr train my-config.yaml --set training.epochs=20
     """
-    if version:
-        from crossclr import __version__
-
-        typer.echo(__version__)
-        raise typer.Exit
 
 
 def main() -> None:
     """Run the command line; an expected error is one line on stderr and exit code 2."""
     try:
-        app()
+        app(prog_name="crossclr")
     except KeyboardInterrupt:
         sys.exit(130)
     except (ValueError, OSError) as error:
