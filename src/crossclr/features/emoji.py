@@ -1,0 +1,211 @@
+"""The built-in set: emoji drawn by three vendors, English names and tags, and features that ship with the package."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from crossclr.features.errors import DataError
+from crossclr.features.source import Rows, Sample, clip_keys
+
+VENDORS = ("noto", "fluent", "twemoji")
+MODALITIES = (*VENDORS, "text")
+SPLITS = ("train", "val", "test", "all")
+
+_FOLDER = Path(__file__).parents[1] / "data" / "emoji"
+
+
+@dataclass(frozen=True)
+class Emoji:
+    """One emoji.
+
+    Args:
+        key: its code points in hexadecimal, as Unicode writes sequences: `1F468-200D-1F373`.
+        character: the emoji itself.
+        name: its English name.
+        tags: English search words.
+        text: the sentence of the text modality, `name: tag, tag, ...`.
+        group: one of nine kinds of thing, such as `food-drink`.
+        subgroup: a finer kind, such as `food-fruit`.
+        order: its place in Unicode's order.
+        video: the "video" that it is a "clip" of: a run of at most eight neighbours in its subgroup.
+        split: `train`, `val` or `test`; the same for all emoji of a video, so that both levels share one split.
+    """
+
+    key: str
+    character: str
+    name: str
+    tags: tuple[str, ...]
+    text: str
+    group: str
+    subgroup: str
+    order: int
+    video: str
+    split: str
+
+
+class EmojiSource:
+    """The built-in set as a source of samples.
+
+    With one level, a sample is an emoji: one picture row (1, 1280) or the tokens of its sentence (tokens, 384). With
+    two levels, a sample is a "video": neighbours of one Unicode subgroup in order are its clips. Splits go by whole
+    videos in both cases: 70% train, 10% val, 20% test, dealt within each Unicode group.
+
+    Args:
+        a: modality A: `noto`, `fluent`, `twemoji` or `text`; vendors joined with `+` are joined on channels.
+        b: modality B, in the same way.
+        two_level: whether runs of emoji form videos.
+
+    Raises:
+        ValueError: a modality is unknown, or text is joined with pictures.
+
+    Example:
+        >>> source = EmojiSource(a="noto+twemoji", b="text")
+        >>> source.dims
+        (2560, 384)
+        >>> sample = source.read("1F34E")
+        >>> sample.texts, sample.group, sample.clips[0].shape
+        (('red apple: diet, food, fruit, health, ripe',), 'food-drink', (1, 2560))
+    """
+
+    def __init__(self, a: str = "noto", b: str = "text", two_level: bool = False) -> None:
+        self._two_level = bool(two_level)
+        self.modalities = (_parse(a, "a"), _parse(b, "b"))
+        self.items = load_emoji()
+        members = groupby(self.items, key=lambda item: item.video if two_level else item.key)
+        self._samples = {key: tuple(run) for key, run in members}
+        self._of_clip = {
+            clip: item
+            for key, run in self._samples.items()
+            for clip, item in zip(clip_keys(key, len(run)), run, strict=True)
+        }
+        self._position = {item.key: position for position, item in enumerate(self.items)}
+        self._rows = tuple([_join(part, position) for position in range(len(self.items))] for part in self.modalities)
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Channels of modality A and of modality B."""
+        a, b = self._rows
+        return a[0].shape[1], b[0].shape[1]
+
+    @property
+    def two_level(self) -> bool:
+        """Whether samples have whole-video and whole-paragraph rows."""
+        return self._two_level
+
+    def keys(self, split: str) -> Sequence[str]:
+        """Keys of a split in Unicode's order; `all` is every split together."""
+        if split not in SPLITS:
+            raise ValueError(f"the emoji set has no split {split!r}; it has {', '.join(SPLITS)}")
+        return [key for key, run in self._samples.items() if split in ("all", run[0].split)]
+
+    def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
+        """One sample; there is nothing to draw at random, so training and evaluation read the same."""
+        run = self._samples.get(key)
+        if run is None:
+            kind = "video" if self._two_level else "emoji"
+            raise DataError(f"the emoji set has no {kind} {key!r}; EmojiSource.keys('all') lists them")
+        # copies: the caller may do with its sample what it likes, the rows are shared by every source of the process
+        clips, sentences = ([rows[self._position[item.key]].copy() for item in run] for rows in self._rows)
+        first = run[0]
+        extra = {"subgroup": first.subgroup, "characters": " ".join(item.character for item in run)}
+        return Sample(
+            key=key,
+            clips=clips,
+            sentences=sentences,
+            video=np.concatenate(clips) if self._two_level else None,
+            paragraph=np.concatenate(sentences) if self._two_level else None,
+            texts=tuple(item.text for item in run),
+            group=first.group,
+            extra=extra,
+        )
+
+    def emoji(self, clip_key: str) -> Emoji:
+        """The emoji of a clip key, as `clip_keys` makes them (with one level: the emoji's own key).
+
+        Example:
+            >>> EmojiSource(two_level=True).emoji("food-fruit-01/2").name
+            'watermelon'
+        """
+        try:
+            return self._of_clip[clip_key]
+        except KeyError:
+            raise DataError(f"the emoji set has no clip {clip_key!r}") from None
+
+    def picture(self, key: str, vendor: str = "noto") -> bytes:
+        """The picture of an emoji, a WebP file of 64 × 64 pixels with a transparent background.
+
+        Args:
+            key: the emoji's key (not a video's).
+            vendor: `noto`, `fluent` or `twemoji`.
+
+        Example:
+            >>> EmojiSource().picture("1F34E", "fluent")[8:12]
+            b'WEBP'
+        """
+        if vendor not in VENDORS:
+            raise ValueError(f"no vendor {vendor!r}; there are {', '.join(VENDORS)}")
+        if key not in self._position:
+            raise DataError(f"the emoji set has no emoji {key!r}; a key looks like {self.items[0].key!r}")
+        return _pictures(vendor)[f"{key}.webp"]
+
+
+@cache
+def load_emoji() -> tuple[Emoji, ...]:
+    """All emoji of the set, in Unicode's order.
+
+    Example:
+        >>> load_emoji()[0].name
+        'grinning face'
+    """
+    content = json.loads((_FOLDER / "emoji.json").read_text(encoding="utf-8"))
+    return tuple(Emoji(**{**item, "tags": tuple(item["tags"])}) for item in content["items"])
+
+
+@cache
+def load_rows(modality: str) -> tuple[Rows, ...]:
+    """Feature rows of every emoji in one modality, in the order of `load_emoji`; read-only.
+
+    Args:
+        modality: `noto`, `fluent`, `twemoji` or `text`.
+
+    Example:
+        >>> load_rows("twemoji")[0].shape
+        (1, 1280)
+    """
+    with np.load(_FOLDER / f"{modality}.npz", allow_pickle=False) as file:
+        values = file["counts"].astype(np.float32) * file["steps"][:, None]  # (rows, dim)
+        lengths = file["lengths"] if "lengths" in file else np.ones(len(values), dtype=np.int64)
+    values.flags.writeable = False
+    return tuple(np.split(values, np.cumsum(lengths)[:-1]))
+
+
+@cache
+def _pictures(vendor: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(_FOLDER / f"{vendor}.zip") as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _parse(modality: str, argument: str) -> tuple[str, ...]:
+    parts = tuple(modality.split("+"))
+    unknown = [part for part in parts if part not in MODALITIES]
+    if unknown:
+        raise ValueError(
+            f"{argument}={modality!r}: no modality {unknown[0]!r} in the emoji set; it has {', '.join(MODALITIES)}"
+        )
+    if len(set(parts)) < len(parts) or (len(parts) > 1 and "text" in parts):
+        raise ValueError(f"{argument}={modality!r}: only different vendors can be joined with '+'")
+    return parts
+
+
+def _join(parts: tuple[str, ...], position: int) -> Rows:
+    if len(parts) == 1:
+        return load_rows(parts[0])[position]
+    return np.concatenate([load_rows(part)[position] for part in parts], axis=1)
