@@ -202,7 +202,7 @@ def _train(
         raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
     source = open_source(config.data)
     _check_splits(config, source)
-    with _deterministic(config):
+    with _torch_settings(config):
         training = Training(config, source, fabric)
         training.read_first_batch()  # faults of the data shall show before anything is written
         state = training.state_dict()
@@ -229,7 +229,7 @@ def _discard(path: Path) -> None:
 def _continue(run: Run, fabric: Fabric, floor: bool, console: Console | None) -> Run:
     if run.results is not None:
         return run
-    with _deterministic(run.config):
+    with _torch_settings(run.config):
         training = Training(run.config, run.open_source(), fabric)
         weights, state = run.load_state()
         training.load_state_dict(weights, state)
@@ -338,8 +338,10 @@ def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Calla
 
 
 @contextlib.contextmanager
-def _deterministic(config: RunConfig) -> Iterator[None]:
-    """One result for one seed, also where torch has a faster way that is not."""
+def _torch_settings(config: RunConfig) -> Iterator[None]:
+    """One result for one seed, also where torch has a faster way that is not; as many threads as the config says."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.training.threads or threads)
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
     filling = memory.fill_uninitialized_memory
@@ -348,6 +350,7 @@ def _deterministic(config: RunConfig) -> Iterator[None]:
     try:
         yield
     finally:
+        torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         memory.fill_uninitialized_memory = filling
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,12 @@ def build_optimiser(config: OptimiserConfig, *modules: nn.Module) -> torch.optim
         for params, decay in ((decayed, config.weight_decay), (spared, 0.0))
         if params
     ]
-    kind: Any = {"radam": RAdam, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.name]
+    # foreach on the CPU too, where torch would go parameter by parameter
+    kind: Any = {
+        "radam": RAdam,
+        "adam": partial(torch.optim.Adam, foreach=True),
+        "adamw": partial(torch.optim.AdamW, foreach=True),
+    }[config.name]
     built: torch.optim.Optimizer = kind(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon)
     return built
 

@@ -112,6 +112,9 @@ class TrainingConfig(_Strict):
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = Field(default="auto", description="Device to train on.")
     devices: int = Field(default=1, ge=1, description="Devices, each with a process of its own; a batch is shared out.")
     workers: int = Field(default=2, ge=0, description="Background threads that read ahead.")
+    threads: int | None = Field(
+        default=None, ge=1, description="CPU threads of torch; null: its own choice. Small models are fastest with 1."
+    )
     deterministic: bool = Field(default=True, description="Prefer algorithms that give one result for one seed.")
     log_every: int = Field(default=10, ge=1, description="Write a line of metrics every so many steps.")
     checkpoint_every: int | None = Field(
