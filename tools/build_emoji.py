@@ -38,7 +38,7 @@ from crossclr.experts import PictureEncoder, TokenEncoder
 PACKAGES = {"@iconify/json": "2.2.535", "emojibase-data": "17.0.0"}
 COLLECTIONS = {"noto": "noto", "fluent": "fluent-emoji-flat", "twemoji": "twemoji"}
 SIZE = 64
-LONGEST_VIDEO = 8  # emoji; as many as a cooking video of YouCook2 has clips on average
+VIDEO_LENGTH = 8  # emoji, about; as many as a cooking video of YouCook2 has clips on average
 SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
 SEED = 0
 COMPONENTS = 2  # Unicode's group of skin tones and hair styles: parts of emoji, not emoji
@@ -124,17 +124,29 @@ def choose(modules: Path, icons: dict[str, dict[str, str]]) -> list[Json]:
     return sorted(chosen, key=lambda item: int(item["order"]))
 
 
+def family(key: str) -> str:
+    """The same for an emoji as a person, a man and a woman, and for one that faces the other way."""
+    codes = key.replace("-FE0F", "")
+    for ending in ("-200D-27A1", "-200D-2640", "-200D-2642"):  # facing right, woman, man
+        codes = codes.removesuffix(ending)
+    return re.sub("^1F46[89]-200D", "1F9D1-200D", codes)  # a man or woman with something: a person with it
+
+
 def assign_videos(items: list[Json]) -> list[Json]:
     """Cut each subgroup into runs of nearly equal length (the "videos"), and deal whole runs out to the splits.
 
-    Runs are dealt within each Unicode group, so that every split sees every kind of thing, and emoji that look and read
-    alike (neighbours in Unicode's order) stay on one side of the split.
+    Runs are dealt within each Unicode group, so that every split sees every kind of thing. A cut never divides a family
+    (cook, man cook, woman cook), so that no split holds near copies of what is in another.
     """
     for subgroup, members in groupby(items, key=lambda item: str(item["subgroup"])):
         emoji = list(members)
-        runs = -(-len(emoji) // LONGEST_VIDEO)
+        families = [family(item["key"]) for item in emoji]
+        cuts = [cut for cut in range(1, len(emoji)) if not set(families[:cut]) & set(families[cut:])]
+        runs = -(-len(emoji) // VIDEO_LENGTH)
+        ideal = [run * len(emoji) / runs for run in range(1, runs)]
+        chosen = {min(cuts, key=lambda cut: abs(cut - place)) for place in ideal} if cuts else set()
         for index, item in enumerate(emoji):
-            item["video"] = f"{subgroup}-{index * runs // len(emoji) + 1:02d}"
+            item["video"] = f"{subgroup}-{sum(cut <= index for cut in chosen) + 1:02d}"
     generator = random.Random(SEED)
     for _, members in groupby(items, key=lambda item: str(item["group"])):
         videos = [list(run) for _, run in groupby(members, key=lambda item: str(item["video"]))]

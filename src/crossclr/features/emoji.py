@@ -35,7 +35,7 @@ class Emoji:
         group: one of nine kinds of thing, such as `food-drink`.
         subgroup: a finer kind, such as `food-fruit`.
         order: its place in Unicode's order.
-        video: the "video" that it is a "clip" of: a run of at most eight neighbours in its subgroup.
+        video: the "video" that it is a "clip" of: a run of about eight neighbours in its subgroup.
         split: `train`, `val` or `test`; the same for all emoji of a video, so that both levels share one split.
     """
 
@@ -56,7 +56,8 @@ class EmojiSource:
 
     With one level, a sample is an emoji: one picture row (1, 1280) or the tokens of its sentence (tokens, 384). With
     two levels, a sample is a "video": neighbours of one Unicode subgroup in order are its clips. Splits go by whole
-    videos in both cases: 70% train, 10% val, 20% test, dealt within each Unicode group.
+    videos in both cases: 70% train, 10% val, 20% test, dealt within each Unicode group. An emoji and its man and woman
+    are always in one video, so that no split holds near copies of what is in another.
 
     Args:
         a: modality A: `noto`, `fluent`, `twemoji` or `text`; vendors joined with `+` are joined on channels.
