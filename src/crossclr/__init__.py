@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crossclr.api import resume, train, train_seeds
+    from crossclr.api import embed, evaluate, resume, train, train_seeds
     from crossclr.estimator import JointEmbedding
     from crossclr.training import Run, RunConfig, load_config
 
@@ -17,13 +17,26 @@ _LAZY = {
     "JointEmbedding": "crossclr.estimator",
     "Run": "crossclr.training",
     "RunConfig": "crossclr.training",
+    "embed": "crossclr.api",
+    "evaluate": "crossclr.api",
     "load_config": "crossclr.training",
     "resume": "crossclr.api",
     "train": "crossclr.api",
     "train_seeds": "crossclr.api",
 }
 
-__all__ = ["JointEmbedding", "Run", "RunConfig", "__version__", "load_config", "resume", "train", "train_seeds"]
+__all__ = [
+    "JointEmbedding",
+    "Run",
+    "RunConfig",
+    "__version__",
+    "embed",
+    "evaluate",
+    "load_config",
+    "resume",
+    "train",
+    "train_seeds",
+]
 
 
 def __getattr__(name: str) -> Any:

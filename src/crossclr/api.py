@@ -17,6 +17,8 @@ from rich.table import Table
 
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.floor import cca_floor
+from crossclr.evaluation.runs import embed_run as embed
+from crossclr.evaluation.runs import evaluate_runs as evaluate
 from crossclr.features import DataError, Source, open_source
 from crossclr.models import TwoBranch, embed_source
 from crossclr.training import (
@@ -246,7 +248,7 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: b
         reporter = LiveReporter(console, config.training.epochs, steps, training.position.step)
     try:
         with reporter or contextlib.nullcontext():
-            fit(training, recorder, reporter, _validator(config, training.source, fabric))
+            fit(training, recorder, reporter, _validator(config, training.source, fabric, reporter))
     except Interrupted:
         raise Interrupted(run.path) from None
     except OSError as error:
@@ -260,7 +262,8 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: b
         with contextlib.suppress(OSError):  # nothing is lost: what counts was synced with the last checkpoint
             recorder.close()
     if first:
-        results = _final_results(run, training.source, fabric, floor)
+        with console.status("evaluating") if console is not None else contextlib.nullcontext():
+            results = _final_results(run, training.source, fabric, floor)
         run.write_results(results)
         if console is not None:
             if results["test"]:
@@ -283,13 +286,16 @@ class _Silent:
         """Nothing."""
 
 
-def _validator(config: RunConfig, source: Source, fabric: Fabric) -> Callable[[TwoBranch], dict[str, float]] | None:
+def _validator(
+    config: RunConfig, source: Source, fabric: Fabric, reporter: LiveReporter | None
+) -> Callable[[TwoBranch], dict[str, float]] | None:
     split = config.splits.validate_
+    progress = None if reporter is None else reporter.validation
     if split is None:
         return None
 
     def validate(model: TwoBranch) -> dict[str, float]:
-        embeddings = embed_source(model, source, split, config.validation.batch_size, device=fabric.device)
+        embeddings = embed_source(model, source, split, config.validation.batch_size, fabric.device, progress)
         results = evaluate_embeddings(embeddings, progress=False)
         return {f"{name}/{metric}": value for name, found in results.items() for metric, value in found.items()}
 
@@ -355,4 +361,4 @@ def _torch_settings(config: RunConfig) -> Iterator[None]:
         memory.fill_uninitialized_memory = filling
 
 
-__all__ = ["results_table", "resume", "summarise", "summary_table", "train", "train_seeds"]
+__all__ = ["embed", "evaluate", "results_table", "resume", "summarise", "summary_table", "train", "train_seeds"]

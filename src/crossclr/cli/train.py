@@ -48,7 +48,9 @@ def train(
         else:
             api.train(config or "", set_ or [], out=out, floor=floor, console=console)
     except Interrupted as stopped:
-        console.print(f"stopped; continue with: crossclr train --resume {stopped}", highlight=False, soft_wrap=True)
+        console.print(
+            f"stopped; continue with: crossclr train --resume {stopped}", highlight=False, markup=False, soft_wrap=True
+        )
         raise typer.Exit(130) from None
 
 

@@ -63,6 +63,10 @@ class LiveReporter:
             where = f"{description}  step {record['step']}/{self.steps}"
             self.console.print(f"{where}  {state}  {_clock(left)} left", soft_wrap=True, highlight=False, markup=False)
 
+    def validation(self, done: int, total: int) -> None:
+        """Samples that validation has embedded so far."""
+        self._progress.update(self._task, state=f"validating {done}/{total}")
+
     def epoch(self, record: Mapping[str, Any]) -> None:
         """One line for each epoch."""
         line = f"epoch {record['epoch'] + 1}/{self.epochs}  {summary(record)}"
