@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -22,6 +19,7 @@ from crossclr.training.checkpoint import random_state, set_random_state
 from crossclr.training.config import FitConfig
 from crossclr.training.objective import Objective
 from crossclr.training.processes import gather, share
+from crossclr.training.stopping import stop_on_signal
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -189,7 +187,7 @@ def fit(
     """
     settings, checking, position = training.config.training, training.config.validation, training.position
     keep = _keeper(training, recorder)
-    with _stop_on_signal() as stop_asked:
+    with stop_on_signal() as stop_asked:
         for epoch in range(position.epoch, settings.epochs):
             if training.schedule.stops_before(epoch):
                 break
@@ -273,30 +271,3 @@ def _close(stream: Iterator[Batch]) -> None:
     close = getattr(stream, "close", None)
     if close is not None:
         close()
-
-
-@contextmanager
-def _stop_on_signal() -> Iterator[Callable[[Fabric], bool]]:
-    """The first Ctrl-C or SIGTERM is remembered until the step is done; a second Ctrl-C ends at once."""
-    asked = threading.Event()
-
-    def remember(number: int, frame: object) -> None:
-        if asked.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.set()
-
-    def anyone_asked(fabric: Fabric) -> bool:
-        if fabric.world_size == 1:
-            return asked.is_set()
-        votes = fabric.all_reduce(torch.tensor(float(asked.is_set())), reduce_op="sum")
-        return bool(float(votes))  # type: ignore[arg-type]  # a tensor goes in, so a tensor comes out
-
-    if threading.current_thread() is not threading.main_thread():
-        yield anyone_asked
-        return
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield anyone_asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
