@@ -109,7 +109,7 @@ def commands_page() -> Iterator[str]:
 def _help(text: str) -> tuple[str, list[str]]:
     """Description and example lines of a command's docstring."""
     description, _, examples = text.partition("Examples:")
-    return description.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
+    return _plain(description.strip()), [line.strip() for line in examples.splitlines() if line.strip()]
 
 
 def _argument(parameter: Any) -> str:
@@ -257,11 +257,16 @@ def argument_sentences(thing: Any) -> dict[str, str]:
 
 def _first_paragraph(thing: Any) -> str:
     paragraph = (inspect.getdoc(thing) or "").split("\n\n")[0]
-    return " ".join(paragraph.split()).replace("_", r"\_")
+    return _plain(" ".join(paragraph.split())).replace("_", r"\_")
 
 
 def _cell(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", r"\|")
+    return _plain(" ".join((text or "").split())).replace("|", r"\|")
+
+
+def _plain(text: str) -> str:
+    """Text in which ``<name>`` is no HTML, except in code, where Markdown sees to it."""
+    return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in re.split(r"(`[^`]*`)", text))
 
 
 # --------------------------------------------------------------------------------------------------------------- API
