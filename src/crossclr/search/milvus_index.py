@@ -24,19 +24,22 @@ class MilvusIndex:
         uri: address of the server, or a file whose name ends in ``.db`` (Milvus Lite).
         collection: its name; it is made where it is absent.
         token: ``user:password`` or an API key; it is never written to disk.
+        fresh: whether what the collection holds already is thrown away.
 
     Raises:
         ImportError: pymilvus is not installed.
         ValueError: the collection is there with vectors of another size.
     """
 
-    def __init__(self, dim: int, uri: str, collection: str = "crossclr", token: str = "") -> None:
+    def __init__(self, dim: int, uri: str, collection: str = "crossclr", token: str = "", fresh: bool = False) -> None:
         try:
             from pymilvus import DataType, MilvusClient
         except ImportError as error:
             raise ImportError("the Milvus back end needs pymilvus: pip install 'crossclr[milvus]'") from error
         self._dim, self.uri, self.collection = dim, uri, collection
         self._client: Any = MilvusClient(uri, token=token)
+        if fresh and self._client.has_collection(collection):
+            self._client.drop_collection(collection)
         if self._client.has_collection(collection):
             fields = self._client.describe_collection(collection)["fields"]
             found = next((field["params"]["dim"] for field in fields if field["name"] == "vector"), None)

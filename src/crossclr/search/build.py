@@ -1,0 +1,352 @@
+"""`crossclr index`: from a run folder to an index beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from crossclr.features import EmojiConfig, Source
+from crossclr.search.collect import MODALITIES, Gathered, Progress, gather
+from crossclr.search.encoders import text_side
+from crossclr.search.faiss_index import FaissIndex
+from crossclr.search.generations import current_generation, new_generation
+from crossclr.search.graph import IndexSettings
+from crossclr.search.hubs import NEAREST, correction, count_occurrences, influence
+from crossclr.search.index import Index, Vectors
+from crossclr.search.items import Items
+from crossclr.search.media import MediaFinder
+from crossclr.search.projection import centre, place_among, project
+from crossclr.training import Run
+
+INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
+FORMAT = 1
+MAP_POINTS = 8000
+
+
+def build_index(
+    run: Run | str | Path,
+    *,
+    splits: Sequence[str] | None = None,
+    modalities: Sequence[str] = MODALITIES,
+    media: str | Path | None = None,
+    backend: Literal["faiss", "milvus"] = "faiss",
+    uri: str | None = None,
+    hubness: bool = False,
+    settings: IndexSettings | None = None,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Path:
+    """Build the index of a run; an index that is there already stays in use until the new one is complete.
+
+    Args:
+        run: a trained run, or its folder.
+        splits: splits to index; left out, those that the run's config names.
+        modalities: ``a``, ``b`` or both.
+        media: where pictures, videos or sounds are (see `MediaFinder`).
+        backend: ``faiss``, or ``milvus`` with a ``uri``.
+        uri: address of the Milvus server, or a ``.db`` file.
+        hubness: store a correction against hubs with each item, as a further channel.
+        settings: how the faiss index is built.
+        batch_size: samples embedded at once.
+        device: where to embed.
+        progress: called with what is being done, how much is done and how much there is.
+
+    Returns:
+        the folder of the complete index.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    modalities = check_modalities(modalities)
+    source = run.open_source()
+    finder = MediaFinder(source, media)
+    chosen = list(splits) if splits else default_splits(run)
+    for split in chosen:
+        source.keys(split)  # an unknown name shall show before anything is written
+    with new_generation(run.path / INDEX) as folder:
+        gathered = gather(run.load_model(), source, chosen, finder, batch_size, device, progress)
+        meta: dict[str, Any] = {
+            "format": FORMAT,
+            "name": run.config.name,
+            "about": run.config.about,
+            "weights": weights_digest(run),
+            "dim": int(gathered["a"].vectors.shape[1]),
+            "text_side": text_side(run.config),
+            "media_roots": sorted(finder.roots),
+            "hubness": hubness,
+            "backend": backend,
+            "modalities": {},
+        }
+        numbers, first = {}, 0
+        for modality in MODALITIES:
+            count = len(gathered[modality].items) if modality in modalities else 0
+            numbers[modality] = np.arange(first, first + count, dtype=np.int64)
+            first += count
+        _report(progress, "building the index", 0, 3)
+        indexes: dict[str, Index] = {}
+        for modality in modalities:
+            asked = gathered[_other(modality)].vectors
+            rows = _corrected(gathered[modality].vectors, asked, hubness)
+            index = _new_index(backend, rows.shape[1], settings, uri, run, modality)
+            index.add(numbers[modality], rows)
+            if isinstance(index, FaissIndex):
+                index.compact(_corrected_queries(asked, hubness))
+            index.save(folder / modality)
+            indexes[modality] = index
+            meta["modalities"][modality] = {"label": _label(run, source, modality, gathered[modality])}
+        _report(progress, "counting hubs", 1, 3)
+        items = Items(folder / ITEMS, writable=True)
+        _describe(items, indexes, gathered, numbers, meta, run)
+        _report(progress, "drawing the map", 2, 3)
+        _place(items, {name: gathered[name] for name in modalities}, numbers)
+        _finish(folder, items, indexes, meta)
+        _report(progress, "drawing the map", 3, 3)
+    return run.path / INDEX
+
+
+def update_index(
+    run: Run | str | Path,
+    *,
+    splits: Sequence[str] = (),
+    delete: Sequence[str] = (),
+    media: str | Path | None = None,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> dict[str, int]:
+    """Add or replace the items of splits and delete items, without building the index anew.
+
+    Args:
+        run: a run that has an index, or its folder.
+        splits: splits whose items are added; those that are there already are replaced.
+        delete: names of items (``a/key``) or keys of clips, of which all items go.
+        media: as for `build_index`.
+        batch_size: samples embedded at once.
+        device: where to embed.
+        progress: as for `build_index`.
+
+    Returns:
+        how many items were ``added``, ``replaced`` and ``deleted``.
+
+    Raises:
+        ValueError: nothing has the name or key that shall be deleted.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    before = current_generation(run.path / INDEX)
+    if before is None:
+        raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
+    meta = json.loads((before / META).read_text())
+    if splits and meta["weights"] != weights_digest(run):
+        raise ValueError(f"the index in {before} was built from other weights than the run has now; build it anew")
+    source = run.open_source()
+    finder = MediaFinder(source, media)
+    counts = {"added": 0, "replaced": 0, "deleted": 0}
+    with new_generation(run.path / INDEX) as folder:
+        kept = Items(before / ITEMS)
+        items = kept.copy_to(folder / ITEMS)
+        kept.close()
+        indexes: dict[str, Index] = {name: open_backend(meta, before, name) for name in meta["modalities"]}
+        for name in delete:
+            gone = [item for item in (items.named(name),) if item is not None] or items.of_clip(name)
+            if not gone:
+                raise ValueError(f"the index has no item and no clip {name!r}; nothing was changed")
+            for modality, index in indexes.items():
+                index.delete(np.array([item.id for item in gone if item.modality == modality], dtype=np.int64))
+            items.delete(item.id for item in gone)
+            counts["deleted"] += len(gone)
+        if splits:
+            gathered = gather(run.load_model(), source, splits, finder, batch_size, device, progress)
+            next_id = 1 + max((row[0] for row in items.columns("id")), default=-1)
+            for modality, index in indexes.items():
+                found = gathered[modality]
+                known = items.ids_of([item.name for item in found.items])
+                fresh = [item for item in found.items if item.name not in known]
+                known.update((item.name, next_id + number) for number, item in enumerate(fresh))
+                next_id += len(fresh)
+                ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
+                places = _places_among(items, index, found, meta)
+                rows = _corrected(found.vectors, gathered[_other(modality)].vectors, meta["hubness"])
+                index.add(ids, rows)
+                scores, shares = influence(found.pooled)
+                items.put(
+                    replace(
+                        item, id=int(key), x=float(x), y=float(y), connectivity=float(score), influence=float(share)
+                    )
+                    for item, key, (x, y), score, share in zip(found.items, ids, places, scores, shares, strict=True)
+                )
+                counts["added"] += len(fresh)
+                counts["replaced"] += len(found.items) - len(fresh)
+        for index in indexes.values():
+            if isinstance(index, FaissIndex) and index.needs_compacting:
+                index.compact()
+        meta["media_roots"] = sorted({*meta["media_roots"], *finder.roots})
+        for modality, index in indexes.items():
+            index.save(folder / modality)
+        _finish(folder, items, indexes, meta)
+    return counts
+
+
+def default_splits(run: Run) -> list[str]:
+    """The splits that a run's config names, each once."""
+    splits = run.config.splits
+    return list(dict.fromkeys(split for split in (splits.train, splits.validate_, splits.test) if split))
+
+
+def check_modalities(names: Sequence[str]) -> tuple[str, ...]:
+    """The modalities in their order, or an error that names the wrong one."""
+    if wrong := [name for name in names if name not in MODALITIES]:
+        raise ValueError(f"there is no modality {wrong[0]!r}; a run has a and b")
+    if not names:
+        raise ValueError("name at least one modality to index: a, b or both")
+    return tuple(name for name in MODALITIES if name in names)
+
+
+def weights_digest(run: Run) -> str:
+    """What tells whether a run's weights are those that an index was built from."""
+    return hashlib.sha256((run.path / "best" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:
+    """The saved index of a modality."""
+    if meta["backend"] == "milvus":
+        from crossclr.search.milvus_index import MilvusIndex
+
+        return MilvusIndex.open(folder / modality)
+    return FaissIndex.open(folder / modality)
+
+
+def _new_index(
+    backend: str, dim: int, settings: IndexSettings | None, uri: str | None, run: Run, modality: str
+) -> Index:
+    if backend == "faiss":
+        return FaissIndex(dim, settings)
+    if not uri:
+        raise ValueError("the Milvus back end needs --uri: the address of a server, or a file that ends in .db")
+    from crossclr.search.milvus_index import MilvusIndex
+
+    name = "".join(character if character.isalnum() else "_" for character in run.config.name)
+    return MilvusIndex(dim, uri, f"crossclr_{name}_{modality}", fresh=True)
+
+
+def _other(modality: str) -> str:
+    return "b" if modality == "a" else "a"
+
+
+def _corrected(vectors: Vectors, queries: Vectors, hubness: bool) -> Vectors:
+    if not hubness:
+        return vectors
+    asked = FaissIndex(queries.shape[1])
+    asked.add(np.arange(len(queries)), queries)
+    asked.compact()
+    return np.concatenate([vectors, correction(asked, vectors)], axis=1)
+
+
+def _corrected_queries(queries: Vectors, hubness: bool) -> Vectors:
+    return np.pad(queries, ((0, 0), (0, 1)), constant_values=1.0) if hubness else queries
+
+
+def _describe(
+    items: Items,
+    indexes: Mapping[str, Index],
+    gathered: Mapping[str, Gathered],
+    numbers: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]],
+    meta: dict[str, Any],
+    run: Run,
+) -> None:
+    """Put all items in, with what may make them hubs or influential."""
+    threshold = float(run.config.loss.local.options.get("prune_threshold") or 0.9)
+    for modality, index in indexes.items():
+        found, ids = gathered[modality], numbers[modality]
+        asked = _corrected_queries(gathered[_other(modality)].vectors, meta["hubness"])
+        counts, tried = count_occurrences(index, asked, int(ids[-1]) + 1)
+        scores, shares = influence(found.pooled)
+        meta["modalities"][modality] |= {
+            "tried": tried,
+            "usual": NEAREST * tried / len(found.items),
+            "influential": threshold * float(scores.max()),
+        }
+        items.put(
+            replace(item, id=int(key), connectivity=float(score), influence=float(share), hub=int(counts[key]))
+            for item, key, score, share in zip(found.items, ids, scores, shares, strict=True)
+        )
+
+
+def _place(
+    items: Items, gathered: Mapping[str, Gathered], numbers: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]
+) -> None:
+    vectors = np.concatenate([found.vectors for found in gathered.values()])
+    modality = np.concatenate([np.full(len(found.items), place) for place, found in enumerate(gathered.values())])
+    ids = np.concatenate([numbers[name] for name in gathered])
+    places = project(vectors, modality.astype(np.int64))
+    items.set_columns(ids.tolist(), {"x": places[:, 0].tolist(), "y": places[:, 1].tolist()})
+
+
+def _places_among(items: Items, index: Index, found: Gathered, meta: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """Places of new items among those that are on the map already."""
+    known = items.columns("id", "x", "y", where=found.items[0].modality)[:5000]
+    if not known:
+        return np.full((len(found.items), 2), 0.5)
+    vectors = index.vectors(np.array([row[0] for row in known]))[:, : meta["dim"]]
+    both = centre(np.concatenate([vectors, found.vectors]), np.zeros(len(known) + len(found.items), dtype=np.int64))
+    places = np.array([row[1:] for row in known], dtype=np.float32)
+    return place_among(both[len(known) :], both[: len(known)], places)
+
+
+def _finish(folder: Path, items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
+    """Everything that is computed from the items as they are now."""
+    rows = items.columns("id", "split", "group")
+    splits, groups = (sorted({row[place] for row in rows if row[place]}) for place in (1, 2))
+    split_code, group_code = ({name: code for code, name in enumerate(names)} for names in (splits, groups))
+    codes = np.full((max((row[0] for row in rows), default=-1) + 1, 2), -1, dtype=np.int32)
+    if rows:
+        codes[[row[0] for row in rows]] = [(split_code.get(row[1], -1), group_code.get(row[2], -1)) for row in rows]
+    np.save(folder / CODES, codes)
+    meta["splits"], meta["groups"] = splits, groups
+    for modality, index in indexes.items():
+        about = meta["modalities"][modality]
+        about["count"] = len(index)
+        about["kind"], about["recall"] = getattr(index, "kind", "server"), getattr(index, "recall", None)
+        about["media"] = sorted({row[0] for row in items.columns("media", where=modality) if row[0]})
+    (folder / MAP).write_text(json.dumps(_map(items), separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+    (folder / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False), encoding="utf-8")
+    items.close()
+
+
+def _map(items: Items) -> dict[str, list[Any]]:
+    """The points that the page draws; a regular part of them where there are many."""
+    rows = items.columns("name", "modality", "text", "x", "y", "group", "split")
+    if len(rows) > MAP_POINTS:
+        rows = [rows[place] for place in np.linspace(0, len(rows) - 1, MAP_POINTS).astype(int)]
+    return {
+        "name": [row[0] for row in rows],
+        "modality": [row[1] for row in rows],
+        "text": [_shortened(row[2]) for row in rows],
+        "x": [round(row[3], 4) for row in rows],
+        "y": [round(row[4], 4) for row in rows],
+        "group": [row[5] for row in rows],
+        "split": [row[6] for row in rows],
+    }
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 70 else text[:69] + "…"
+
+
+def _label(run: Run, source: Source, modality: str, found: Gathered) -> str:
+    """What the page calls the items of a modality."""
+    kinds = {item.media for item in found.items if item.media}
+    if len(kinds) == 1:
+        return {"picture": "pictures", "video": "videos", "audio": "sounds"}[kinds.pop()]
+    if text_side(run.config) == modality:
+        return "texts"
+    return "pictures" if isinstance(run.config.data, EmojiConfig) else "clips" if modality == "a" else "items"
+
+
+def _report(progress: Progress | None, what: str, done: int, total: int) -> None:
+    if progress is not None:
+        progress(what, done, total)
