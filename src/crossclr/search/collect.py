@@ -140,8 +140,8 @@ def unit(vectors: npt.NDArray[np.float32]) -> Vectors:
     """Rows of length one; a row of zeros stays.
 
     Example:
-        >>> unit(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32)).round(2).tolist()
-        [[0.6, 0.8], [0.0, 0.0]]
+        >>> unit(np.array([[0.0, 4.0], [0.0, 0.0]], dtype=np.float32)).tolist()
+        [[0.0, 1.0], [0.0, 0.0]]
     """
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.ascontiguousarray(vectors / np.maximum(length, 1e-12), dtype=np.float32)

@@ -9,8 +9,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from crossclr.training.checkpoint import sync_folder, write_atomically
-
 POINTER, LOCK = "CURRENT", ".lock"
 _NAME = re.compile(r"generation-\d{6,}")
 
@@ -45,6 +43,8 @@ def new_generation(root: Path) -> Iterator[Path]:
         >>> current_generation(root).name
         'generation-000001'
     """
+    from crossclr.training.checkpoint import write_atomically  # late: who only reads an index needs no PyTorch
+
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root / LOCK):
         before = current_generation(root) if (root / POINTER).exists() else None
@@ -68,6 +68,8 @@ def _generations(root: Path) -> list[Path]:
 
 
 def _sync_all(folder: Path) -> None:
+    from crossclr.training.checkpoint import sync_folder
+
     for path in [folder, *folder.rglob("*")]:
         if path.is_dir():
             sync_folder(path)

@@ -44,7 +44,7 @@ def influence(pooled: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64],
     Example:
         >>> scores, shares = influence(np.array([[1, 0], [1, 0.1], [-1, 0]], dtype=np.float32))
         >>> shares.round(2).tolist()
-        [0.67, 0.33, 0.0]
+        [0.33, 0.67, 0.0]
     """
     scores = connectivity(torch.from_numpy(np.ascontiguousarray(pooled))).double().numpy()
     ordered = np.sort(scores)

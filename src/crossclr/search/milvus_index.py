@@ -37,6 +37,8 @@ class MilvusIndex:
         except ImportError as error:
             raise ImportError("the Milvus back end needs pymilvus: pip install 'crossclr[milvus]'") from error
         self._dim, self.uri, self.collection = dim, uri, collection
+        # Strong: a search sees every change before it. Milvus Lite is one process, sees them anyway, and has no clock.
+        self._consistency = "Bounded" if uri.endswith(".db") else "Strong"
         self._client: Any = MilvusClient(uri, token=token)
         if fresh and self._client.has_collection(collection):
             self._client.drop_collection(collection)
@@ -52,7 +54,7 @@ class MilvusIndex:
             parameters = self._client.prepare_index_params()
             parameters.add_index("vector", index_type="AUTOINDEX", metric_type="IP")
             self._client.create_collection(
-                collection, schema=schema, index_params=parameters, consistency_level="Strong"
+                collection, schema=schema, index_params=parameters, consistency_level=self._consistency
             )
         self._client.load_collection(collection)
 
@@ -103,7 +105,7 @@ class MilvusIndex:
             limit=wanted,
             filter=condition,
             search_params={"metric_type": "IP"},
-            consistency_level="Strong",
+            consistency_level=self._consistency,
         )
         for row, hits in enumerate(answers):
             kept = [(hit["distance"], int(hit["id"])) for hit in hits if allowed is None or _allows(allowed, hit["id"])]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from crossclr.search.index import Vectors
 
 Places = npt.NDArray[np.float32]  # (items, 2) between 0 and 1
-LANDMARKS = 2500
+LANDMARKS = 2000
 
 
 def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = LANDMARKS, seed: int = 0) -> Places:

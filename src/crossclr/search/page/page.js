@@ -239,7 +239,7 @@ function card(item, index) {
     onclick: () => go({ item: item.id }),
   }, ...(image ? [make("div", { class: "stage" }, image)] : []), body);
   return make("li", { class: `card ${item.modality}`, "data-id": item.id }, ...(play ? [play] : []), open,
-    make("div", { class: "more" }, make("span", {}, "more like this"), ...neighbours(item)));
+    make("div", { class: "more" }, make("span", {}, "like this"), ...neighbours(item)));
 }
 
 function meter(score) {

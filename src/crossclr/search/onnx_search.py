@@ -1,0 +1,85 @@
+"""Encode and search with onnxruntime and numpy alone: nothing here needs PyTorch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+EXPORT = "export.json"
+Rows = npt.NDArray[np.float32]
+
+
+class OnnxEncoder:
+    """An exported encoder.
+
+    Args:
+        path: the ``.onnx`` file.
+        threads: threads that it may use; 0: all.
+
+    Raises:
+        ImportError: onnxruntime is not installed.
+    """
+
+    def __init__(self, path: str | Path, threads: int = 0) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise ImportError("exported encoders need onnxruntime: pip install 'crossclr[export]'") from error
+        options: Any = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self._session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def __call__(self, sequences: Sequence[Rows]) -> Rows:
+        """(sequences, dim) unit vectors of sequences (rows, channels) of any lengths."""
+        lengths = np.array([len(rows) for rows in sequences], dtype=np.int64)
+        if not len(lengths) or not lengths.min():
+            raise ValueError("there must be at least one sequence, and at least one row in each")
+        padded = np.zeros((len(sequences), int(lengths.max()), sequences[0].shape[1]), dtype=np.float32)
+        for place, rows in enumerate(sequences):
+            padded[place, : len(rows)] = rows
+        vectors: Rows = self._session.run(["embedding"], {"rows": padded, "lengths": lengths})[0]
+        return vectors
+
+
+class OnnxSearch:
+    """A gallery of clips and queries into it, by exported encoders.
+
+    Args:
+        folder: what `crossclr export` wrote.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.about = json.loads((self.folder / EXPORT).read_text())
+        self.encoder_a, self.encoder_b = (
+            OnnxEncoder(self.folder / self.about["encoders"][side]["file"]) for side in "ab"
+        )
+        self._gallery: Rows | None = None
+
+    def fill(self, clips: Sequence[Rows], batch_size: int = 256) -> None:
+        """Embed the feature rows of clips (modality A); they are what is found."""
+        blocks = [self.encoder_a(clips[start : start + batch_size]) for start in range(0, len(clips), batch_size)]
+        self._gallery = np.concatenate(blocks)
+
+    def __call__(self, queries: Sequence[Rows], top: int = 10) -> tuple[npt.NDArray[np.int64], Rows]:
+        """Rows of the gallery and their cosines, both (queries, top), for the feature rows of sentences."""
+        if self._gallery is None:
+            raise ValueError("the gallery is empty; call fill first")
+        return best_rows(self.encoder_b(queries), self._gallery, min(top, len(self._gallery)))
+
+
+def best_rows(queries: Rows, gallery: Rows, top: int) -> tuple[npt.NDArray[np.int64], Rows]:
+    """The best rows of a gallery for each query by inner product, and their scores.
+
+    Example:
+        >>> best_rows(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), 1)[0].tolist()
+        [[0], [1]]
+    """
+    scores = queries @ gallery.T
+    found = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    return found, np.take_along_axis(scores, found, 1)
