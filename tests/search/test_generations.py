@@ -34,9 +34,8 @@ def test_a_change_is_a_new_folder_and_the_last_two_are_kept(tmp_path):
 
 def test_an_error_leaves_the_old_state(tmp_path):
     write(tmp_path, "good")
-    with pytest.raises(RuntimeError), new_generation(tmp_path) as folder:
-        (folder / "data").write_text("bad")
-        raise RuntimeError
+    with pytest.raises(FileNotFoundError), new_generation(tmp_path) as folder:
+        (folder / "absent" / "data").write_text("bad")
     assert (current_generation(tmp_path) / "data").read_text() == "good"
     assert len(list(tmp_path.glob("generation-*"))) == 1
 

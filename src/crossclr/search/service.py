@@ -16,7 +16,7 @@ from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crossclr import __version__
 from crossclr.search.answers import plain_item
@@ -142,8 +142,9 @@ def make_server(
 
 
 def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(ValidationError)
     @app.exception_handler(RequestValidationError)
-    async def wrong_request(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def wrong_request(_: Request, error: RequestValidationError | ValidationError) -> JSONResponse:
         # Without the input itself: a megabyte of nonsense must not come back as a megabyte.
         found = [
             f"{'.'.join(str(part) for part in problem['loc'] if part not in ('query', 'body')) or 'request'}: "
@@ -164,9 +165,6 @@ def _add_errors(app: FastAPI) -> None:
 
 def _add_search(app: FastAPI, searcher: Searcher) -> None:
     async def answer(request: SearchRequest) -> JSONResponse:
-        for text in (request.text, request.like, *request.splits, *request.groups):
-            if text is not None and not _encodable(text):
-                raise QueryError("a text holds half of a surrogate pair, which is no character")
         try:
             if request.text is None:  # a millisecond: quicker than handing it to a thread
                 hits = _run(searcher, request)
@@ -259,16 +257,8 @@ def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
 def _find(searcher: Searcher, name: str) -> Any:
     try:
         return searcher.item(name)
-    except (KeyError, UnicodeEncodeError):
+    except KeyError:
         raise HTTPException(404, "the index has no such item") from None
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _listen(host: str, port: int) -> socket.socket:
