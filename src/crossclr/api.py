@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from crossclr.evaluation import evaluate_embeddings
+from crossclr.evaluation.card import write_card
 from crossclr.evaluation.floor import cca_floor
 from crossclr.evaluation.runs import embed_run as embed
 from crossclr.evaluation.runs import evaluate_runs as evaluate
@@ -265,6 +266,7 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: b
         with console.status("evaluating") if console is not None else contextlib.nullcontext():
             results = _final_results(run, training.source, fabric, floor)
         run.write_results(results)
+        write_card(run)
         if console is not None:
             if results["test"]:
                 console.print(results_table(results, f"{config.name}, split {config.splits.test}"))

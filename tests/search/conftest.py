@@ -12,11 +12,11 @@ from crossclr.search import Searcher, build, build_index
 from crossclr.training import Run, load_config
 
 SMALL = {
-    "training.epochs": 2,
+    "training.epochs": 5,
     "model.dim": 32,
-    "splits.train": "test",
+    "model.encoder_a": {"kind": "mlp", "blocks": 0},
+    "model.encoder_b": {"kind": "mlp", "blocks": 0},
     "splits.validate": None,
-    "splits.test": "val",
     "loss.local": {"name": "clip", "temperature": 0.07},
 }
 
@@ -51,7 +51,7 @@ def indexed(trained, tmp_path_factory):
     """A run with an index of the splits test and val."""
     path = tmp_path_factory.mktemp("indexed") / "run"
     shutil.copytree(trained.path, path)
-    build_index(path)
+    build_index(path, splits=["test", "val"])
     return Run.open(path)
 
 

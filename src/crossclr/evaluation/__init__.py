@@ -1,5 +1,6 @@
 """How good an embedding is: exact ranks, retrieval metrics, the CCA floor, fusion of runs, export."""
 
+from crossclr.evaluation.card import model_card, write_card
 from crossclr.evaluation.cca import CCA, Moments, fit_cca
 from crossclr.evaluation.export import load_embeddings, save_embeddings
 from crossclr.evaluation.floor import cca_floor, embed_floor, fit_floor
@@ -33,8 +34,10 @@ __all__ = [
     "fuse",
     "load_embeddings",
     "metrics_table",
+    "model_card",
     "rank_metrics",
     "retrieval_metrics",
     "retrieval_ranks",
     "save_embeddings",
+    "write_card",
 ]

@@ -1,0 +1,21 @@
+"""`crossclr card`: the model card of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def card(run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]) -> None:
+    """Write the model card (README.md) of a run anew: data, config, figures, limits, licence of the data.
+
+    Training writes it by itself at its end.
+
+    Examples:
+        crossclr card runs/emoji
+    """
+    from crossclr.evaluation.card import write_card
+
+    typer.echo(str(write_card(run)))
