@@ -39,7 +39,7 @@ lint: $(READY) ## ruff and mypy
 
 docs: $(READY) ## build the documentation into site/
 	@echo "==> mkdocs build"
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY) ## measure the figures of the README side by side, write them as JSON
 	@echo "==> benchmarks"

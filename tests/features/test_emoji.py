@@ -200,3 +200,16 @@ def test_faults_are_named():
         EmojiSource(a="apple")
     with pytest.raises(ValueError, match="only different vendors"):
         EmojiSource(b="text+noto")
+
+
+def test_vary_draws_from_all_three_vendors_in_training_only() -> None:
+    source = EmojiSource(a="noto", vary=True)
+    rows = {vendor: load_rows(vendor)[0] for vendor in VENDORS}
+    key = source.items[0].key
+    seen = set()
+    for seed in range(30):
+        drawn = source.read(key, np.random.default_rng(seed)).clips[0]
+        seen.add(next(vendor for vendor, row in rows.items() if np.array_equal(row, drawn)))
+    assert seen == set(VENDORS)
+    assert np.array_equal(source.read(key).clips[0], rows["noto"])
+    assert np.array_equal(EmojiSource(a="noto").read(key, np.random.default_rng(1)).clips[0], rows["noto"])

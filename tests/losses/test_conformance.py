@@ -180,5 +180,5 @@ CHECKS: list[Callable[[str], None]] = [
 @pytest.mark.parametrize("case", CASES)
 def test_check_loss(case: str, check: Callable[[str], None]) -> None:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="pruning by")
+        warnings.filterwarnings("ignore", message="pruning by|weighting by")
         check(case)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from crossclr.losses import CrossCLR
 from tests.losses.reference import ReferenceCrossCLR
 
-pytestmark = pytest.mark.filterwarnings("ignore:pruning by")
+pytestmark = pytest.mark.filterwarnings("ignore:pruning by", "ignore:weighting by")
 
 
 def draw_batch(generator: torch.Generator, size: int, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -254,6 +254,19 @@ def test_gamma_of_one_prunes_nothing_and_all_high_cosines_stop_at_min_keep() -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loss_fn(z, z, a, a)  # said once
+
+
+def test_weights_that_let_few_anchors_decide_are_warned_about_once() -> None:
+    torch.manual_seed(6)
+    z, nearly_centred = torch.randn(64, 8), torch.randn(64, 8) + 0.2
+    loss_fn = CrossCLR(prune_threshold=None)
+    with pytest.warns(UserWarning, match=r"lets about \d of the 64 anchors decide.*weight_scale=None"):
+        loss_fn(z, z, nearly_centred, nearly_centred)
+    assert loss_fn.stats.weight_ratio_a > 1000
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss_fn(z, z, nearly_centred, nearly_centred)
+        CrossCLR(prune_threshold=None)(z, z, nearly_centred + 1, nearly_centred + 1)
 
 
 def test_stats_say_what_happened() -> None:

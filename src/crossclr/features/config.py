@@ -178,6 +178,7 @@ class EmojiConfig(BaseModel):
     )
     b: str = Field(default="text", pattern=_EMOJI_MODALITY, description="Modality B, in the same way.")
     two_level: bool = Field(default=False, description="Whether the emoji of a Unicode subgroup form a video of clips.")
+    vary: bool = Field(default=False, description="In training, take each drawing from any of the three vendors.")
 
 
 DataConfig = Annotated[CootConfig | ArraysConfig | EmojiConfig, Field(discriminator="kind")]

@@ -63,6 +63,8 @@ class EmojiSource:
         a: modality A: `noto`, `fluent`, `twemoji` or `text`; vendors joined with `+` are joined on channels.
         b: modality B, in the same way.
         two_level: whether runs of emoji form videos.
+        vary: in training, a drawing comes from any of the three vendors, drawn anew at each reading: three times the
+            pictures for one modality. Evaluation reads the vendor that is named.
 
     Raises:
         ValueError: a modality is unknown, or text is joined with pictures.
@@ -76,8 +78,9 @@ class EmojiSource:
         (('red apple: diet, food, fruit, health, ripe',), 'food-drink', (1, 2560))
     """
 
-    def __init__(self, a: str = "noto", b: str = "text", two_level: bool = False) -> None:
+    def __init__(self, a: str = "noto", b: str = "text", two_level: bool = False, vary: bool = False) -> None:
         self._two_level = bool(two_level)
+        self._vary = bool(vary)
         self.modalities = (_parse(a, "a"), _parse(b, "b"))
         self.items = load_emoji()
         members = groupby(self.items, key=lambda item: item.video if two_level else item.key)
@@ -108,13 +111,13 @@ class EmojiSource:
         return [key for key, run in self._samples.items() if split in ("all", run[0].split)]
 
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
-        """One sample; there is nothing to draw at random, so training and evaluation read the same."""
+        """One sample; with a generator and ``vary``, each drawing is one of the three vendors'."""
         run = self._samples.get(key)
         if run is None:
             kind = "video" if self._two_level else "emoji"
             raise DataError(f"the emoji set has no {kind} {key!r}; EmojiSource.keys('all') lists them")
         # copies: the caller may do with its sample what it likes, the rows are shared by every source of the process
-        clips, sentences = ([rows[self._position[item.key]].copy() for item in run] for rows in self._rows)
+        clips, sentences = ([self._row(side, self._position[item.key], rng).copy() for item in run] for side in (0, 1))
         first = run[0]
         extra = {"subgroup": first.subgroup, "characters": " ".join(item.character for item in run)}
         return Sample(
@@ -127,6 +130,12 @@ class EmojiSource:
             group=first.group,
             extra=extra,
         )
+
+    def _row(self, side: int, position: int, rng: np.random.Generator | None) -> Rows:
+        parts = self.modalities[side]
+        if rng is not None and self._vary and len(parts) == 1 and parts[0] in VENDORS:
+            return load_rows(VENDORS[int(rng.integers(len(VENDORS)))])[position]
+        return self._rows[side][position]
 
     def emoji(self, clip_key: str) -> Emoji:
         """The emoji of a clip key, as `clip_keys` makes them (with one level: the emoji's own key).

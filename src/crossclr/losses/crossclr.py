@@ -29,6 +29,9 @@ from crossclr.losses.inputs import (
 from crossclr.losses.queue import PairQueue
 from crossclr.losses.tiles import Contrast, contrast, softmax_rows
 
+FEW_ANCHORS = 0.1
+"""Share of a batch below which the anchors that decide the loss are called few."""
+
 
 @dataclass(frozen=True)
 class LossStats:
@@ -160,7 +163,7 @@ class CrossCLR(nn.Module):
         self.chunk_size = check_chunk_size(chunk_size)
         self.queue = PairQueue(queue_size) if queue_size else None
         self._last: tuple[Tensor | float | bool, ...] = (0.0, 0.0, 1.0, 1.0, 0.0, False)
-        self._warned = False
+        self._warned: set[str] = set()
 
     @classmethod
     def youcook2(cls, **options: Any) -> CrossCLR:
@@ -293,16 +296,28 @@ class CrossCLR(nn.Module):
         ratios = [side.weights.max() / side.weights.min() for side in (a, b)]
         held_back = a.held_back or b.held_back
         self._last = (a.pruned, b.pruned, ratios[0], ratios[1], fill, held_back)
-        if held_back and not self._warned:
-            self._warned = True
+        if held_back and "pruning" not in self._warned:
             sides = " and ".join(name for name, side in (("A", a), ("B", b)) if side.held_back)
-            warnings.warn(
+            self._warn_once(
+                "pruning",
                 f"pruning by prune_by={self.prune_by!r}, prune_threshold={self.prune_threshold:g} would leave fewer "
                 f"than min_keep={self.min_keep:g} of modality {sides} as negatives, so only the most connected rows "
                 "were pruned. Features whose cosines are all high do this: raise prune_threshold, or use "
                 "prune_by='quantile'. (This is said once.)",
-                stacklevel=5,
             )
+        if self.weight_scale is not None and "weights" not in self._warned:
+            fewest = min(float(1 / side.weights.square().sum()) for side in (a, b))  # anchors that decide the mean
+            if fewest < FEW_ANCHORS * len(a.weights):
+                self._warn_once(
+                    "weights",
+                    f"weighting by weight_scale={self.weight_scale:g} lets about {max(fewest, 1):.0f} of the "
+                    f"{len(a.weights)} anchors decide the loss. Small batches and features with a mean near zero do "
+                    "this: raise weight_scale, or switch weighting off with weight_scale=None. (This is said once.)",
+                )
+
+    def _warn_once(self, what: str, message: str) -> None:
+        self._warned.add(what)
+        warnings.warn(message, stacklevel=7)
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
