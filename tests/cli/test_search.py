@@ -1,0 +1,82 @@
+"""The commands of search, as the shell runs them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from tests.cli.test_main import ENVIRONMENT, run
+from tests.search.conftest import indexed, one_thread, run_copy, small_map, trained  # noqa: F401
+
+
+def test_index_search_and_delete(monkeypatch, capsys, trained, tmp_path):  # noqa: F811
+    path = tmp_path / "run"
+    shutil.copytree(trained.path, path)
+    assert run(monkeypatch, "index", path, "--splits", "val") == 0
+    shown = capsys.readouterr().out
+    assert "453 pictures (exact), 151 texts (exact)" in " ".join(shown.split())
+    assert run(monkeypatch, "search", path, "red fruit", "--top", "3", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == 3
+    assert found[0]["score"] >= found[1]["score"]
+    assert {"id", "text", "split", "media"} <= set(found[0])
+    name = found[0]["id"]
+    assert run(monkeypatch, "search", path, "--like", name, "--find", "a", "--top", "2") == 0
+    assert "score" in capsys.readouterr().out
+    assert run(monkeypatch, "index", path, "--delete", name) == 0
+    assert "1 deleted" in capsys.readouterr().out
+    assert run(monkeypatch, "search", path, "--like", name) == 2
+    assert "names look like 'a/" in capsys.readouterr().err
+    assert run(monkeypatch, "index", path, "--update", "--splits", "val") == 0
+    assert "1 added" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "RUN"], "one of the two"),
+        (["search", "RUN", "a", "--like", "b"], "one of the two"),
+        (["search", "RUN", "a", "--split", "none"], "no split 'none'"),
+        (["search", "nowhere", "a"], "no run folder"),
+        (["index", "RUN", "--splits", "none"], "none"),
+        (["index", "RUN", "--modalities", "c"], "no modality 'c'"),
+        (["index", "RUN", "--update"], "--splits"),
+        (["index", "RUN", "--backend", "milvus"], "--uri"),
+        (["index", "RUN", "--media", "nowhere"], "no such folder"),
+    ],
+)
+def test_errors_are_one_line(monkeypatch, capsys, run_copy, arguments, message):  # noqa: F811
+    assert run(monkeypatch, *(run_copy.path if part == "RUN" else part for part in arguments)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_serve_answers_and_ends_by_ctrl_c(indexed):  # noqa: F811
+    code = "import sys; from crossclr.cli import main; sys.argv = ['crossclr', *sys.argv[1:]]; main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", str(indexed.path), "--port", "0"],
+        env={**ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        line = child.stdout.readline()
+        assert "http://127.0.0.1:" in line
+        address = line.split()[1]
+        with urllib.request.urlopen(address + "api/search?q=house&top=2", timeout=20) as answer:
+            assert len(json.load(answer)["results"]) == 2
+        time.sleep(0.1)
+        os.kill(child.pid, signal.SIGINT)
+        assert child.wait(20) in (0, 130)
+        assert "Traceback" not in child.stdout.read()
+    finally:
+        child.kill()
+        child.stdout.close()
