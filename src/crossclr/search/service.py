@@ -263,10 +263,12 @@ def _find(searcher: Searcher, name: str) -> Any:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio switches Nagle's algorithm off; else an answer waits 40 ms for an acknowledgement.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(CONNECTIONS)  # now, so that who calls before the service is ready waits and is not refused
     except OSError as error:
         listening.close()
         raise OSError(f"cannot listen at {host}, port {port}: {error.strerror}; choose another with --port") from error
