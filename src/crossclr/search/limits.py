@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -13,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+T = TypeVar("T")
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LARGEST_BODY = 256 * 1024
@@ -60,12 +61,12 @@ class Limits:
         async def careful_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", []), *HEADERS]
-            await asyncio.wait_for(send(message), self.send_seconds)
+            await within(self.send_seconds, send(message))
 
         refusal = self._refuse(scope)
         if refusal is None and scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
             try:
-                body = await asyncio.wait_for(_read(receive), self.body_seconds)
+                body = await within(self.body_seconds, _read(receive))
             except asyncio.TimeoutError:
                 refusal = 408, f"the request's body took longer than {self.body_seconds:g} s"
             else:
@@ -141,6 +142,31 @@ class PatientProtocol(H11Protocol):
         self._deadline = None
         if self._waiting() and not self.transport.is_closing():
             self.transport.close()
+
+
+async def within(seconds: float, waiting: Awaitable[T]) -> T:
+    """Await something for so long at the most; unlike `asyncio.wait_for` it needs no task of its own.
+
+    Raises:
+        asyncio.TimeoutError: it took longer.
+    """
+    task, late = asyncio.current_task(), False
+
+    def stop() -> None:
+        nonlocal late
+        if task is not None:
+            late = True
+            task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, stop)
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        if late:
+            raise asyncio.TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
 
 
 async def _read(receive: Receive) -> bytes | None:

@@ -263,7 +263,7 @@ def _find(searcher: Searcher, name: str) -> Any:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio switches Nagle's algorithm off; else an answer waits 40 ms for an acknowledgement.
+    # With the protocol named, asyncio switches Nagle's algorithm off; else answers wait 40 ms for an acknowledgement.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
