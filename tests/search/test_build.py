@@ -155,6 +155,11 @@ def test_an_updated_index_finds_what_a_new_one_finds(run_copy, trained, tmp_path
     shutil.copytree(trained.path, tmp_path / "new")
     build_index(tmp_path / "new", splits=["test", "val", "train"])
     updated, built = Searcher.open(run_copy), Searcher.open(tmp_path / "new")
+    hubs = [dict(one.items.columns("name", "hub")) for one in (updated, built)]
+    assert hubs[0] == hubs[1]
+    for modality in "ab":
+        facts = [one.meta["modalities"][modality] for one in (updated, built)]
+        assert facts[0]["usual"] == pytest.approx(facts[1]["usual"])
     for text in ("a red fruit", "two people", "flag"):
         ours, theirs = (
             [(hit.item.name, round(hit.score, 4)) for hit in one.search(text=text, top=20)] for one in (updated, built)

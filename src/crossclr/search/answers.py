@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crossclr.search.items import Item
-from crossclr.search.media import BUILT_IN
+from crossclr.search.media import BUILT_IN, count_parts
 from crossclr.search.searcher import Hit
 
 
@@ -18,7 +18,7 @@ def plain_item(item: Item) -> dict[str, Any]:
     """
     media = None
     if item.media:
-        media = {"kind": item.media, "start": item.start, "stop": item.stop}
+        media = {"kind": item.media, "start": item.start, "stop": item.stop, "parts": count_parts(item.file)}
     return {
         "id": item.name,
         "modality": item.modality,

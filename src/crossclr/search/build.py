@@ -17,7 +17,7 @@ from crossclr.search.encoders import text_side
 from crossclr.search.faiss_index import FaissIndex
 from crossclr.search.generations import current_generation, new_generation
 from crossclr.search.graph import IndexSettings
-from crossclr.search.hubs import NEAREST, correction, count_occurrences, influence
+from crossclr.search.hubs import NEAREST, TRIED, correction, count_occurrences, influence
 from crossclr.search.index import Index, Vectors
 from crossclr.search.items import Items
 from crossclr.search.media import MediaFinder
@@ -184,6 +184,8 @@ def update_index(
         for index in indexes.values():
             if isinstance(index, FaissIndex) and index.needs_compacting:
                 index.compact()
+        if splits:
+            _count_again(items, indexes, meta)
         meta["media_roots"] = sorted({*meta["media_roots"], *finder.roots})
         for modality, index in indexes.items():
             index.save(folder / modality)
@@ -274,6 +276,24 @@ def _describe(
             replace(item, id=int(key), connectivity=float(score), influence=float(share), hub=int(counts[key]))
             for item, key, score, share in zip(found.items, ids, scores, shares, strict=True)
         )
+
+
+def _count_again(items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
+    """Hubs after a change, with the items of the other modality as queries."""
+    for modality, index in indexes.items():
+        about = meta["modalities"][modality]
+        other = indexes.get(_other(modality))
+        ids = np.array([row[0] for row in items.columns("id", where=modality)], dtype=np.int64)
+        asked = np.array([row[0] for row in items.columns("id", where=_other(modality))], dtype=np.int64)
+        if other is None or not len(asked):
+            about["tried"] = 0  # the counts are of other times, so nothing is said about hubs any more
+            continue
+        if len(asked) > TRIED:
+            asked = np.sort(np.random.default_rng(0).choice(asked, TRIED, replace=False))
+        queries = _corrected_queries(other.vectors(asked)[:, : meta["dim"]], meta["hubness"])
+        counts, tried = count_occurrences(index, queries, int(ids.max()) + 1)
+        items.set_columns(ids.tolist(), {"hub": counts[ids].tolist()})
+        about["tried"], about["usual"] = tried, NEAREST * tried / len(ids)
 
 
 def _place(

@@ -162,8 +162,8 @@ def _with_drawings(
     if parts == ("text",):
         return found
     emoji = [source.emoji(item.key).key for item in found.items]
-    if len(parts) > 1:  # drawings joined on channels: one item, shown by its first drawing
-        items = [_drawn(item, key, parts[0], "") for item, key in zip(found.items, emoji, strict=True)]
+    if len(parts) > 1:  # drawings joined on channels: one item, shown by all of them
+        items = [_drawn(item, key, "+".join(parts), "") for item, key in zip(found.items, emoji, strict=True)]
         return replace(found, items=items)
     position = {item.key: place for place, item in enumerate(source.items)}
     items, vectors, pooled = [], [], []

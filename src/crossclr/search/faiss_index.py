@@ -2,7 +2,7 @@
 
 An index has two parts. The *tail* holds vectors that are compared one by one: all of them in a small index, and later
 what was added since the *graph* was built. The graph never changes; rows of it that were deleted or replaced are passed
-over. So adding, replacing and deleting cost what they touch, and saving them writes the tail alone.
+over. So adding, replacing and deleting copy the tail at the most, and saving them writes the tail alone.
 """
 
 from __future__ import annotations

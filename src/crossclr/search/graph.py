@@ -178,7 +178,7 @@ class Graph:
             self.recall = float((found[:, :, None] == true[:, None, :]).any(1).mean())
             if self.recall >= settings.target_recall or self.effort >= most:
                 return
-            self.effort = min(2 * self.effort, most)
+            self.effort = min(self.effort * 3 // 2, most)
 
 
 def describe_settings(settings: IndexSettings) -> dict[str, float]:

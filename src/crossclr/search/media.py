@@ -17,7 +17,7 @@ TYPES = {
     **{".m4a": "audio/mp4", ".flac": "audio/flac", ".opus": "audio/ogg", ".aac": "audio/aac"},
 }
 _KINDS = {"image": "picture", "video": "video", "audio": "audio"}
-BUILT_IN = "emoji:"  # a drawing of the built-in set: emoji:<vendor>/<key>
+BUILT_IN = "emoji:"  # drawings of the built-in set: emoji:<vendor>+<vendor>/<key>
 
 
 @dataclass(frozen=True)
@@ -122,20 +122,33 @@ def kind_of(path: Path) -> str:
     return _KINDS[TYPES[path.suffix.lower()].split("/")[0]]
 
 
-def built_in(vendor: str, key: str) -> Media:
-    """A drawing of the built-in set."""
-    return Media("picture", f"{BUILT_IN}{vendor}/{key}")
+def built_in(vendors: str, key: str) -> Media:
+    """Drawings of the built-in set; several vendors are joined with ``+``."""
+    return Media("picture", f"{BUILT_IN}{vendors}/{key}")
 
 
-def read_built_in(place: str) -> bytes:
+def count_parts(file: str) -> int:
+    """How many pictures stand for one item.
+
+    Example:
+        >>> count_parts("emoji:noto+fluent/1F34E"), count_parts("/data/a+b/c.png")
+        (2, 1)
+    """
+    return file.count("+") + 1 if file.startswith(BUILT_IN) else 1
+
+
+def read_built_in(place: str, part: int = 0) -> bytes:
     """The WebP file of a drawing of the built-in set.
+
+    Raises:
+        IndexError: there are fewer drawings.
 
     Example:
         >>> read_built_in("emoji:noto/1F34E")[8:12]
         b'WEBP'
     """
-    vendor, _, key = place.removeprefix(BUILT_IN).partition("/")
-    return _emoji().picture(key, vendor)
+    vendors, _, key = place.removeprefix(BUILT_IN).partition("/")
+    return _emoji().picture(key, vendors.split("+")[part])
 
 
 def vendors_of(modality: tuple[str, ...]) -> tuple[str, ...]:

@@ -19,10 +19,11 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crossclr import __version__
+from crossclr.features.emoji import VENDORS
 from crossclr.search.answers import plain_item
 from crossclr.search.encoders import QueryError
 from crossclr.search.limits import Limits, PatientProtocol
-from crossclr.search.media import BUILT_IN, TYPES, read_built_in
+from crossclr.search.media import BUILT_IN, TYPES, count_parts, read_built_in
 from crossclr.search.searcher import Hit, Searcher
 from crossclr.training import Run
 
@@ -37,6 +38,7 @@ PAGE_FILES = {
     "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
 }
 MOST, LONGEST_TEXT, CONNECTIONS = 200, 1000, 256
+LISTED = 2000  # groups that the page offers; others can be typed
 _LOG = logging.getLogger("crossclr.search")
 
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
@@ -75,8 +77,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        if searcher.queries is not None:
-            await run_in_threadpool(searcher.queries.warm_up)
+        await run_in_threadpool(_warm_up, searcher)
         if started is not None:
             started()
         yield
@@ -206,6 +207,8 @@ def _add_search(app: FastAPI, searcher: Searcher) -> None:
     def info() -> JSONResponse:
         names = ("name", "about", "dim", "text_side", "splits", "groups", "hubness", "modalities")
         values = {name: searcher.meta[name] for name in names}
+        values["all_groups"] = len(values["groups"]) <= LISTED
+        values["groups"] = values["groups"][:LISTED]
         return JSONResponse({**values, "text": searcher.queries is not None, "no_text": searcher.no_text})
 
     @app.get("/api/map", summary="Places of items in two dimensions")
@@ -217,13 +220,16 @@ def _add_media(app: FastAPI, searcher: Searcher) -> None:
     roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
 
     @app.get("/media", summary="The picture, video or sound of an item")
-    def media(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> Response:
+    def media(
+        id: Annotated[str, Query(max_length=500, description="Id of the item.")],
+        part: Annotated[int, Query(ge=0, le=9, description="Which of its pictures.")] = 0,
+    ) -> Response:
         item = _find(searcher, id)
-        if not item.media:
-            raise HTTPException(404, "this item has no picture, video or sound")
+        if not item.media or part >= count_parts(item.file):
+            raise HTTPException(404, "this item has no such picture, video or sound")
         headers = {"cache-control": "private, max-age=3600"}
         if item.file.startswith(BUILT_IN):
-            return Response(read_built_in(item.file), media_type="image/webp", headers=headers)
+            return Response(read_built_in(item.file, part), media_type="image/webp", headers=headers)
         path = Path(item.file).resolve()  # links are followed before the folder is looked at
         if not any(path.is_relative_to(root) for root in roots) or path.suffix.lower() not in TYPES:
             raise HTTPException(403, "the file of this item lies outside the folders that the index names")
@@ -236,6 +242,16 @@ def _add_file(app: FastAPI, address: str, content: bytes, kind: str) -> None:
     @app.get(address, include_in_schema=False)
     async def page_file() -> Response:
         return Response(content, headers={"content-type": kind, "cache-control": "no-cache"})
+
+
+def _warm_up(searcher: Searcher) -> None:
+    """Load what the first requests would wait for: the text expert, and the archives of drawings."""
+    if searcher.queries is not None:
+        searcher.queries.warm_up()
+    for item in searcher.items.get([0]):
+        if item.file.startswith(BUILT_IN):
+            for vendor in VENDORS:
+                read_built_in(f"{BUILT_IN}{vendor}/{item.file.rpartition('/')[2]}")
 
 
 def _run(searcher: Searcher, request: SearchRequest) -> list[Hit]:

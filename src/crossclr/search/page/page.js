@@ -171,7 +171,7 @@ function showResults(results, seed, milliseconds, refusal = "") {
     );
   }
   const kinds = new Set(results.map((item) => item.media?.kind || "text"));
-  list.className = `grid ${kinds.has("video") ? "wide" : kinds.size === 1 && kinds.has("text") ? "texts" : ""}`;
+  list.className = `grid ${kinds.has("video") || kinds.has("audio") ? "wide" : kinds.size === 1 && kinds.has("text") ? "texts" : ""}`;
   list.replaceChildren(...results.map(card));
   const label = info.modalities[wanted()].label;
   byId("summary").textContent = results.length ? `${results.length} ${label}, nearest first · ${Math.round(milliseconds)} ms` : "";
@@ -189,14 +189,20 @@ function showResults(results, seed, milliseconds, refusal = "") {
 
 function title(item) { return item.text || item.key; }
 
-function mediaAddress(item) {
+function mediaAddress(item, part = 0) {
   const span = item.media.start === null ? "" : `#t=${item.media.start}${item.media.stop === null ? "" : `,${item.media.stop}`}`;
-  return `/media${toAddress({ id: item.id })}${span}`;
+  return `/media${toAddress({ id: item.id, part })}${span}`;
 }
 
-function picture(item) {
+function picture(item, part = 0) {
   if (item.media?.kind !== "picture") return null;
-  return make("img", { src: mediaAddress(item), alt: title(item), loading: "lazy", decoding: "async" });
+  return make("img", { src: mediaAddress(item, part), alt: title(item), loading: "lazy", decoding: "async" });
+}
+
+function stage(item) {
+  if (item.media?.kind !== "picture") return null;
+  const all = Array.from({ length: item.media.parts }, (_, part) => picture(item, part));
+  return make("div", { class: all.length > 1 ? "stage several" : "stage" }, ...all);
 }
 
 function player(item) {
@@ -226,7 +232,7 @@ function neighbours(item, plain = true) {
 }
 
 function card(item, index) {
-  const image = picture(item), play = player(item);
+  const play = player(item);
   const body = make("div", { class: "body" },
     make("p", { class: "text" }, ...textOf(item)),
     make("p", { class: "facts" },
@@ -237,7 +243,7 @@ function card(item, index) {
   const open = make("button", {
     type: "button", class: "open", "data-index": index, "aria-label": `${title(item)}, score ${item.score.toFixed(2)}`,
     onclick: () => go({ item: item.id }),
-  }, ...(image ? [make("div", { class: "stage" }, image)] : []), body);
+  }, stage(item), body);
   return make("li", { class: `card ${item.modality}`, "data-id": item.id }, ...(play ? [play] : []), open,
     make("div", { class: "more" }, make("span", {}, "like this"), ...neighbours(item)));
 }
@@ -260,14 +266,13 @@ async function showDetail() {
   }
   if (item.id !== state.item) return;
   const hit = shown.find((other) => other.id === item.id);
-  const image = picture(item);
   const rows = [["score", hit ? `${hit.score.toFixed(3)} (cosine to the query)` : ""], ["drawn by", item.variant],
     ["split", item.split], ["group", item.group], ["id", item.id],
     ["hub", `among the ten nearest of ${item.hub} queries`],
     ["connectivity", `${item.connectivity.toFixed(2)}, more than ${Math.round(100 * item.influence)}% of its modality`]];
   byId("detail-body").replaceChildren(make("div", { class: "detail" },
     make("h2", { id: "detail-title" }, title(item)),
-    ...(image ? [make("div", { class: "stage" }, image)] : []), ...(player(item) ? [player(item)] : []),
+    stage(item), player(item),
     ...(item.why.length ? [make("ul", { class: "why" }, ...item.why.map((reason) => make("li", {}, reason)))] : []),
     make("div", { class: "actions" }, make("span", {}, "More like this:"), ...neighbours(item, false)),
     ...(item.partners.length ? [make("div", {}, make("p", { class: "label" }, "Of the same clip"),
@@ -301,7 +306,7 @@ byId("form").addEventListener("submit", (event) => {
 byId("split").addEventListener("change", (event) => go({ split: event.target.value }));
 byId("group").addEventListener("change", (event) => {
   const value = event.target.value.trim();
-  if (!value || info.groups.includes(value)) go({ group: value });
+  if (!value || !info.all_groups || info.groups.includes(value)) go({ group: value });
   else { notice(`There is no group “${value}”.`); setTimeout(() => notice(""), 4000); event.target.value = state.group; }
 });
 byId("share").addEventListener("click", async (event) => {
@@ -385,7 +390,7 @@ async function start() {
     make("input", { type: "radio", name: "find", value: name, onchange: () => go({ find: name }) }),
     make("span", { class: `dot ${name}` }), about.label)));
   byId("split").replaceChildren(...["", ...info.splits].map((name) => make("option", { value: name }, name || "all splits")));
-  byId("groups").replaceChildren(...info.groups.slice(0, 2000).map((name) => make("option", { value: name })));
+  byId("groups").replaceChildren(...info.groups.map((name) => make("option", { value: name })));
   byId("group").hidden = info.groups.length === 0;
   query.disabled = !info.text;
   if (!info.text) query.placeholder = "Sentences cannot be searched here; choose a point on the map";
