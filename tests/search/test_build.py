@@ -194,6 +194,25 @@ def test_one_modality_alone(trained, tmp_path):
         build_index(tmp_path / "run", modalities=["c"])
 
 
+def test_drawings_that_are_joined_make_one_item_with_all_of_them(tmp_path):
+    from crossclr import api
+    from crossclr.search.answers import plain_item
+    from crossclr.search.media import read_built_in
+    from crossclr.training import load_config
+    from tests.search.conftest import SMALL
+
+    config = load_config("emoji", {**SMALL, "data.a": "noto+twemoji", "training.epochs": 1})
+    run = api.train(config, out=tmp_path / "run", floor=False)
+    build_index(run, splits=["val"])
+    searcher = Searcher.open(run, text=False)
+    assert searcher.meta["modalities"]["a"]["count"] == 151
+    item = searcher.items.get([3])[0]
+    assert plain_item(item)["media"]["parts"] == 2
+    drawn = [EmojiSource().picture(item.key, vendor) for vendor in ("noto", "twemoji")]
+    assert [read_built_in(item.file, part) for part in range(2)] == drawn
+    searcher.close()
+
+
 def test_milvus_serves_the_same_results(trained, searcher, tmp_path):
     pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
