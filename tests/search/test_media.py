@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from tests.training.conftest import tiny_values, write_coot
 
 from crossclr import api
 from crossclr.features import ArraySource, DataError
 from crossclr.search import Searcher, build_index
 from crossclr.search.media import MediaFinder
 from crossclr.training.config_files import check_config
+from tests.training.conftest import tiny_values, write_coot
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,11 @@ import shutil
 import struct
 import wave
 
-from tests.search.test_media import videos  # noqa: F401
-from tests.search.test_page import Service, Visit, browser  # noqa: F401
-
 from crossclr.features import clip_keys
 from crossclr.search import build_index
 from crossclr.training import Run
+from tests.search.test_media import videos  # noqa: F401
+from tests.search.test_page import Service, Visit, browser  # noqa: F401
 
 RECORD = """async () => {
   const canvas = Object.assign(document.createElement('canvas'), {width: 64, height: 48});
