@@ -180,6 +180,41 @@ def test_compacting_takes_up_the_tail_and_drops_what_is_gone():
     np.testing.assert_array_equal(index.ids(), np.arange(280, 300))
 
 
+@pytest.mark.parametrize("limit", [400, 5])
+def test_rows_that_stand_many_times_are_all_found(limit, tmp_path):
+    distinct = vectors(300)
+    rows = np.concatenate([np.repeat(distinct[:20], 40, axis=0), distinct])  # twenty stand 41 times
+    index = FaissIndex(16, IndexSettings(exact_limit=50, hnsw_limit=limit))
+    index.add(np.arange(1100), rows)
+    index.compact(vectors(40, seed=7))
+    assert len(index.graph) == 300
+    assert len(index) == 1100
+    items = dict(enumerate(rows))
+    queries = distinct[:30] + 0.05 * vectors(30, seed=8)
+    for top in (5, 60):
+        scores, ids = index.search(queries, top)
+        best = -np.sort(-(queries @ rows.T), axis=1)[:, :top]
+        assert np.isclose(scores, best, atol=2e-3).mean() > (0.97 if top <= 10 else 0.9)  # it is tuned for ten
+        assert all(len(set(row)) == top for row in ids.tolist())
+    np.testing.assert_allclose(index.vectors(np.arange(0, 1100, 13)), rows[::13], atol=1e-3)
+    gone = np.arange(3, 33)  # most copies of the first row
+    assert index.delete(gone) == 30
+    found = index.search(queries[:1], 20)[1][0]
+    assert not set(found.tolist()) & set(gone.tolist())
+    assert set(found.tolist()) >= {0, 1, 2, 33, 34, 35, 36, 37, 38, 39, 800}
+    allowed = np.zeros(1100, dtype=np.bool_)
+    allowed[::2] = True
+    index.save(tmp_path / "index")
+    again = FaissIndex.open(tmp_path / "index")
+    for key in gone.tolist():
+        del items[key]
+    for one in (index, again):
+        _, ids = one.search(queries, 10, allowed)
+        assert (ids % 2 == 0).all()
+        assert not set(ids.ravel().tolist()) & set(gone.tolist())
+    np.testing.assert_array_equal(index.search(queries, 10)[1], again.search(queries, 10)[1])
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ad"), st.lists(st.integers(0, 12), min_size=1, max_size=6)), max_size=10))
 def test_any_order_of_changes_equals_a_dict(changes):

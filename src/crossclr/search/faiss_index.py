@@ -1,8 +1,9 @@
 """The default back end: faiss inside the process, saved as files, opened by memory map.
 
 An index has two parts. The *tail* holds vectors that are compared one by one: all of them in a small index, and later
-what was added since the *graph* was built. The graph never changes; rows of it that were deleted or replaced are passed
-over. So adding, replacing and deleting copy the tail at the most, and saving them writes the tail alone.
+what was added since the *graph* was built. The graph never changes: what was deleted or replaced is passed over, and
+items with equal vectors share a row of it. So adding, replacing and deleting copy the tail at the most, and saving them
+writes the tail alone.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import numpy as np
 
 from crossclr.search.graph import Bitmap, Graph, IndexSettings, bitmap, describe_settings, rows_of
 from crossclr.search.index import Ids, Mask, Vectors, check_items, check_vectors
+from crossclr.search.shared_rows import SharedRows, share_rows
 
 META, GRAPH, GRAPH_IDS, GONE = "index.json", "graph", "graph_ids.npy", "gone.npy"
-TAIL, TAIL_IDS = "tail.npy", "tail_ids.npy"
+TAIL, TAIL_IDS, ROWS = "tail.npy", "tail_ids.npy", "graph_rows.npy"
 _EXACT_SHARE = 0.02  # with a filter that lets less pass, comparing all of it is quicker and finds more than a walk
 _MASKS = 8
 
@@ -46,11 +48,12 @@ class FaissIndex:
         self._dim = dim
         self.settings = settings or IndexSettings()
         self.graph: Graph | None = None
-        self._graph_ids: Ids = np.empty(0, dtype=np.int64)  # sorted, one for each row of the graph
-        self._gone: Mask = np.empty(0, dtype=np.bool_)  # rows of the graph that were deleted or replaced
+        self._graph_ids: Ids = np.empty(0, dtype=np.int64)  # sorted: the items of the graph
+        self._gone: Mask = np.empty(0, dtype=np.bool_)  # which of them were deleted or replaced
+        self._shared: SharedRows | None = None  # which row each has; None: its place is its row
         self._tail: Vectors = np.empty((0, dim), dtype=np.float32)
         self._tail_ids: Ids = np.empty(0, dtype=np.int64)
-        self._masks: OrderedDict[int, tuple[Mask | None, Bitmap, int]] = OrderedDict()
+        self._masks: OrderedDict[int, tuple[Mask | None, Mask, Bitmap, int]] = OrderedDict()
         self._lock = threading.Lock()  # searches may run in many threads; changes may not run beside them
 
     @property
@@ -122,7 +125,8 @@ class FaissIndex:
         in_graph = (in_tail < 0) & (rows >= 0)
         in_graph[in_graph] = ~self._gone[rows[in_graph]]
         if self.graph is not None and in_graph.any():
-            found[in_graph] = self.graph.vectors(rows[in_graph])
+            places = rows[in_graph]
+            found[in_graph] = self.graph.vectors(places if self._shared is None else self._shared.row_of[places])
         if not (in_graph | (in_tail >= 0)).all():
             raise KeyError(f"the index has no item {int(ids[~(in_graph | (in_tail >= 0))][0])}")
         return found
@@ -148,9 +152,11 @@ class FaissIndex:
         ids = self.ids()
         vectors = self.vectors(ids)
         self.graph, self._graph_ids, self._gone = None, ids[:0], np.empty(0, dtype=np.bool_)
-        self._tail, self._tail_ids = vectors, ids
+        self._tail, self._tail_ids, self._shared = vectors, ids, None
         if len(ids) > self.settings.exact_limit:
-            self.graph = Graph.build(vectors, self.settings, queries)
+            # Equal rows link to each other and to nothing else, and the graph would fall apart.
+            self._shared, distinct = share_rows(vectors)
+            self.graph = Graph.build(distinct, self.settings, queries)
             self._graph_ids, self._gone = ids, np.zeros(len(ids), dtype=np.bool_)
             self._tail, self._tail_ids = vectors[:0].copy(), ids[:0]
         self._masks.clear()
@@ -167,6 +173,8 @@ class FaissIndex:
                 self.graph.save(partial / GRAPH)
                 np.save(partial / GRAPH_IDS, self._graph_ids)
                 np.save(partial / GONE, self._gone)
+                if self._shared is not None:
+                    np.save(partial / ROWS, self._shared.row_of)
             np.save(partial / TAIL, self._tail)
             np.save(partial / TAIL_IDS, self._tail_ids)
             values = {"dim": self.dim, "kind": self.kind, "settings": describe_settings(self.settings)}
@@ -188,6 +196,8 @@ class FaissIndex:
                 index.graph = Graph.open(folder / GRAPH)
                 index._graph_ids = np.load(folder / GRAPH_IDS, mmap_mode="r")
                 index._gone = np.load(folder / GONE)
+                if (folder / ROWS).is_file():
+                    index._shared = SharedRows(np.load(folder / ROWS))
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise ValueError(f"{folder} holds no index that can be read ({error}); build it again") from error
         return index
@@ -200,31 +210,38 @@ class FaissIndex:
         return _exact(queries, tail, ids, top)
 
     def _search_graph(self, graph: Graph, queries: Vectors, top: int, allowed: Mask | None) -> tuple[Vectors, Ids]:
+        items = None
         if allowed is None and not self._gone.any():
             scores, rows = graph.search(queries, top)
         else:
-            bits, count = self._bits(allowed)
+            items, bits, count = self._allowed_rows(graph, allowed)
             if count <= _EXACT_SHARE * len(graph):
-                chosen = np.flatnonzero(np.unpackbits(bits, count=len(graph), bitorder="little"))
-                return _exact(queries, graph.vectors(chosen), self._graph_ids[chosen], top)
+                ids = self._graph_ids[items]
+                return _exact(queries, self.vectors(ids), ids, top)
             scores, rows = graph.search(queries, top, bits, count / len(graph))
+        if self._shared is not None:
+            scores, rows = self._shared.expand(scores, rows, items)
         return scores, np.where(rows < 0, -1, self._graph_ids[np.maximum(rows, 0)])
 
-    def _bits(self, allowed: Mask | None) -> tuple[Bitmap, int]:
-        """The rows that may be found; kept for the masks used last, for a filter comes with many queries."""
+    def _allowed_rows(self, graph: Graph, allowed: Mask | None) -> tuple[Mask, Bitmap, int]:
+        """Items and rows that may be found; kept for the masks used last, for a filter comes with many queries."""
         key = id(allowed)
         with self._lock:
             kept = self._masks.get(key)
             if kept is not None and kept[0] is allowed:
                 self._masks.move_to_end(key)
-                return kept[1], kept[2]
-        rows = ~self._gone if allowed is None else ~self._gone & _allows(allowed, self._graph_ids)
-        made = allowed, bitmap(rows), int(rows.sum())
+                return kept[1:]
+        items = ~self._gone if allowed is None else ~self._gone & _allows(allowed, self._graph_ids)
+        rows = items
+        if self._shared is not None:
+            rows = np.zeros(len(graph), dtype=np.bool_)
+            rows[self._shared.row_of[items]] = True
+        made = allowed, items, bitmap(rows), int(rows.sum())
         with self._lock:
             self._masks[key] = made
             while len(self._masks) > _MASKS:
                 self._masks.popitem(last=False)
-        return made[1], made[2]
+        return made[1:]
 
 
 def _allows(allowed: Mask, ids: Ids) -> Mask:
