@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,10 @@ class Items:
     def put(self, items: Iterable[Item]) -> None:
         """Add items, or replace those with the same id."""
         marks = ", ".join("?" * len(COLUMNS))
-        rows = [tuple(asdict(item).values()) for item in items]
+        values = operator.attrgetter(*COLUMNS)
         with self._lock:
             self._base.execute("BEGIN")
-            self._base.executemany(f"INSERT OR REPLACE INTO items ({_QUOTED}) VALUES ({marks})", rows)  # noqa: S608
+            self._base.executemany(f"INSERT OR REPLACE INTO items ({_QUOTED}) VALUES ({marks})", map(values, items))  # noqa: S608
             self._base.execute("COMMIT")
 
     def set_columns(self, ids: Sequence[int], values: Mapping[str, Sequence[Any]]) -> None:
