@@ -183,6 +183,19 @@ def test_hubness_is_corrected_inside_the_index(trained, tmp_path):
     searcher.close()
 
 
+def test_the_map_shows_both_modalities_where_there_are_too_many_points(tmp_path, monkeypatch):
+    from crossclr.search import build
+    from crossclr.search.items import Item, Items
+
+    items = Items(tmp_path / "items.sqlite", writable=True)
+    items.put(Item(number, f"b/{number}", "b", str(number)) for number in range(900))
+    items.put(Item(900 + number, f"a/{number}", "a", str(number)) for number in range(30))
+    monkeypatch.setattr(build, "MAP_POINTS", 100)
+    shown = build._map(items)["modality"]
+    assert (shown.count("a"), shown.count("b")) == (30, 70)
+    items.close()
+
+
 def test_one_modality_alone(trained, tmp_path):
     shutil.copytree(trained.path, tmp_path / "run")
     build_index(tmp_path / "run", splits=["val"], modalities=["b"])

@@ -338,10 +338,15 @@ def _finish(folder: Path, items: Items, indexes: Mapping[str, Index], meta: dict
 
 
 def _map(items: Items) -> dict[str, list[Any]]:
-    """The points that the page draws; a regular part of them where there are many."""
-    rows = items.columns("name", "modality", "text", "x", "y", "group", "split")
-    if len(rows) > MAP_POINTS:
-        rows = [rows[place] for place in np.linspace(0, len(rows) - 1, MAP_POINTS).astype(int)]
+    """The points that the page draws; a regular part of each modality where there are many."""
+    rows: list[tuple[Any, ...]] = []
+    parts = [items.columns("name", "modality", "text", "x", "y", "group", "split", where=name) for name in MODALITIES]
+    left = MAP_POINTS
+    for number, part in enumerate(sorted(parts, key=len)):  # the smaller one first: it leaves room for the larger one
+        share = left // (len(parts) - number)
+        chosen = np.unique(np.linspace(0, len(part) - 1, min(share, len(part))).astype(int)).tolist() if part else []
+        rows += [part[place] for place in chosen]
+        left -= len(chosen)
     return {
         "name": [row[0] for row in rows],
         "modality": [row[1] for row in rows],

@@ -87,7 +87,9 @@ export class PointMap {
     context.clearRect(0, 0, width, height);
     const radius = Math.min(5, 1.7 + 0.55 * Math.log2(this.view.scale + 1));
     const rings = [];
-    for (const [modality, shade] of Object.entries(colour)) {
+    const count = (modality) => this.points.modality.filter((one) => one === modality).length;
+    const order = Object.entries(colour).sort(([one], [other]) => count(other) - count(one)); // the rarer on top
+    for (const [modality, shade] of order) {
       context.fillStyle = shade;
       for (let index = 0; index < this.points.x.length; index++) {
         if (this.points.modality[index] !== modality) continue;

@@ -4,7 +4,7 @@ import { PointMap } from "/map.js";
 const TOP = 24, PAUSE = 110; // results; milliseconds without a key before a search
 const byId = (id) => document.getElementById(id);
 const query = byId("query"), list = byId("list"), detail = byId("detail");
-let info = null, points = null, state = {}, running = null, timer = 0, typing = false, gone = false, shown = [];
+let info = null, points = null, state = {}, running = null, timer = 0, typing = false, gone = false, shown = [], digits = 2;
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -172,6 +172,8 @@ function showResults(results, seed, milliseconds, refusal = "") {
   }
   const kinds = new Set(results.map((item) => item.media?.kind || "text"));
   list.className = `grid ${kinds.has("video") || kinds.has("audio") ? "wide" : kinds.size === 1 && kinds.has("text") ? "texts" : ""}`;
+  const spread = results.length > 1 ? results[0].score - results[results.length - 1].score : 1;
+  digits = spread < 0.02 ? 4 : spread < 0.1 ? 3 : 2;
   list.replaceChildren(...results.map(card));
   const label = info.modalities[wanted()].label;
   byId("summary").textContent = results.length ? `${results.length} ${label}, nearest first · ${Math.round(milliseconds)} ms` : "";
@@ -237,7 +239,7 @@ function card(item, index) {
     make("p", { class: "text" }, ...textOf(item)),
     make("p", { class: "facts" },
       make("span", { class: "score", title: "cosine to the query" },
-        meter(item.score), item.score.toFixed(2)),
+        meter(item.score), item.score.toFixed(digits)),
       item.variant ? make("span", {}, item.variant) : null,
       ...marks(item)));
   const open = make("button", {
