@@ -198,9 +198,10 @@ def test_the_map_shows_both_modalities_where_there_are_too_many_points(tmp_path,
 
 def test_one_modality_alone(trained, tmp_path):
     shutil.copytree(trained.path, tmp_path / "run")
-    build_index(tmp_path / "run", splits=["val"], modalities=["b"])
+    build_index(tmp_path / "run", splits=["all"], modalities=["b"])
     searcher = Searcher.open(tmp_path / "run")
     assert searcher.modalities == ("b",)
+    assert searcher.meta["splits"] == ["test", "train", "val"]
     assert searcher.search(text="a dog", top=3)[0].item.modality == "b"
     searcher.close()
     with pytest.raises(ValueError, match="no modality 'c'"):

@@ -120,7 +120,9 @@ def gather(
         for modality, items, vectors in (("a", a, embedded.clip_a), ("b", b, embedded.clip_b)):
             found = Gathered(items, unit(vectors.numpy()), np.stack(watched.pooled[modality]))
             if isinstance(source, EmojiSource):
-                found = _with_drawings(found, source, model, modality, batch_size, device)
+                # `all` is every split together; each item keeps the name of its own.
+                own = [replace(item, split=source.emoji(item.key).split) for item in found.items]
+                found = _with_drawings(replace(found, items=own), source, model, modality, batch_size, device)
             parts[modality].append(found)
     if not parts["a"]:
         raise ValueError(f"the splits {', '.join(splits)} have no samples to index")
