@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.inputs import check_chunk_size, check_number, check_pair
-from crossclr.losses.tiles import Contrast, contrast, softmax_rows
+from crossclr.losses.tiles import Contrast, contrast, identify, softmax_rows
 
 
 class CLIP(nn.Module):
@@ -66,5 +66,5 @@ class CLIP(nn.Module):
             pair = check_pair(za, zb, ids)
             scale = self._scale().to(pair.za)
             mean = torch.full_like(pair.za[:, 0], 1 / len(za)).detach()
-            what = Contrast(softmax_rows(mean), ids=pair.ids, chunk_size=self.chunk_size)
+            what = Contrast(softmax_rows(mean), same=identify(pair.ids), chunk_size=self.chunk_size)
             return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2

@@ -27,7 +27,7 @@ from crossclr.losses.inputs import (
     check_pair,
 )
 from crossclr.losses.queue import PairQueue
-from crossclr.losses.tiles import Contrast, contrast, softmax_rows
+from crossclr.losses.tiles import Contrast, Identity, contrast, identify, softmax_rows
 
 FEW_ANCHORS = 0.1
 """Share of a batch below which the anchors that decide the loss are called few."""
@@ -229,8 +229,12 @@ class CrossCLR(nn.Module):
         influence_a = self._influence("a", a, pair.za, slots)
         influence_b = self._influence("b", b, pair.zb, slots)
         scale = pair.za.new_tensor(1 / self.temperature)
-        loss_a = contrast(pair.za, pair.zb, scale, self._contrast("a", influence_a, pair.ids, slots))
-        loss_b = contrast(pair.zb, pair.za, scale, self._contrast("b", influence_b, pair.ids, slots))
+        if slots is not None and self.queue is not None and self.intra_weight:
+            same = identify(pair.ids, self.queue.ids[: self.queue.filled], slots)
+        else:
+            same = identify(pair.ids)
+        loss_a = contrast(pair.za, pair.zb, scale, self._contrast("a", influence_a, same, slots))
+        loss_b = contrast(pair.zb, pair.za, scale, self._contrast("b", influence_b, same, slots))
         self._note(influence_a, influence_b)
         return (loss_a + loss_b) / 2
 
@@ -261,23 +265,23 @@ class CrossCLR(nn.Module):
             held_back=held_back,
         )
 
-    def _contrast(self, side: str, influence: _Influence, ids: Tensor | None, slots: Tensor | None) -> Contrast:
+    def _contrast(self, side: str, influence: _Influence, same: Identity | None, slots: Tensor | None) -> Contrast:
         keep = None if influence.batch is None else ~influence.batch
         by_logit = self.intra_mode == "logit"
-        with_queue = slots is not None and self.queue is not None and bool(self.intra_weight)
-        rows = queue_keep = queue_ids = None
-        if with_queue and self.queue is not None and slots is not None:
-            filled = self.queue.filled
-            rows = getattr(self.queue, f"embeddings_{side}")[:filled]
-            queue_ids = self.queue.ids[:filled]
-            queue_keep = torch.ones_like(queue_ids, dtype=torch.bool) if influence.queue is None else ~influence.queue
+        rows = queue_keep = None
+        if slots is not None and self.queue is not None and self.intra_weight:
+            rows = getattr(self.queue, f"embeddings_{side}")[: self.queue.filled]
+            if influence.queue is None:
+                queue_keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+            else:
+                queue_keep = ~influence.queue
             queue_keep[slots] = False  # the batch itself takes part with its live rows
         intra_bias = None
         if self.intra_weight:
             intra_bias = 0.0 if by_logit else math.log(self.intra_weight)
         return Contrast(
             row_loss=softmax_rows(influence.weights),
-            ids=ids,
+            same=same,
             inter_keep=keep,
             intra_keep=keep,
             intra_bias=intra_bias,
@@ -285,7 +289,6 @@ class CrossCLR(nn.Module):
             zero_self=self.self_logit == "zero",
             queue=rows,
             queue_keep=queue_keep,
-            queue_ids=queue_ids,
             extra=influence.nearest,
             extra_bias=math.log(self.positive_weight),
             chunk_size=self.chunk_size,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.inputs import check_chunk_size, check_number, check_pair
-from crossclr.losses.tiles import Contrast, RowLoss, contrast
+from crossclr.losses.tiles import Contrast, RowLoss, contrast, identify
 
 
 class DCL(nn.Module):
@@ -48,7 +48,7 @@ class DCL(nn.Module):
         with torch.autocast(za.device.type, enabled=False):
             pair = check_pair(za, zb, ids)
             scale = pair.za.new_tensor(1 / self.temperature)
-            what = Contrast(self._row_loss(pair.za, pair.ids), ids=pair.ids, chunk_size=self.chunk_size)
+            what = Contrast(self._row_loss(pair.za, pair.ids), same=identify(pair.ids), chunk_size=self.chunk_size)
             return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2
 
     def _row_loss(self, like: Tensor, ids: Tensor | None) -> RowLoss:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.inputs import check_chunk_size, check_number, check_pair
-from crossclr.losses.tiles import Contrast, contrast, softmax_rows
+from crossclr.losses.tiles import Contrast, contrast, identify, softmax_rows
 
 
 class NTXent(nn.Module):
@@ -45,5 +45,5 @@ class NTXent(nn.Module):
             pair = check_pair(za, zb, ids)
             scale = pair.za.new_tensor(1 / self.temperature)
             mean = torch.full_like(pair.za[:, 0], 1 / len(za)).detach()
-            what = Contrast(softmax_rows(mean), ids=pair.ids, intra_bias=0.0, chunk_size=self.chunk_size)
+            what = Contrast(softmax_rows(mean), same=identify(pair.ids), intra_bias=0.0, chunk_size=self.chunk_size)
             return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2

@@ -113,12 +113,19 @@ class PairQueue(nn.Module):
         for name, value in zip(_ROWS, (a, b, za, zb), strict=True):
             if value is not None:
                 self._allocate(name, value)
-        for side, value in (("a", a), ("b", b)):
-            if value is not None:
-                self._replace_features(side, slots, value[-kept:])
-        self.embeddings_a[slots] = za[-kept:].detach().to(self.embeddings_a.dtype)
-        self.embeddings_b[slots] = zb[-kept:].detach().to(self.embeddings_b.dtype)
-        self.ids[slots] = ids[-kept:]
+        first = (self.count + rows - kept) % self.size
+        before_the_end = min(kept, self.size - first)
+        # The batch is one stretch of the ring, or two where it goes over the end.
+        for place, part in ((first, slice(0, before_the_end)), (0, slice(before_the_end, kept))):
+            if part.start == part.stop:
+                continue
+            stretch = slice(place, place + part.stop - part.start)
+            for side, value in (("a", a), ("b", b)):
+                if value is not None:
+                    self._replace_features(side, stretch, value[-kept:][part])
+            self.embeddings_a[stretch] = za[-kept:][part].detach()
+            self.embeddings_b[stretch] = zb[-kept:][part].detach()
+            self.ids[stretch] = ids[-kept:][part]
         self.written += rows
         self._count = self.count + rows
         return slots
@@ -131,12 +138,13 @@ class PairQueue(nn.Module):
                 setattr(self, f"total_{name[-1]}", value.new_zeros(value.shape[1], dtype=torch.float64))
                 setattr(self, f"squares_{name[-1]}", value.new_zeros(self.size))
 
-    def _replace_features(self, side: str, slots: Tensor, rows: Tensor) -> None:
+    def _replace_features(self, side: str, stretch: slice, rows: Tensor) -> None:
         ring, total = getattr(self, f"features_{side}"), getattr(self, f"total_{side}")
         rows = rows.to(ring.dtype)
-        total += rows.double().sum(0) - ring[slots].double().sum(0)  # empty slots hold zeros
-        ring[slots] = rows
-        getattr(self, f"squares_{side}")[slots] = rows.square().sum(1)
+        exact = torch.float64
+        total += rows.sum(0, dtype=exact) - ring[stretch].sum(0, dtype=exact)  # empty slots hold zeros
+        ring[stretch] = rows
+        getattr(self, f"squares_{side}")[stretch] = rows.square().sum(1)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name, buffer in list(self._buffers.items()):

@@ -8,6 +8,7 @@ twice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +22,49 @@ RowLoss = Callable[[Tensor, Tensor, slice], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
+class Identity:
+    """Which samples are the same thing, found once for both modalities.
+
+    Args:
+        ids: (N,) ids of the batch.
+        repeated: whether an id stands twice in the batch.
+        queue_ids: (few,) ids of older rows that also stand in the batch.
+        queue_rows: (few,) which rows of the queue these are; None where there are none.
+    """
+
+    ids: Tensor
+    repeated: bool
+    queue_ids: Tensor
+    queue_rows: Tensor | None = None
+
+
+def identify(ids: Tensor | None, queue_ids: Tensor | None = None, live: Tensor | None = None) -> Identity | None:
+    """Compare ids within the batch and with the queue.
+
+    Args:
+        ids: (N,) ids of the batch, or None.
+        queue_ids: (R,) ids of the rows of the queue.
+        live: which rows of the queue are the batch itself.
+    """
+    if ids is None:
+        return None
+    repeated = len(torch.unique(ids)) < len(ids)
+    if queue_ids is None:
+        return Identity(ids, repeated, ids[:0])
+    again = torch.isin(queue_ids, ids)
+    if live is not None:
+        again[live] = False
+    rows = again.nonzero().flatten()
+    return Identity(ids, repeated, queue_ids[rows], rows) if len(rows) else Identity(ids, repeated, ids[:0])
+
+
+@dataclass(frozen=True)
 class Contrast:
     """What the anchors of one modality are compared with; constants only.
 
     Args:
         row_loss: turns the two logarithms of each anchor into its loss and derivatives.
-        ids: (N,) rows with equal ids are never negatives; None: only the own index.
+        same: rows with equal ids are never negatives; None: only the own index.
         inter_keep: (N,) rows of the other modality that serve as negatives; None: all.
         intra_keep: (N,) rows of the anchors' own modality that do; None: all.
         intra_bias: added to intra-modal logits (log λ), or None where there is no intra-modal term.
@@ -34,7 +72,6 @@ class Contrast:
         zero_self: leave exp(0) for the own index in the intra-modal term.
         queue: (R, D) older rows of the anchors' own modality.
         queue_keep: (R,) which of them serve as negatives.
-        queue_ids: (R,) their ids.
         extra: (N, k) further positives of each anchor among the batch, -1 for none.
         extra_bias: added to their logits (log β).
         bag: every row with the anchor's id is a positive.
@@ -43,7 +80,7 @@ class Contrast:
     """
 
     row_loss: RowLoss
-    ids: Tensor | None = None
+    same: Identity | None = None
     inter_keep: Tensor | None = None
     intra_keep: Tensor | None = None
     intra_bias: float | None = None
@@ -51,7 +88,6 @@ class Contrast:
     zero_self: bool = False
     queue: Tensor | None = None
     queue_keep: Tensor | None = None
-    queue_ids: Tensor | None = None
     extra: Tensor | None = None
     extra_bias: float = 0.0
     bag: bool = False
@@ -110,25 +146,33 @@ class _Contrast(torch.autograd.Function):
         return x, y, scale, None
 
 
-@dataclass(frozen=True)
 class _Block:
-    """Columns of the logits that belong to one set of keys."""
+    """One set of keys that the anchors are compared with.
 
-    start: int
-    keys: Tensor  # (keys, D)
-    grad_keys: Tensor | None  # where their gradient goes; None for older rows
-    factor: float = 1.0
-    bias: float = 0.0
-    keep: Tensor | None = None
-    partner_asks: bool = False  # the anchor's partner is compared with the keys, not the anchor
+    Args:
+        keys: (keys, D) unit rows.
+        grad_keys: where their gradient goes; None for older rows.
+        keep: (keys,) which of them serve as negatives; None: all.
+        factor: multiplies the logits.
+        weight: multiplies the exponentials.
+        partner_asks: the anchors' partners are compared with the keys, not the anchors.
+    """
 
-    @property
-    def stop(self) -> int:
-        return self.start + len(self.keys)
-
-    @property
-    def columns(self) -> slice:
-        return slice(self.start, self.stop)
+    def __init__(
+        self,
+        keys: Tensor,
+        grad_keys: Tensor | None,
+        keep: Tensor | None = None,
+        factor: float = 1.0,
+        weight: float = 1.0,
+        partner_asks: bool = False,
+    ) -> None:
+        self.keys, self.grad_keys, self.factor, self.partner_asks = keys, grad_keys, factor, partner_asks
+        self.mask: Tensor | None = None  # (keys,) 0, or -inf for who is no negative
+        self.weights: Tensor | float = weight  # (keys,) or one for all
+        if keep is not None:
+            self.mask = torch.zeros(len(keys), dtype=keys.dtype, device=keys.device).masked_fill_(~keep, -torch.inf)
+            self.weights = keep.to(keys.dtype) * weight
 
 
 class _Tiles:
@@ -139,88 +183,73 @@ class _Tiles:
         self.loss = x.new_zeros(())
         self.grad_x, self.grad_y = torch.zeros_like(x), torch.zeros_like(y)
         self.grad_scale = x.new_zeros(())
-        size = len(x)
-        self.blocks = [_Block(0, y, self.grad_y, keep=what.inter_keep)]
+        self.blocks = [_Block(y, self.grad_y, what.inter_keep)]
         if what.intra_bias is not None:
-            scale_and_bias = (what.intra_scale, what.intra_bias)
-            self.blocks.append(_Block(size, x, self.grad_x, *scale_and_bias, keep=what.intra_keep))
+            factor, weight = what.intra_scale, math.exp(what.intra_bias)
+            self.blocks.append(_Block(x, self.grad_x, what.intra_keep, factor, weight))
             if what.queue is not None:
-                rows = what.queue.to(x.dtype)
-                self.blocks.append(_Block(2 * size, rows, None, *scale_and_bias, keep=what.queue_keep))
+                self.blocks.append(_Block(what.queue.to(x.dtype), None, what.queue_keep, factor, weight))
         if what.columns:
-            self.blocks.append(_Block(self.blocks[-1].stop, x, self.grad_x, partner_asks=True))
-        self.width = self.blocks[-1].stop
-        self.bias = self._column_bias()
-        self.repeated = what.ids is not None and len(torch.unique(what.ids)) < len(what.ids)
-        self.seen_before = self._queue_columns_with_batch_ids()
-
-    def _column_bias(self) -> Tensor | None:
-        if all(block.keep is None and block.bias == 0 for block in self.blocks):
-            return None
-        bias = self.x.new_zeros(self.width)
-        for block in self.blocks:
-            bias[block.columns] = block.bias
-            if block.keep is not None:
-                bias[block.columns].masked_fill_(~block.keep, -torch.inf)
-        return bias
-
-    def _queue_columns_with_batch_ids(self) -> Tensor | None:
-        what = self.what
-        if what.intra_bias is None or what.queue is None or what.ids is None or what.queue_ids is None:
-            return None
-        columns = torch.isin(what.queue_ids, what.ids)
-        if what.queue_keep is not None:
-            columns &= what.queue_keep
-        index = columns.nonzero().flatten()
-        return index if len(index) else None
+            self.blocks.append(_Block(x, self.grad_x, partner_asks=True))
+        self.lowest = math.log(torch.finfo(x.dtype).tiny) + 1
 
     def add(self, rows: slice) -> None:
         """Loss of these anchors and what it gives to every gradient."""
-        what, size = self.what, len(self.x)
-        count = rows.stop - rows.start
-        at = torch.arange(count, device=self.x.device)
-        own = at + rows.start  # (rows,) column of each anchor's own index
-        logits = self.x.new_empty(count, self.width)  # (rows, columns)
+        what = self.what
+        own = torch.arange(rows.start, rows.stop, device=self.x.device)  # (rows,) each anchor's own index
+        tiles = []  # for each block (rows, keys): logits, then exponentials, then the gradient by the logits
         for block in self.blocks:
             asking = (self.y if block.partner_asks else self.x)[rows] * (self.scale * block.factor)
-            torch.mm(asking, block.keys.T, out=logits[:, block.columns])
-        inter = logits[:, :size]
-
+            tiles.append(asking @ block.keys.T)
         same = None  # (rows, N) equal ids, only where some id is repeated
-        if self.repeated and what.ids is not None:
-            same = what.ids[rows].unsqueeze(1) == what.ids
-        positives, shares = self._positives(inter, own, same)  # (rows,), and who has which share in them
+        if what.same is not None and what.same.repeated:
+            same = what.same.ids[rows].unsqueeze(1) == what.same.ids
+        positives, shares = self._positives(tiles[0], own, same)  # (rows,), and who has which share in them
 
-        if self.bias is not None:
-            logits += self.bias
-        for block in self.blocks:
-            if block.grad_keys is None:
-                continue  # older rows
-            if same is None:
-                logits[at, block.start + own] = -torch.inf
-            else:
-                logits[:, block.columns].masked_fill_(same, -torch.inf)
-        if self.seen_before is not None and what.ids is not None and what.queue_ids is not None:
-            columns = self.seen_before + 2 * size
-            repeated = what.ids[rows].unsqueeze(1) == what.queue_ids[self.seen_before]  # (rows, few)
-            logits[:, columns] = logits[:, columns].masked_fill(repeated, -torch.inf)
-        if what.zero_self and what.intra_bias is not None:
-            logits[at, size + own] = what.intra_bias
-
-        highest = logits.amax(dim=1, keepdim=True)
+        for block, tile in zip(self.blocks, tiles, strict=True):
+            if block.mask is not None:
+                tile += block.mask
+        self._hide(tiles, rows, own, same, -torch.inf)
+        own_bias = what.intra_bias if what.zero_self else None
+        if own_bias is not None:
+            tiles[1][own - rows.start, own] = 0
+        highest = torch.stack([tile.amax(dim=1) for tile in tiles]).amax(dim=0)  # (rows,)
         highest.masked_fill_(highest == -torch.inf, 0)
-        terms = logits.sub_(highest).exp_()  # (rows, columns)
-        sums = terms.sum(dim=1)
-        loss, slope_positives, slope_negatives = what.row_loss(positives, highest.squeeze(1) + sums.log(), rows)
+        for block, tile in zip(self.blocks, tiles, strict=True):
+            # The exponential is several times slower where it meets -inf or gives a subnormal number, hence the floor.
+            tile.sub_(highest.unsqueeze(1)).clamp_(min=self.lowest).exp_()
+            if block.mask is not None or block.weights != 1.0:
+                tile *= block.weights
+        self._hide(tiles, rows, own, same, 0.0)
+        if own_bias is not None:
+            tiles[1][own - rows.start, own] = (own_bias - highest).exp()
+        sums = torch.stack([tile.sum(dim=1) for tile in tiles]).sum(dim=0)  # (rows,)
+        loss, slope_positives, slope_negatives = what.row_loss(positives, highest + sums.log(), rows)
         self.loss += loss
         if not self.with_gradient:
             return
 
-        terms *= torch.where(sums > 0, slope_negatives / sums, 0).unsqueeze(1)  # now the gradient by the logits
-        if what.zero_self and what.intra_bias is not None:
-            terms[at, size + own] = 0
-        self._add_positive_slopes(terms[:, :size], slope_positives, shares)
-        self._add_gradients(terms, rows)
+        slopes = torch.where(sums > 0, slope_negatives / sums, 0).unsqueeze(1)
+        for tile in tiles:
+            tile *= slopes
+        if own_bias is not None:
+            tiles[1][own - rows.start, own] = 0
+        index, share = shares
+        tiles[0].scatter_add_(1, index, share * slope_positives.unsqueeze(1))
+        self._add_gradients(tiles, rows)
+
+    def _hide(self, tiles: list[Tensor], rows: slice, own: Tensor, same: Tensor | None, value: float) -> None:
+        """Give the value to everyone who is the anchor itself or has its id."""
+        known = self.what.same
+        for block, tile in zip(self.blocks, tiles, strict=True):
+            if block.grad_keys is None:  # older rows
+                if known is not None and known.queue_rows is not None:
+                    again = torch.eq(known.ids[rows].unsqueeze(1), known.queue_ids)  # (rows, few)
+                    tile[:, known.queue_rows] = tile[:, known.queue_rows].masked_fill(again, value)
+            elif same is None:
+                tile[own - rows.start, own] = value
+            else:
+                tile.masked_fill_(same, value)
 
     def _positives(self, inter: Tensor, own: Tensor, same: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """(rows,) log of the summed positives, and each one's column and share in the sum."""
@@ -239,13 +268,8 @@ class _Tiles:
         total = values.logsumexp(dim=1)
         return total, (index, (values - total.unsqueeze(1)).exp())
 
-    def _add_positive_slopes(self, terms: Tensor, slopes: Tensor, shares: tuple[Tensor, Tensor]) -> None:
-        index, share = shares
-        terms.scatter_add_(1, index, share * slopes.unsqueeze(1))
-
-    def _add_gradients(self, terms: Tensor, rows: slice) -> None:
-        for block in self.blocks:
-            slope = terms[:, block.columns]  # (rows, keys)
+    def _add_gradients(self, tiles: list[Tensor], rows: slice) -> None:
+        for block, slope in zip(self.blocks, tiles, strict=True):
             asking, grad_asking = (self.y, self.grad_y) if block.partner_asks else (self.x, self.grad_x)
             pull = (slope @ block.keys).mul_(block.factor)  # (rows, D)
             self.grad_scale += torch.dot(pull.flatten(), asking[rows].flatten())
