@@ -30,7 +30,7 @@ demo: $(READY) ## train a joint embedding on the built-in set and search with it
 
 test: $(READY) ## all tests and the doctests of the package
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(READY) ## ruff and mypy
 	@echo "==> ruff check";  $(BIN)/ruff check .

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-BENCHMARKS = ("loss_step", "loss_memory", "training_step", "ranks")
+BENCHMARKS = ("loss_step", "loss_memory", "training_step", "ranks", "loading", "search")
 
 
 def main(names: list[str]) -> None:
