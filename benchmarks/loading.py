@@ -5,7 +5,6 @@ Run: python -m benchmarks.loading [--videos 256] [--json out.json]
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -62,19 +61,12 @@ def measure(folder: Path) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Write a set, read it, print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--videos", type=int, default=256)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def run(videos: int = 256) -> dict[str, float]:
+    """Write a set, read it, return the figures."""
     with tempfile.TemporaryDirectory() as name:
-        write(Path(name), arguments.videos)
-        figures = measure(Path(name))
-    print(json.dumps(figures, indent=2))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+        write(Path(name), videos)
+        return measure(Path(name))
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(run(), indent=2))

@@ -12,8 +12,8 @@ class FakeEmoji:
 
     dims = (2, 2)
 
-    def __init__(self, a, b, two_level):
-        self.options, self.two_level = (a, b), two_level
+    def __init__(self, a, b, two_level, vary=False):
+        self.options, self.two_level, self.vary = (a, b), two_level, vary
 
     def keys(self, split):
         return {"train": ["0", "1", "2"], "val": ["3"], "test": ["4"], "all": list("01234")}[split]
@@ -31,7 +31,8 @@ def emoji(monkeypatch):
 
 
 def test_the_built_in_set_gets_its_options(emoji):
-    source = open_source(EmojiConfig(a="fluent+noto", b="twemoji", two_level=True))
+    source = open_source(EmojiConfig(a="fluent+noto", b="twemoji", two_level=True, vary=True))
+    assert source.vary
     assert source.options == ("fluent+noto", "twemoji")
     assert source.two_level
 

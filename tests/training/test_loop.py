@@ -57,6 +57,7 @@ def test_the_loop_is_the_plain_recipe_written_out(tiny, tmp_path):
 def test_run_folder_says_everything(tiny, tmp_path):
     run = api.train(check_config(tiny), out=tmp_path / "run")
     assert sorted(path.name for path in run.path.iterdir()) == [
+        "README.md",
         "best",
         "config.yaml",
         "environment.json",

@@ -111,9 +111,13 @@ def test_a_second_interrupt_ends_at_once(tiny, tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
 
     stop_at(monkeypatch, 2, twice)
-    with pytest.raises(KeyboardInterrupt):
-        api.train(check_config(tiny), out=tmp_path / "run")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins with it ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            api.train(check_config(tiny), out=tmp_path / "run")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_metrics_have_no_line_twice(tiny, tmp_path, monkeypatch):
