@@ -109,11 +109,14 @@ class CootNorm(nn.Module):
 
 
 class UnitNorm(nn.Module):
-    """Each row divided by its length; a zero row stays zero."""
+    """Each row scaled to the length √dim, so that its channels are about 1 in size; a zero row stays zero.
+
+    At length 1 the channels would be tiny beside the bias of the layer that follows, and all rows would begin alike.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows (..., dim) to rows of the same shape."""
-        return functional.normalize(x, dim=-1)
+        return functional.normalize(x, dim=-1) * x.shape[-1] ** 0.5
 
 
 def build_input_norm(name: InputNorm, dim: int) -> nn.Module:
