@@ -96,7 +96,9 @@ def test_bfloat16_is_computed_in_float32() -> None:
     torch.testing.assert_close(out.float(), expected, atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("l2", [[0.6 * 2**0.5, 0.8 * 2**0.5]]), ("none", [[3.0, 4.0]]), ("layer", [[-1.0, 1.0]])])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("l2", [[0.6 * 2**0.5, 0.8 * 2**0.5]]), ("none", [[3.0, 4.0]]), ("layer", [[-1.0, 1.0]])]
+)
 def test_input_norms(name: str, expected: list[list[float]]) -> None:
     got = build_input_norm(name, 2)(torch.tensor([[3.0, 4.0]]))  # type: ignore[arg-type]
     torch.testing.assert_close(got, torch.tensor(expected), atol=1e-4, rtol=0)
