@@ -155,6 +155,8 @@ def bad_input_is_named(case: str) -> None:
     for name, wrong in bad.items():
         with pytest.raises(ValueError, match=name):
             make(case)(**{**inputs, name: wrong})
+    with pytest.raises(ValueError, match="za must be a torch tensor, got ndarray"):
+        make(case)(**{**inputs, "za": inputs["za"].numpy()})
     inputs["za"][4, 2] = torch.inf
     with pytest.raises(ValueError, match="za holds NaN or inf in 1 of 9 rows; the first is row 4"):
         make(case)(**inputs)

@@ -7,11 +7,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from crossclr.losses.inputs import check_chunk_size, check_number, check_pair
-from crossclr.losses.tiles import Contrast, contrast, identify, softmax_rows
+from crossclr.losses.base import PairLoss, mean_of_rows
+from crossclr.losses.inputs import Pair, check_chunk_size, check_number
+from crossclr.losses.tiles import Contrast, contrast, identify
 
 
-class CLIP(nn.Module):
+class CLIP(PairLoss):
     """Cross-entropy of each row and each column of the similarity matrix, averaged.
 
     Args:
@@ -57,14 +58,8 @@ class CLIP(nn.Module):
     def _scale(self) -> Tensor:
         return self.log_scale.clamp(max=math.log(self.max_scale)).exp()
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(
-        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
-    ) -> Tensor:
-        """Scalar loss of a batch."""
-        with torch.autocast(za.device.type, enabled=False):
-            pair = check_pair(za, zb, ids)
-            scale = self._scale().to(pair.za)
-            mean = torch.full_like(pair.za[:, 0], 1 / len(za)).detach()
-            what = Contrast(softmax_rows(mean), same=identify(pair.ids), chunk_size=self.chunk_size)
-            return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2
+    def compute(self, pair: Pair) -> Tensor:
+        """Scalar loss of checked unit rows."""
+        scale = self._scale().to(pair.za)
+        what = Contrast(mean_of_rows(pair), same=identify(pair.ids), chunk_size=self.chunk_size)
+        return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2

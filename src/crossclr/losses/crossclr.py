@@ -25,6 +25,7 @@ from crossclr.losses.inputs import (
     check_features,
     check_number,
     check_pair,
+    full_precision,
 )
 from crossclr.losses.queue import PairQueue
 from crossclr.losses.tiles import Contrast, Identity, contrast, identify, softmax_rows
@@ -202,7 +203,7 @@ class CrossCLR(nn.Module):
         ids: Tensor | None = None,
     ) -> Tensor:
         """Scalar loss of a batch; see the class for the arguments."""
-        with torch.autocast(za.device.type, enabled=False):
+        with full_precision(za):
             return self._forward(za, zb, a, b, ids)
 
     def _forward(self, za: Tensor, zb: Tensor, a: Tensor | None, b: Tensor | None, ids: Tensor | None) -> Tensor:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from crossclr.losses.inputs import check_chunk_size, check_number, check_pair
+from crossclr.losses.base import PairLoss
+from crossclr.losses.inputs import Pair, check_chunk_size, check_number
 from crossclr.losses.tiles import Contrast, RowLoss, contrast, identify
 
 
-class DCL(nn.Module):
+class DCL(PairLoss):
     """InfoNCE whose sum of negatives is max((Σ exp(neg) - n·prior·exp(pos)) / (1 - prior), n·exp(-1/temperature)).
 
     Args:
@@ -40,16 +41,11 @@ class DCL(nn.Module):
             raise ValueError("prior must be below 1: at 1 no sample would be a negative")
         self.chunk_size = check_chunk_size(chunk_size)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(
-        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
-    ) -> Tensor:
-        """Scalar loss of a batch."""
-        with torch.autocast(za.device.type, enabled=False):
-            pair = check_pair(za, zb, ids)
-            scale = pair.za.new_tensor(1 / self.temperature)
-            what = Contrast(self._row_loss(pair.za, pair.ids), same=identify(pair.ids), chunk_size=self.chunk_size)
-            return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2
+    def compute(self, pair: Pair) -> Tensor:
+        """Scalar loss of checked unit rows."""
+        scale = pair.za.new_tensor(1 / self.temperature)
+        what = Contrast(self._row_loss(pair.za, pair.ids), same=identify(pair.ids), chunk_size=self.chunk_size)
+        return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2
 
     def _row_loss(self, like: Tensor, ids: Tensor | None) -> RowLoss:
         size = len(like)

@@ -38,6 +38,13 @@ def check_pair(za: Tensor, zb: Tensor, ids: Tensor | None = None) -> Pair:
     return Pair(F.normalize(za.to(dtype), dim=1), F.normalize(zb.to(dtype), dim=1), ids)
 
 
+def full_precision(za: Tensor) -> torch.autocast:
+    """Switch autocast off for a loss: softmax at small temperatures needs the digits."""
+    if not isinstance(za, Tensor):
+        raise ValueError(f"za must be a torch tensor, got {type(za).__name__}")
+    return torch.autocast(za.device.type, enabled=False)
+
+
 def check_features(name: str, features: Tensor | None, like: Tensor, needed_for: str, switch_off: str) -> Tensor:
     """Input features that a loss cannot do without: (N, Dx), finite. Returns their unit rows, detached."""
     if features is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from crossclr.losses.inputs import check_number, check_pair
+from crossclr.losses.base import PairLoss
+from crossclr.losses.inputs import Pair, check_number
 
 
 def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None) -> Tensor:
@@ -30,7 +31,7 @@ def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None) -
     return cost.masked_fill(same, 0).sum() / len(x) ** 2
 
 
-class MaxMargin(nn.Module):
+class MaxMargin(PairLoss):
     """Hinge on every negative in both directions, divided by N².
 
     Args:
@@ -52,11 +53,6 @@ class MaxMargin(nn.Module):
         super().__init__()
         self.margin = check_number("margin", margin, 0)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(
-        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
-    ) -> Tensor:
-        """Scalar loss of a batch."""
-        with torch.autocast(za.device.type, enabled=False):
-            pair = check_pair(za, zb, ids)
-            return max_margin(pair.za, pair.zb, self.margin, pair.ids)
+    def compute(self, pair: Pair) -> Tensor:
+        """Scalar loss of checked unit rows."""
+        return max_margin(pair.za, pair.zb, self.margin, pair.ids)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from crossclr.losses.inputs import check_chunk_size, check_number, check_pair
-from crossclr.losses.tiles import Contrast, contrast, identify, softmax_rows
+from crossclr.losses.base import PairLoss, mean_of_rows
+from crossclr.losses.inputs import Pair, check_chunk_size, check_number
+from crossclr.losses.tiles import Contrast, contrast, identify
 
 
-class MILNCE(nn.Module):
+class MILNCE(PairLoss):
     """-log(bag / (bag + negatives)) for each row of A.
 
     The bag of row i are the pairs (a_i, b_j) with the id of i; the negatives are the pairs (a_i, b_j) and (a_j, b_i)
@@ -27,6 +27,7 @@ class MILNCE(nn.Module):
         Miech et al., End-to-End Learning of Visual Representations from Uncurated Instructional Videos, CVPR 2020.
 
     Example:
+        >>> import torch
         >>> z = torch.eye(4)
         >>> round(MILNCE(temperature=0.1)(z, z).item(), 4)
         0.0003
@@ -37,16 +38,8 @@ class MILNCE(nn.Module):
         self.temperature = check_number("temperature", temperature, 0, above=True)
         self.chunk_size = check_chunk_size(chunk_size)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(
-        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
-    ) -> Tensor:
-        """Scalar loss of a batch."""
-        with torch.autocast(za.device.type, enabled=False):
-            pair = check_pair(za, zb, ids)
-            scale = pair.za.new_tensor(1 / self.temperature)
-            mean = torch.full_like(pair.za[:, 0], 1 / len(za)).detach()
-            what = Contrast(
-                softmax_rows(mean), same=identify(pair.ids), bag=True, columns=True, chunk_size=self.chunk_size
-            )
-            return contrast(pair.za, pair.zb, scale, what)
+    def compute(self, pair: Pair) -> Tensor:
+        """Scalar loss of checked unit rows."""
+        scale = pair.za.new_tensor(1 / self.temperature)
+        what = Contrast(mean_of_rows(pair), same=identify(pair.ids), bag=True, columns=True, chunk_size=self.chunk_size)
+        return contrast(pair.za, pair.zb, scale, what)

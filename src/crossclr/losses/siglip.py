@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crossclr.losses.inputs import check_number, check_pair
+from crossclr.losses.base import PairLoss
+from crossclr.losses.inputs import Pair, check_number
 
 
-class SigLIP(nn.Module):
+class SigLIP(PairLoss):
     """-Σ_ij log sigmoid(±(scale · cos_ij + bias)) / N, plus for pairs with equal ids, minus for the others.
 
     Args:
@@ -40,15 +41,10 @@ class SigLIP(nn.Module):
         """The temperature in use now."""
         return float((-self.log_scale.detach()).exp())
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(
-        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
-    ) -> Tensor:
-        """Scalar loss of a batch."""
-        with torch.autocast(za.device.type, enabled=False):
-            pair = check_pair(za, zb, ids)
-            logits = self.log_scale.exp().to(pair.za) * (pair.za @ pair.zb.T) + self.bias.to(pair.za)  # (N, N)
-            own = torch.arange(len(za), device=za.device)
-            labels = own if pair.ids is None else pair.ids
-            sign = torch.where(labels.unsqueeze(1) == labels, 1.0, -1.0).to(logits)
-            return -F.logsigmoid(sign * logits).sum() / len(za)
+    def compute(self, pair: Pair) -> Tensor:
+        """Scalar loss of checked unit rows."""
+        logits = self.log_scale.exp().to(pair.za) * (pair.za @ pair.zb.T) + self.bias.to(pair.za)  # (N, N)
+        own = torch.arange(len(pair.za), device=pair.za.device)
+        labels = own if pair.ids is None else pair.ids
+        sign = torch.where(labels.unsqueeze(1) == labels, 1.0, -1.0).to(logits)
+        return -F.logsigmoid(sign * logits).sum() / len(pair.za)
