@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ class UnitNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows (..., dim) to rows of the same shape."""
-        return functional.normalize(x, dim=-1) * x.shape[-1] ** 0.5
+        return functional.normalize(x, dim=-1) * math.sqrt(x.shape[-1])
 
 
 def build_input_norm(name: InputNorm, dim: int) -> nn.Module:
