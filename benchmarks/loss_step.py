@@ -37,24 +37,33 @@ def ours(queue: int) -> Callable[[], None]:
 
 
 def as_printed(queue: int) -> Callable[[], None]:
-    """Algorithm 1 of the paper: the queue against itself for connectivity, then the losses; kept stable by softmax."""
+    """Algorithm 1 of the paper, step by step.
+
+    Cosines are inner products over products of lengths; connectivity c of the queue against the queue, then
+    connectivity α of the batch against the queue. Three things are mended, or it would not run: its own index is no
+    negative, c is divided by its maximum, and weights are a softmax (the printed exponential overflows).
+    """
     xa, xb = features(queue)
     ea, eb = F.normalize(torch.randn(queue, DIM), dim=1), F.normalize(torch.randn(queue, DIM), dim=1)
     za, zb = torch.randn(BATCH, DIM, requires_grad=True), torch.randn(BATCH, DIM, requires_grad=True)
     a, b = features(BATCH)
     state = [xa, xb, ea, eb]
 
+    def mean_cosine(x: Tensor, to: Tensor) -> Tensor:
+        lengths = torch.outer(torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(to, dim=1))
+        return (x @ to.T / lengths).mean(dim=1)
+
     def one_side(x: Tensor, z: Tensor, other: Tensor, old: Tensor) -> Tensor:
-        unit = F.normalize(x, dim=1)
-        connectivity = (unit @ unit.T).mean(dim=1)  # (queue, queue) product
-        kept = connectivity / connectivity.max() <= 0.9
+        c = mean_cosine(x, x)  # (queue, queue) product
+        alpha = mean_cosine(x[-BATCH:], x)
+        kept = c / c.max() <= 0.9
         own = torch.arange(BATCH)
-        across = (z @ other.T / 0.03).masked_fill(~kept[-BATCH:], -torch.inf)
+        across = (z @ other.T / 0.03).masked_fill(alpha / c.max() > 0.9, -torch.inf)
         across[own, own] = (z * other).sum(1) / 0.03
         within = z @ torch.cat([old[:-BATCH], z]).T / 0.03 + torch.log(torch.tensor(0.8))
         within = within.masked_fill(~kept, -torch.inf)
         within[own, queue - BATCH + own] = -torch.inf
-        weights = torch.softmax(connectivity[-BATCH:] / connectivity[-BATCH:].sum() / 0.0035, dim=0)
+        weights = torch.softmax(alpha / alpha.sum() / 0.0035, dim=0)
         logits = torch.cat([across, within], dim=1)
         return (weights * (logits.logsumexp(1) - across[own, own])).sum()
 

@@ -105,9 +105,8 @@ class PairQueue(nn.Module):
         device, rows = za.device, len(za)
         if self.ids.device != device:
             self.to(device)
-        # Ids that nobody hands in: counted up from the smallest integer.
-        fresh = torch.arange(rows, device=device) + (torch.iinfo(torch.int64).min + self.count)
-        ids = fresh if ids is None else ids
+        if ids is None:  # counted up from the smallest integer, so that they equal nobody's
+            ids = torch.arange(rows, device=device) + (torch.iinfo(torch.int64).min + self.count)
         kept = min(rows, self.size)
         slots = (torch.arange(self.count + rows - kept, self.count + rows, device=device)) % self.size
         for name, value in zip(_ROWS, (a, b, za, zb), strict=True):

@@ -48,10 +48,12 @@ def identify(ids: Tensor | None, queue_ids: Tensor | None = None, live: Tensor |
     """
     if ids is None:
         return None
-    repeated = len(torch.unique(ids)) < len(ids)
+    ordered = ids.sort().values
+    repeated = bool((ordered[1:] == ordered[:-1]).any())
     if queue_ids is None:
         return Identity(ids, repeated, ids[:0])
-    again = torch.isin(queue_ids, ids)
+    place = torch.searchsorted(ordered, queue_ids).clamp_(max=len(ids) - 1)
+    again = ordered[place] == queue_ids  # (R,)
     if live is not None:
         again[live] = False
     rows = again.nonzero().flatten()
