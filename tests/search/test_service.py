@@ -1,5 +1,6 @@
 """The service under load that is meant and load that is not, through a real socket."""
 
+import contextlib
 import http.client
 import json
 import socket
@@ -45,7 +46,9 @@ def address(searcher):
 def call(address, method, path, body=None, headers=None):
     connection = http.client.HTTPConnection(*address, timeout=20)
     try:
-        connection.request(method, path, body, headers or {})
+        # a body that is refused may be cut off before all of it is sent; the answer is there to read all the same
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
     finally:
@@ -166,7 +169,11 @@ def test_wrong_requests_get_a_clear_4xx(address, values, status, message):
     ],
 )
 def test_bodies_that_are_no_request(address, body, status):
-    found, _, answer = call(address, "POST", "/api/search", body, {"content-type": "application/json"})
+    try:
+        found, _, answer = call(address, "POST", "/api/search", body, {"content-type": "application/json"})
+    except ConnectionResetError:
+        assert status == 413  # only a body that is too large may be cut off
+        return
     assert found in (status, 400, 422) if status != 413 else found == 413
     assert isinstance(json.loads(answer)["detail"], str)
     assert len(answer) < 500
