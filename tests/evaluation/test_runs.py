@@ -17,8 +17,11 @@ from crossclr.evaluation import (
     embed_run,
     evaluate_embeddings,
     evaluate_runs,
+    kept_neighbours,
     load_embeddings,
+    pooled_split,
     retrieval_metrics,
+    semantic_scores,
 )
 from crossclr.models import embed_source
 from crossclr.training import Run, RunConfig
@@ -135,6 +138,7 @@ def test_commands(runs, tmp_path):
     done = runner.invoke(app, ["evaluate", str(runs[0])])
     assert done.exit_code == 0, done.output
     assert "CCA floor" in done.stdout
+    assert "neighbours kept" in done.stdout
     for name in ("out.h5", "out.npz"):
         done = runner.invoke(app, ["embed", str(runs[0]), "--out", str(tmp_path / name), "--split", "val"])
         assert done.exit_code == 0, done.output
@@ -145,6 +149,26 @@ def test_commands(runs, tmp_path):
     done = runner.invoke(app, ["embed", str(runs[0]), "--out", str(tmp_path / "out.pt")])
     assert isinstance(done.exception, ValueError)
     assert not (tmp_path / "out.pt").exists()
+
+
+def test_texts_bring_scores_that_see_meaning(tmp_path):
+    data = write_arrays(tmp_path / "data", 6)
+    texts = [f"a {('dog', 'cat', 'bird')[row % 3]} {('runs', 'sleeps')[row % 2]}" for row in range(80)]
+    (tmp_path / "data" / "texts.json").write_text(json.dumps({str(row): text for row, text in enumerate(texts)}))
+    path = train({**data, "texts": "texts.json"}, tmp_path / "run", 0)
+    evaluation = evaluate_runs([path])
+    embeddings = embed_run(path)
+    for results in (evaluation.runs["run"], evaluation.floor):
+        assert {"nDCG", "sR@1", "sR@5", "sR@10", "R@1"} <= set(results["clip/b->a"])
+    assert evaluation.runs["run"]["clip/a->b"]["nDCG"] == semantic_scores(embeddings)["clip/a->b"]["nDCG"]
+    pooled = pooled_split(Run.open(path).open_source(), "test")
+    assert evaluation.neighbours == {"run": kept_neighbours(pooled, embeddings)}
+    console = Console(width=160, file=io.StringIO())
+    console.print(evaluation.table())
+    assert f"{evaluation.runs['run']['clip/b->a']['nDCG']:.1f}" in console.file.getvalue()
+    plain = evaluate_runs([path], semantics=False)
+    assert "nDCG" not in plain.runs["run"]["clip/b->a"]
+    assert plain.neighbours == {}
 
 
 @pytest.mark.parametrize("command", ["evaluate", "embed"])

@@ -31,6 +31,10 @@ def evaluate(
     split: Split = None,
     checkpoint: Checkpoint = Which.best,
     floor: Annotated[bool, typer.Option("--floor/--no-floor", help="Show a closed-form CCA beside the runs.")] = True,
+    semantics: Annotated[
+        bool,
+        typer.Option("--semantics/--no-semantics", help="Also nDCG, shared-caption recall and neighbours kept."),
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     batch_size: BatchSize = 64,
     device: Device = "cpu",
@@ -39,6 +43,9 @@ def evaluate(
 
     R@K is a percentage; ranks start at 1; ties are never optimistic. b->a is text to video where B is text. Several
     runs are measured one by one and joined: normalised embeddings side by side, the paper's ⊕.
+
+    Where the data has texts, nDCG grades clips by the words of their captions, and sR@K counts every clip as right that
+    shares a caption with the query's clip.
 
     Examples:
         crossclr evaluate runs/emoji
@@ -54,6 +61,7 @@ def evaluate(
         split=split,
         which=checkpoint.value,
         floor=floor,
+        semantics=semantics,
         batch_size=batch_size,
         device=device,
         progress=True,
@@ -61,7 +69,10 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(evaluation.to_dict(), indent=2))
     else:
-        Console().print(evaluation.table())
+        console = Console()
+        console.print(evaluation.table())
+        if evaluation.neighbours:
+            console.print(evaluation.neighbours_table())
 
 
 def embed(

@@ -150,6 +150,11 @@ def pooled_batches(
             bar.update(task, completed=start + len(samples))
 
 
+def pooled_split(source: Source, split: str, progress: bool = False) -> Embeddings:
+    """The mean feature row of every clip, sentence, video and paragraph of a split."""
+    return _join(list(pooled_batches(source, source.keys(split), f"reading {split}", progress)))
+
+
 class _Levels:
     """The moments of clips and, where there are two levels, of videos."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.table import Table
 
-from crossclr.evaluation.floor import embed_floor
+from crossclr.evaluation.floor import embed_floor, pooled_split
 from crossclr.evaluation.fusion import fuse
 from crossclr.evaluation.metrics import METRICS, evaluate_embeddings
 from crossclr.evaluation.progress import progress_bar
+from crossclr.evaluation.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
 from crossclr.models import Embeddings, embed_source
 from crossclr.training import Run, RunConfig
 
@@ -30,6 +31,7 @@ class Evaluation:
         runs: results by run.
         joined: results of all runs side by side (⊕), or None for a single run.
         floor: results of CCA on the same features, or None if it was not asked for.
+        neighbours: by run, percent of the nearest input-space neighbours that it keeps, within ``a`` and ``b``.
     """
 
     split: str
@@ -38,6 +40,7 @@ class Evaluation:
     runs: dict[str, Results]
     joined: Results | None = None
     floor: Results | None = None
+    neighbours: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything in types that JSON has."""
@@ -57,9 +60,11 @@ class Evaluation:
         table = Table(title=f"Retrieval on {self.split!r}: {counts}")
         table.add_column("", no_wrap=True)
         table.add_column("embedding")
-        for metric in METRICS:
-            table.add_column(metric, justify="right")
         rows = self.rows()
+        known = {metric for results in rows.values() for metrics in results.values() for metric in metrics}
+        columns = [metric for metric in (*METRICS, *SEMANTIC) if metric in known]
+        for metric in columns:
+            table.add_column(metric, justify="right")
         directions = dict.fromkeys(direction for results in rows.values() for direction in results)
         for direction in directions:
             shown = [(name, results[direction]) for name, results in rows.items() if direction in results]
@@ -67,9 +72,19 @@ class Evaluation:
                 table.add_row(
                     direction if number == 0 else "",
                     name,
-                    *(f"{metrics[metric]:.1f}" for metric in METRICS),
+                    *(f"{metrics[metric]:.1f}" if metric in metrics else "" for metric in columns),
                     end_section=number == len(shown) - 1,
                 )
+        return table
+
+    def neighbours_table(self) -> Table:
+        """How many input-space neighbours each run keeps, for the terminal."""
+        table = Table(title=f"Input-space neighbours kept on {self.split!r} ({KEPT}, %)")
+        table.add_column("embedding")
+        for side in ("a", "b"):
+            table.add_column(f"within {side.upper()}", justify="right")
+        for name, kept in self.neighbours.items():
+            table.add_row(name, *(f"{kept[side]:.1f}" for side in ("a", "b")))
         return table
 
 
@@ -79,6 +94,7 @@ def evaluate_runs(
     split: str | None = None,
     which: Literal["best", "last"] = "best",
     floor: bool = True,
+    semantics: bool = True,
     batch_size: int = 64,
     device: str = "cpu",
     progress: bool = False,
@@ -94,6 +110,8 @@ def evaluate_runs(
         which: the checkpoint.
         floor: also fit CCA on the training split, its settings chosen on the validation split (or on held-out training
             samples if that is the split to measure). Runs on different features have their CCA embeddings joined too.
+        semantics: also measure nDCG and shared-caption recall where the data has texts, and the share of input-space
+            neighbours that each run keeps.
         batch_size: samples that are embedded at once.
         device: where to embed.
         progress: show progress bars.
@@ -114,8 +132,16 @@ def evaluate_runs(
         for run in opened
     ]
     joined = fuse(embedded) if len(embedded) > 1 else None  # before any ranking: it checks that the samples agree
-    results = {name: evaluate_embeddings(embeddings) for name, embeddings in zip(_names(opened), embedded, strict=True)}
     first = embedded[0]
+    meaning = Semantics.of(first.texts, first.clip_of, len(first.clip_a)) if semantics and first.texts else None
+
+    def measure(embeddings: Embeddings) -> Results:
+        found = evaluate_embeddings(embeddings)
+        for direction, scores in ({} if meaning is None else meaning.scores(embeddings)).items():
+            found[direction].update(scores)
+        return found
+
+    names = _names(opened)
     samples = {"sentences": len(first.clip_b), "clips": len(first.clip_a)}
     if first.video_a is not None:
         samples["videos"] = len(first.video_keys)
@@ -123,9 +149,10 @@ def evaluate_runs(
         split=split,
         which=which,
         samples=samples,
-        runs=results,
-        joined=None if joined is None else evaluate_embeddings(joined),
-        floor=evaluate_embeddings(_floor_of(opened, split, progress)) if floor else None,
+        runs={name: measure(embeddings) for name, embeddings in zip(names, embedded, strict=True)},
+        joined=None if joined is None else measure(joined),
+        floor=measure(_floor_of(opened, split, progress)) if floor else None,
+        neighbours=_neighbours_of(opened, names, embedded, split, progress) if semantics else {},
     )
 
 
@@ -161,6 +188,20 @@ def default_split(config: RunConfig) -> str:
     if split is None:
         raise ValueError("the run's config names neither a test nor a validation split; say which one with --split")
     return split
+
+
+def _neighbours_of(
+    runs: Sequence[Run], names: Sequence[str], embedded: Sequence[Embeddings], split: str, progress: bool
+) -> dict[str, dict[str, float]]:
+    kept = {}
+    pooled: list[tuple[object, Embeddings]] = []  # of each distinct data set
+    for run, name, embeddings in zip(runs, names, embedded, strict=True):
+        inputs = next((found for data, found in pooled if data == run.config.data), None)
+        if inputs is None:
+            inputs = pooled_split(run.open_source(), split, progress)
+            pooled.append((run.config.data, inputs))
+        kept[name] = kept_neighbours(inputs, embeddings)
+    return kept
 
 
 def _floor_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:

@@ -1,0 +1,142 @@
+"""How far a clip answers a sentence, judged from captions alone: the share of content words that they have in common.
+
+This is the bag-of-words measure of Wray et al., On Semantic Similarity in Video Retrieval, CVPR 2021: the captions of a
+data set stand for its clips, so no annotation is needed. It knows nothing of the features that models learn from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+CELLS = 2_000_000  # pairs of a block
+COMMON = 0.25  # share of a clip's captions that must have a word for it to be a word of the clip
+WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+# Words that say nothing about what is seen: articles, pronouns, auxiliaries, conjunctions, prepositions.
+FUNCTION_WORDS = frozenset(
+    """
+    a an the this that these those some any each every other another such
+    i me my mine myself you your yours yourself he him his himself she her hers herself it its itself we us our ours
+    ourselves they them their theirs themselves one someone somebody something who whom whose which what
+    am is are was were be been being do does did done doing have has had having can could may might must shall should
+    will would
+    and or but nor so yet if then than as because while when where how why whether also too very not no
+    of in on at by for with without from to into onto upon over under above below between among through during before
+    after about against around along across behind beside near off out up down until within toward towards via per
+    there here just only own same both all more most few once again further
+    """.split()  # noqa: SIM905 (a list of 150 words is read more easily as text)
+)
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The words of a caption that say what is seen, in lower case.
+
+    Example:
+        >>> sorted(content_words("A man is riding on the horse."))
+        ['horse', 'man', 'riding']
+    """
+    return frozenset(WORD.findall(text.lower())) - FUNCTION_WORDS
+
+
+def clip_words(captions: Sequence[frozenset[str]]) -> frozenset[str]:
+    """The words of a clip: those that at least a quarter of its captions have.
+
+    Example:
+        >>> captions = [content_words(text) for text in ["a man rides", "a man on a horse", "man", "he rides", "dog"]]
+        >>> sorted(clip_words(captions))
+        ['man', 'rides']
+    """
+    counts = Counter(word for words in captions for word in words)
+    return frozenset(word for word, count in counts.items() if count >= COMMON * len(captions))
+
+
+def blocks_of(rows: int, columns: int) -> Iterator[slice]:
+    """Rows in blocks, so that a block of a matrix with so many columns stays small."""
+    step = max(1, CELLS // max(1, columns))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """Relevance of every gallery item to every query, given in blocks: the whole matrix never exists.
+
+    It is the intersection over the union of two sets of words, from 0 to 1.
+
+    Args:
+        queries: (queries, vocabulary) one row of ones and zeros for each query.
+        gallery: (gallery, vocabulary) the same for the gallery.
+    """
+
+    queries: sparse.csr_array
+    gallery: sparse.csr_array
+
+    @classmethod
+    def of_captions(cls, texts: Sequence[str], clip_of: Sequence[int], clips: int) -> Relevance:
+        """Sentences as queries, clips as gallery.
+
+        Args:
+            texts: every sentence.
+            clip_of: the clip of each sentence.
+            clips: how many clips there are; one without a sentence is relevant to nothing.
+
+        Example:
+            >>> relevance = Relevance.of_captions(["a red car", "the red bus", "a dog"], [0, 1, 2], 3)
+            >>> relevance.block(0, 1).round(2).tolist()
+            [[1.0, 0.33, 0.0]]
+        """
+        words = [content_words(text) for text in texts]
+        captions: list[list[frozenset[str]]] = [[] for _ in range(clips)]
+        for clip, found in zip(clip_of, words, strict=True):
+            captions[clip].append(found)
+        vocabulary = {word: number for number, word in enumerate(sorted(frozenset().union(*words)))}
+        return cls(_bags(words, vocabulary), _bags([clip_words(of_clip) for of_clip in captions], vocabulary))
+
+    def turned(self) -> Relevance:
+        """The gallery asks, the queries answer."""
+        return Relevance(self.gallery, self.queries)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Queries and gallery items."""
+        return self.queries.shape[0], self.gallery.shape[0]
+
+    def blocks(self) -> Iterator[slice]:
+        """Queries in blocks that fit into memory."""
+        return blocks_of(*self.shape)
+
+    def block(self, start: int, stop: int) -> npt.NDArray[np.float64]:
+        """(stop - start, gallery) relevance of some queries."""
+        rows = self.queries[start:stop]
+        common = (rows @ self.gallery.T).toarray()
+        sizes = np.asarray(rows.sum(axis=1)).reshape(-1, 1) + np.asarray(self.gallery.sum(axis=1)).reshape(1, -1)
+        return np.asarray(common / np.maximum(sizes - common, 1), dtype=np.float64)
+
+    def discounts(self, grades: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """1 / log2(place + 1) for as many places as items are relevant to each query, zero behind."""
+        places = np.arange(grades.shape[1])
+        relevant = (grades > 0).sum(axis=1, keepdims=True)
+        return np.asarray(np.where(places < relevant, 1 / np.log2(places + 2), 0.0))
+
+    @cached_property
+    def ideal(self) -> npt.NDArray[np.float64]:
+        """(queries,) the discounted gain of the best order."""
+        best = np.empty(self.shape[0])
+        for here in self.blocks():
+            grades = self.block(here.start, here.stop)
+            best[here] = (-np.sort(-grades, axis=1) * self.discounts(grades)).sum(axis=1)
+        return best
+
+
+def _bags(items: Iterable[frozenset[str]], vocabulary: dict[str, int]) -> sparse.csr_array:
+    columns = [sorted(vocabulary[word] for word in words) for words in items]
+    offsets = np.cumsum([0, *(len(row) for row in columns)])
+    flat = np.array([column for row in columns for column in row], dtype=np.int32)
+    return sparse.csr_array((np.ones(len(flat)), flat, offsets), shape=(len(columns), max(1, len(vocabulary))))
