@@ -69,4 +69,5 @@ def _shared(grades: Array, scores: Array) -> Array:
     ends = np.ones((len(steps), 1), dtype=bool)  # a row begins a group
     group = np.cumsum(np.concatenate([ends, steps], axis=1).ravel()) - 1  # of each place, rows end to end
     means: Array = np.bincount(group, weights=grades.ravel()) / np.bincount(group)
-    return means[group].reshape(grades.shape)
+    shared: Array = means[group].reshape(grades.shape)
+    return shared
