@@ -28,6 +28,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "search": ("crossclr.cli.search", "search", "Find clips by a sentence, or the neighbours of an item."),
     "serve": ("crossclr.cli.search", "serve", "Start the search service and its page."),
     "export": ("crossclr.cli.search", "export", "Write both encoders as ONNX and check them."),
+    "caption": (
+        "crossclr.cli.caption",
+        "app",
+        "Write sentences and paragraphs from embeddings, and score them.",
+    ),
     "card": ("crossclr.cli.card", "card", "Write the model card of a run."),
     "data": ("crossclr.cli.data", "app", "Check and describe a data set before training on it."),
     "config": ("crossclr.cli.config", "app", "List, show, copy and check configs."),

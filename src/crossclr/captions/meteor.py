@@ -1,0 +1,166 @@
+"""METEOR 1.5 through its Java program, guarded: it may be missing, die or hang, and we go on."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+SECONDS = 120.0  # without an answer: a start with its paraphrase table takes about ten
+HEAP = "2G"
+
+
+class MeteorError(RuntimeError):
+    """METEOR could not be computed; the message says why."""
+
+
+class Meteor:
+    """The running program; it needs seconds to start, so one may serve many corpora.
+
+    Args:
+        java: the program to start.
+        seconds: how long to wait for an answer before the program is ended.
+
+    Raises:
+        MeteorError: there is no Java or no jar.
+    """
+
+    def __init__(self, java: str = "java", seconds: float = SECONDS) -> None:
+        self._process = _Process(java, seconds)
+
+    def __enter__(self) -> Meteor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the program."""
+        self._process.close()
+
+    def score(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
+        """METEOR of a corpus and of each of its texts, as fractions of one.
+
+        The corpus value comes from the summed statistics of all texts; it is not the mean of the single values.
+
+        Args:
+            predictions: one text each.
+            references: one or more texts each.
+
+        Raises:
+            MeteorError: the program died, hung or talked nonsense; it is of no further use then.
+        """
+        if not predictions:
+            return 0.0, []
+        lines = [
+            " ||| ".join(["SCORE", *map(_plain, several), _plain(text)])
+            for text, several in zip(predictions, references, strict=True)
+        ]
+        statistics = self._process.ask(lines, len(lines))
+        answers = self._process.ask([" ||| ".join(["EVAL", *statistics])], len(lines) + 1)
+        try:
+            numbers = [float(answer) for answer in answers]
+        except ValueError:
+            raise MeteorError(f"METEOR answered {answers[0]!r} where a number was expected") from None
+        return numbers[-1], numbers[:-1]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("|||", " ").split())
+
+
+def _jar() -> Path:
+    found = importlib.util.find_spec("pycocoevalcap")
+    for place in (found.submodule_search_locations or []) if found else []:
+        jar = Path(place) / "meteor" / "meteor-1.5.jar"
+        if jar.is_file():
+            return jar
+    raise MeteorError("METEOR comes with pycocoevalcap, which is not installed: pip install 'crossclr[captions]'")
+
+
+class _Process:
+    """The program, a thread that feeds it, and a clock that ends it when it stays silent."""
+
+    def __init__(self, java: str, seconds: float) -> None:
+        jar = _jar()
+        program = shutil.which(java)
+        if program is None:
+            raise MeteorError(f"METEOR needs Java, and there is no program {java!r}; install a Java runtime")
+        self._seconds, self._late = seconds, False
+        self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (a pipe that nobody reads would fill up and block)
+        command = [program, f"-Xmx{HEAP}", "-jar", jar.name, "-", "-", "-stdio", "-l", "en", "-norm"]
+        try:
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 (our own command line)
+                command,
+                cwd=jar.parent,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._messages,
+                start_new_session=True,  # its children end with it, and Ctrl-C reaches us alone
+            )
+        except OSError as error:
+            self._messages.close()
+            raise MeteorError(f"{program} could not be started: {error}") from error
+
+    def close(self) -> None:
+        self._end()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self._process.wait()
+        self._messages.close()
+
+    def ask(self, lines: Sequence[str], count: int) -> list[str]:
+        """Send lines and read ``count`` lines of answer; both at once, so that no pipe can fill up."""
+        feeder = threading.Thread(target=self._send, args=(lines,), daemon=True)
+        feeder.start()
+        return [self._answer() for _ in range(count)]
+
+    def _send(self, lines: Sequence[str]) -> None:
+        assert self._process.stdin is not None  # noqa: S101 (it was opened as a pipe)
+        with contextlib.suppress(OSError, ValueError):  # whoever reads the answer notices that it died
+            self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+            self._process.stdin.flush()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None  # noqa: S101 (it was opened as a pipe)
+        with self._clock():
+            line = self._process.stdout.readline()
+        if line.endswith(b"\n"):
+            return line.decode(errors="replace").strip()
+        if self._late:
+            raise MeteorError(f"METEOR's Java program gave no answer for {self._seconds:g} s and was ended")
+        self._messages.seek(0)
+        told = self._messages.read()[-300:].decode(errors="replace").strip() or "without a message"
+        raise MeteorError(f"METEOR's Java program ended early: {' '.join(told.split())}")
+
+    @contextlib.contextmanager
+    def _clock(self) -> Iterator[None]:
+        timer = threading.Timer(self._seconds, self._ring)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _ring(self) -> None:
+        self._late = True
+        self._end()
+
+    def _end(self) -> None:
+        group: Any = getattr(os, "killpg", None)
+        with contextlib.suppress(OSError):
+            if group is not None:
+                group(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
