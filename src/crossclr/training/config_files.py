@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from crossclr.training.config import RunConfig
 from crossclr.training.objective import suggest
+
+Config = TypeVar("Config", bound=BaseModel)
 
 
 class ConfigError(ValueError):
@@ -44,7 +46,10 @@ def config_text(name_or_path: str | Path) -> str:
     """The YAML text of a shipped config (by name) or of a file (by path)."""
     path = Path(name_or_path)
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{name_or_path} is no valid YAML: {error}") from error
     name = str(name_or_path)
     if name in config_names():
         return (resources.files("crossclr") / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
@@ -65,33 +70,48 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] | Mapping[str
         >>> config.training.epochs, config.loss.local.options["temperature"]
         (2, 0.05)
     """
+    return check_config(read_values(config_text(name_or_path), str(name_or_path), overrides), str(name_or_path))
+
+
+def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> dict[str, Any]:
+    """The plain values of a YAML text, overrides put in; any config of the package begins so.
+
+    Args:
+        text: a mapping in YAML.
+        origin: what faults name as their place.
+        overrides: as for ``load_config``.
+    """
     try:
-        values = yaml.load(config_text(name_or_path), Loader=_Loader)  # noqa: S506 (a SafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name_or_path} is no valid YAML: {error}") from error
+        values = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{origin} is no valid YAML: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{name_or_path} must hold a mapping of fields, found {type(values).__name__}")
+        raise ConfigError(f"{origin} must hold a mapping of fields, found {type(values).__name__}")
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
     for key, value in pairs:
         _put(values, key, value)
-    return check_config(values, str(name_or_path))
+    return values
 
 
 def check_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig:
     """A RunConfig from plain values; a ConfigError with one line for each fault."""
+    return check_values(values, RunConfig, origin)
+
+
+def check_values(values: Mapping[str, Any], kind: type[Config], origin: str = "config") -> Config:
+    """A config of any kind from plain values; a ConfigError with one line for each fault."""
     try:
-        return RunConfig.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
-        faults = list(_faults(error))
-        raise ConfigError(f"{origin}: " + "; ".join(faults)) from error
+        raise ConfigError(f"{origin}: " + "; ".join(_faults(error, kind))) from error
 
 
-def dump_config(config: RunConfig) -> str:
+def dump_config(config: BaseModel) -> str:
     """The whole config as YAML, defaults included; ``load_config`` reads it back."""
     return yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
 
 
-def describe_config(config: RunConfig) -> str:
+def describe_config(config: BaseModel) -> str:
     """The whole config as YAML with the sentence of every field above it."""
     return "\n".join(_described(config, "")) + "\n"
 
@@ -146,9 +166,9 @@ def _position(items: list[Any], part: str, key: str) -> int:
     return int(part)
 
 
-def _faults(error: ValidationError) -> Iterator[str]:
+def _faults(error: ValidationError, kind: type[BaseModel]) -> Iterator[str]:
     for fault in error.errors(include_url=False):
-        place, known = _locate(fault["loc"])
+        place, known = _locate(fault["loc"], kind)
         if fault["type"] == "extra_forbidden":
             yield f"{place} is no field; {suggest(str(fault['loc'][-1]), known)}"
         elif fault["type"] == "missing":
@@ -157,9 +177,9 @@ def _faults(error: ValidationError) -> Iterator[str]:
             yield f"{place}: {fault['msg'].removeprefix('Value error, ')}"
 
 
-def _locate(location: tuple[int | str, ...]) -> tuple[str, list[str]]:
+def _locate(location: tuple[int | str, ...], kind: type[BaseModel]) -> tuple[str, list[str]]:
     """The place as a user writes it (without the tags of unions) and the fields that are known there."""
-    models: list[type[BaseModel]] = [RunConfig]
+    models: list[type[BaseModel]] = [kind]
     parents, shown = models, []
     for index, part in enumerate(location):
         fields = [

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[Callable[[Fabric], bool]]:
-    """Gives a function that tells whether any process was asked to stop.
+def stop_on_signal() -> Iterator[Callable[..., bool]]:
+    """Gives a function that tells whether any process of a Fabric (without one, this process) was asked to stop.
 
     The first Ctrl-C or SIGTERM is remembered until the step is done; a second Ctrl-C ends at once.
     """
@@ -27,8 +27,8 @@ def stop_on_signal() -> Iterator[Callable[[Fabric], bool]]:
             raise KeyboardInterrupt
         asked.set()
 
-    def anyone_asked(fabric: Fabric) -> bool:
-        if fabric.world_size == 1:
+    def anyone_asked(fabric: Fabric | None = None) -> bool:
+        if fabric is None or fabric.world_size == 1:
             return asked.is_set()
         votes = fabric.all_reduce(torch.tensor(float(asked.is_set())), reduce_op="sum")
         return bool(float(votes))  # type: ignore[arg-type]  # a tensor goes in, so a tensor comes out
