@@ -80,7 +80,7 @@ class EmojiSource:
 
     def __init__(self, a: str = "noto", b: str = "text", two_level: bool = False, vary: bool = False) -> None:
         self._two_level = bool(two_level)
-        self._vary = bool(vary)
+        self.vary = bool(vary)
         self.modalities = (_parse(a, "a"), _parse(b, "b"))
         self.items = load_emoji()
         members = groupby(self.items, key=lambda item: item.video if two_level else item.key)
@@ -133,7 +133,7 @@ class EmojiSource:
 
     def _row(self, side: int, position: int, rng: np.random.Generator | None) -> Rows:
         parts = self.modalities[side]
-        if rng is not None and self._vary and len(parts) == 1 and parts[0] in VENDORS:
+        if rng is not None and self.vary and len(parts) == 1 and parts[0] in VENDORS:
             return load_rows(VENDORS[int(rng.integers(len(VENDORS)))])[position]
         return self._rows[side][position]
 

@@ -116,11 +116,17 @@ class MLPEncoder(nn.Module):
             *(_Residual(dim, config.hidden or 2 * dim, config.dropout) for _ in range(config.blocks))
         )
 
+    def _pooled_before(self, part: Ragged) -> bool:
+        """Whether these are rows in which mean and maximum stand side by side already (`MemorySource` keeps such)."""
+        wide = self.sequence_pooling == "mean_max" and part.dim == 2 * self.input_dim
+        return wide and len(part) == len(part.values)
+
     def _pool(self, part: Ragged) -> Tensor:
         """(sequences, width) one vector for each sequence."""
         values = part.values.to(self.projection.weight.dtype)
         if int(part.lengths.max()) == 1:
-            return torch.cat([values, values], dim=1) if self.sequence_pooling == "mean_max" else values
+            whole = self.sequence_pooling != "mean_max" or self._pooled_before(part)
+            return values if whole else torch.cat([values, values], dim=1)
         packing = Packing.of(part.lengths, values.device)
         pooled = []
         for group in packing.split(packing.pack(values)):
@@ -135,7 +141,7 @@ class MLPEncoder(nn.Module):
     def forward(self, *sequences: Ragged) -> Tensor:
         """(sequences, dim) one vector for each sequence; several Ragged run as one, in the order given."""
         for part in sequences:
-            _check(part, self.input_dim)
+            _check(part, part.dim if self._pooled_before(part) else self.input_dim)
         pooled = torch.cat([self._pool(part) for part in sequences])
         out: Tensor = self.blocks(self.projection(self.input_dropout(self.input_norm(pooled))))
         return out
