@@ -58,7 +58,7 @@ class Vocabulary:
             if [numbers[word] for word in words] != list(range(len(words))):
                 raise ValueError("the numbers must run from 0 without a gap")
             return cls(words)
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is no vocabulary of the form {{word: number}}: {error}") from error
 
     def to_json(self) -> str:

@@ -1,0 +1,54 @@
+"""Attention of the captioner: padded, with keys that can be kept."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crossclr.models.dropout import Dropout
+
+
+class Heads(nn.Module):
+    """Multi-head attention without an output projection.
+
+    Query, key and value are one matrix, in this order.
+
+    Args:
+        dim: channels.
+        heads: heads, each with ``dim / heads`` consecutive channels.
+        dropout: on the attention probabilities.
+    """
+
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.dim, self.heads = dim, heads
+        self.projection = nn.Linear(dim, 3 * dim)
+        self.dropout = Dropout(dropout)
+
+    def query(self, x: Tensor) -> Tensor:
+        """(count, length, dim) to (count, heads, length, dim / heads)."""
+        return self._split(functional.linear(x, self.projection.weight[: self.dim], self.projection.bias[: self.dim]))
+
+    def key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values, each (count, heads, length, dim / heads)."""
+        both = functional.linear(x, self.projection.weight[self.dim :], self.projection.bias[self.dim :])
+        key, value = both.chunk(2, dim=-1)
+        return self._split(key), self._split(value)
+
+    def all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of the same rows."""
+        query, key, value = self.projection(x).chunk(3, dim=-1)
+        return self._split(query), self._split(key), self._split(value)
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> Tensor:
+        """Attention itself: (count, queries, dim); ``allowed`` fits (count, heads, queries, length)."""
+        scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, -math.inf)
+        mixed: Tensor = self.dropout(scores.softmax(-1)) @ value
+        return mixed.transpose(1, 2).flatten(2)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)

@@ -1,0 +1,212 @@
+"""Writing sentences: greedy or with a beam, keys cached, paragraphs sentence by sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from crossclr.captions.caption_set import CaptionSet, make_batcher
+from crossclr.captions.config import DecodingConfig
+from crossclr.captions.model import Captioner, Memory
+from crossclr.captions.predictions import Caption, Predictions
+from crossclr.captions.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+
+NEVER = -1e10
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Written:
+    """Sentences of some clips.
+
+    Args:
+        words: (count, length) numbers, [EOS] and what follows included.
+        memory: after these sentences; None without recurrence.
+    """
+
+    words: Tensor
+    memory: Memory | None
+
+
+def greedy(
+    model: Captioner,
+    features: Tensor,
+    rows: Tensor,
+    memory: Memory | None = None,
+    *,
+    min_words: int = 0,
+    block_ngram: int = 0,
+) -> Written:
+    """The likeliest word again and again, up to [EOS].
+
+    Args:
+        model: the captioner, in evaluation mode.
+        features: (count, longest, dim) rows of each clip.
+        rows: (count,) how many.
+        memory: of the sentences before; None: there are none.
+        min_words: [EOS] is not allowed before so many words.
+        block_ngram: no n-gram of this length stands twice; 0: any may.
+    """
+    writing = model.begin(features, rows, memory)
+    word = torch.full_like(rows, BOS)
+    ended = torch.zeros_like(rows, dtype=torch.bool)
+    lengths = torch.zeros_like(rows)
+    written: list[Tensor] = []
+    for number in range(model.text_length):
+        logits = model.write(writing, word)
+        lengths += ~ended  # [EOS] itself is read by the memory, nothing behind it
+        ended = ended | (word == EOS)
+        _forbid(logits, written, min_words - number, block_ngram)
+        word = logits.argmax(1).masked_fill(ended, PAD)
+        written.append(word)
+        if bool(ended.all()) or (not model.recurrent and bool((ended | (word == EOS)).all())):
+            break
+    return Written(torch.stack(written, 1), model.remember(writing, lengths))
+
+
+def beam_search(
+    model: Captioner,
+    features: Tensor,
+    rows: Tensor,
+    memory: Memory | None = None,
+    *,
+    beam: int = 2,
+    min_words: int = 0,
+    block_ngram: int = 0,
+    length_penalty: float = 0.0,
+) -> Written:
+    """The likeliest sentence among ``beam`` that are followed side by side.
+
+    Args:
+        model: the captioner, in evaluation mode.
+        features: (count, longest, dim) rows of each clip.
+        rows: (count,) how many.
+        memory: of the sentences before; None: there are none.
+        beam: hypotheses of each sentence.
+        min_words: [EOS] is not allowed before so many words.
+        block_ngram: no n-gram of this length stands twice; 0: any may.
+        length_penalty: log probabilities are divided by the number of words to this power.
+    """
+    count, limit = len(rows), model.text_length
+    repeated = torch.arange(count, device=rows.device).repeat_interleave(beam)
+    writing = model.begin(features, rows, memory).select(repeated)
+    scores = features.new_full((count, beam), -math.inf)
+    scores[:, 0] = 0.0  # the hypotheses of a sentence begin equal: one is enough
+    best = features.new_full((count,), -math.inf)
+    found = rows.new_full((count, limit), EOS)
+    word = rows.new_full((count * beam,), BOS)
+    written = rows.new_empty(count * beam, 0)
+    for number in range(limit):
+        logits = model.write(writing, word)
+        _forbid(logits, list(written.unbind(1)), min_words - number, block_ngram)
+        following = scores.unsqueeze(2) + logits.log_softmax(1).view(count, beam, -1)
+        if number == limit - 1:  # no room for another word: whatever stands is the sentence
+            value, place = (following.flatten(1) / (number + 1) ** length_penalty).max(1)
+            origin, last = place // logits.shape[1], place % logits.shape[1]
+            _keep(best, found, value, torch.cat([_of(written, origin, beam), last.unsqueeze(1)], dim=1))
+            break
+        top, place = following.flatten(1).topk(2 * beam)  # so many that `beam` are left when some end here
+        origin, chosen = place // logits.shape[1], place % logits.shape[1]  # (count, 2 beam)
+        ends = chosen == EOS
+        value, which = (top / (number + 1) ** length_penalty).masked_fill(~ends, -math.inf)[:, :beam].max(1)
+        _keep(best, found, value, _of(written, origin.gather(1, which.unsqueeze(1)).squeeze(1), beam))
+        scores, kept = top.masked_fill(ends, -math.inf).topk(beam)
+        word = chosen.gather(1, kept).flatten()
+        source = (torch.arange(count, device=rows.device).unsqueeze(1) * beam + origin.gather(1, kept)).flatten()
+        written = torch.cat([written[source], word.unsqueeze(1)], dim=1)
+        # a live hypothesis only gets less likely; the penalty may help it by no more than its full length
+        if bool((best >= scores[:, 0] / limit**length_penalty).all()):
+            break
+        writing = writing.select(source)
+    if not model.recurrent:
+        return Written(found, None)
+    lengths = (found != EOS).sum(1) + 2  # [BOS] and [EOS]
+    inputs = torch.cat([rows.new_full((count, 1), BOS), found], dim=1)[:, :limit]
+    return Written(found, model.after(features, rows, inputs, lengths.clamp(max=limit), memory)[1])
+
+
+def write_captions(
+    model: Captioner,
+    data: CaptionSet,
+    vocabulary: Vocabulary,
+    config: DecodingConfig | None = None,
+    progress: Progress | None = None,
+) -> Predictions:
+    """A sentence for each clip of each video; each sentence knows those before it through the memory.
+
+    Args:
+        model: the captioner; it stands as before afterwards.
+        data: the videos.
+        vocabulary: the model's words.
+        config: how to write; None: greedily.
+        progress: called with the videos done and the videos in all.
+    """
+    config = config or DecodingConfig()
+    gather = make_batcher(data)
+    order = sorted(range(len(data.keys)), key=lambda video: -data.counts[video])  # little padding in time
+    texts: dict[int, str] = {}
+    was_training = model.training
+    device = model.embedding.words.weight.device
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for start in range(0, len(order), config.batch_size):
+                batch = gather(order[start : start + config.batch_size])
+                memory: Memory | None = None
+                first = 0
+                for active in batch.active:
+                    span = slice(first, first + active)
+                    first += active
+                    before = None if memory is None else [cells[:active] for cells in memory]
+                    written = _write(
+                        model, batch.features[span].to(device), batch.rows[span].to(device), before, config
+                    )
+                    memory = written.memory
+                    for clip, words in zip(batch.clips[span], written.words.tolist(), strict=True):
+                        texts[clip] = vocabulary.decode(words)
+                if progress is not None:
+                    progress(min(start + config.batch_size, len(order)), len(order))
+    finally:
+        model.train(was_training)
+    starts = data.starts
+    return {
+        key: [Caption(texts[clip], *data.times[clip]) for clip in range(starts[number], starts[number + 1])]
+        for number, key in enumerate(data.keys)
+    }
+
+
+def _write(model: Captioner, features: Tensor, rows: Tensor, memory: Memory | None, config: DecodingConfig) -> Written:
+    rules = {"min_words": config.min_words, "block_ngram": config.block_ngram}
+    if config.beam == 1:
+        return greedy(model, features, rows, memory, **rules)
+    penalty = config.length_penalty
+    return beam_search(model, features, rows, memory, beam=config.beam, length_penalty=penalty, **rules)
+
+
+def _forbid(logits: Tensor, written: list[Tensor], words_missing: int, n: int) -> None:
+    """Make impossible: unknown words, an early end, and an n-gram that stood before."""
+    logits[:, UNK] = NEVER
+    if words_missing > 0:
+        logits[:, EOS] = NEVER
+    if n and len(written) >= n:
+        windows = torch.stack(written, 1).unfold(1, n, 1)  # (count, windows, n)
+        last = torch.stack(written[len(written) - n + 1 :], 1) if n > 1 else windows[:, 0, :0]
+        row, place = (windows[:, :, : n - 1] == last.unsqueeze(1)).all(2).nonzero(as_tuple=True)
+        logits[row, windows[row, place, n - 1]] = NEVER
+
+
+def _of(written: Tensor, which: Tensor, beam: int) -> Tensor:
+    """Hypothesis ``which`` (count,) of each sentence: (count, words) of (count * beam, words)."""
+    return written[torch.arange(len(which), device=which.device) * beam + which]
+
+
+def _keep(best: Tensor, found: Tensor, value: Tensor, sentences: Tensor) -> None:
+    """Where ``value`` beats the best sentence so far, take ``sentences`` (count, words)."""
+    better = value > best
+    best[better] = value[better]
+    found[better] = EOS
+    found[better, : sentences.shape[1]] = sentences[better]
