@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "demo",
         "Train on the built-in set and search with it: the whole product in minutes.",
     ),
+    "extract": ("crossclr.cli.extract", "extract", "Turn videos, pictures, sounds and sentences into features."),
     "train": ("crossclr.cli.train", "train", "Train a joint embedding from a config, with one or several seeds."),
     "evaluate": ("crossclr.cli.evaluate", "evaluate", "Measure retrieval of one run, or of several together."),
     "embed": ("crossclr.cli.evaluate", "embed", "Write the embeddings of a run to a file."),

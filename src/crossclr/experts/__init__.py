@@ -1,9 +1,50 @@
-"""Experts: networks with shipped weights that turn sentences and pictures into feature rows.
+"""Experts: networks that turn videos, pictures, sound and sentences into feature rows.
 
 They need the extra `crossclr[experts]`; nothing heavy is imported until an expert is built.
 """
 
 from crossclr.experts.appearance import PictureEncoder
+from crossclr.experts.contract import (
+    Expert,
+    ExpertError,
+    FrameExpert,
+    Needs,
+    Origin,
+    SoundExpert,
+    TokenExpert,
+    WindowExpert,
+    window_spans,
+)
+from crossclr.experts.decoding import MediaError, decode, probe
+from crossclr.experts.job import Report, Settings, StrictError, extract, load_experts
+from crossclr.experts.output import row_times
+from crossclr.experts.registry import expert_names, load, works_offline
 from crossclr.experts.text import TokenEncoder, write_token_features_captions, write_token_features_coot
 
-__all__ = ["PictureEncoder", "TokenEncoder", "write_token_features_captions", "write_token_features_coot"]
+__all__ = [
+    "Expert",
+    "ExpertError",
+    "FrameExpert",
+    "MediaError",
+    "Needs",
+    "Origin",
+    "PictureEncoder",
+    "Report",
+    "Settings",
+    "SoundExpert",
+    "StrictError",
+    "TokenEncoder",
+    "TokenExpert",
+    "WindowExpert",
+    "decode",
+    "expert_names",
+    "extract",
+    "load",
+    "load_experts",
+    "probe",
+    "row_times",
+    "window_spans",
+    "works_offline",
+    "write_token_features_captions",
+    "write_token_features_coot",
+]

