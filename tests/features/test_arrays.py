@@ -139,8 +139,11 @@ def test_pairing_by_id_in_another_order_and_captions_in_json(tmp_path):
             groups="captions.json#youtube",
             texts="captions.json#captions",
             split_names={"everything": ["train", "test"]},
+            split_parts={"train": {"fit": 0.5, "dev": 0.5}},
         )
     )
+    assert sorted([*source.keys("fit"), *source.keys("dev")]) == ["clip1", "clip2", "clip3"]
+    assert {"clip2", "clip3"} <= set(source.keys("fit")) or {"clip2", "clip3"} <= set(source.keys("dev"))  # one group
     assert list(source.keys("test")) == ["clip0"]
     assert len(source.keys("everything")) == 4
     for number in range(4):

@@ -169,6 +169,20 @@ def test_first_datapoints_and_split_names(coot):
         source.keys("test")
 
 
+def test_split_parts_keep_videos_whole(coot):
+    source = source_of(
+        coot, two_level=False, split_parts={"train": {"fit": 0.5, "dev": 0.5}}, split_names={"x": ["fit"]}
+    )
+    fit, dev = set(source.keys("fit")), set(source.keys("dev"))
+    assert fit | dev == set(source.keys("train"))
+    assert fit
+    assert dev
+    assert not {key.split("/")[0] for key in fit} & {key.split("/")[0] for key in dev}
+    assert source.keys("x") == source.keys("fit")
+    whole = source_of(coot, split_parts={"train": {"fit": 0.5, "dev": 0.5}})
+    assert {key.split("/")[0] for key in dev} == set(whole.keys("dev"))  # the same at both levels
+
+
 def test_threads_read_the_same(coot):
     source = source_of(coot)
     want = {key: source.read(key).video.copy() for key in source.keys("train")}

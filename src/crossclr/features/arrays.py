@@ -116,6 +116,11 @@ class ArraySource:
             {name: [key for part in parts for key in self.keys(part)] for name, parts in split_names.items()}
         )
 
+    def add_split_parts(self, split_parts: Mapping[str, Mapping[str, float]]) -> None:
+        """Cut splits into parts by share; samples of one group stay together."""
+        for name, fractions in split_parts.items():
+            self._keys.update(split_by_fraction(self.keys(name), fractions, self._groups))
+
     def missing_experts(self, key: str) -> list[Path]:
         """Files of joined experts that have nothing for a sample: their channels are zero."""
         number = self._number[key]

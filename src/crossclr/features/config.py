@@ -28,6 +28,11 @@ class _FilesConfig(BaseModel):
         description="Folder that relative paths start from. A relative root is looked for in the folder named by the "
         f"environment variable {ROOT_VARIABLE} and then in the working directory; so are paths where root is unset.",
     )
+    split_parts: dict[str, dict[str, float]] = Field(
+        default={},
+        description="Splits cut into parts by share, e.g. {train: {fit: 0.9, dev: 0.1}}, where some training samples are "
+        "to be held out; all clips of a video (or samples of a group) fall into one part.",
+    )
     split_names: dict[str, list[str]] = Field(
         default={},
         description="Further names of splits, each for the union of the splits listed, e.g. {all: [train, val]}.",

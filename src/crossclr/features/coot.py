@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from crossclr.features.arrays import split_by_fraction
 from crossclr.features.errors import DataError
 from crossclr.features.findings import Finding, warn
 from crossclr.features.meta import Entry, read_json
@@ -172,6 +173,7 @@ class CootSource:
         b: the second one, usually a ``TokenSide``.
         two_level: with False each clip is a sample of its own, without the whole video, named ``video/index``.
         split_names: further names of splits, each for the union of those listed.
+        split_parts: splits that are cut into parts by share; a video stays in one part.
     """
 
     def __init__(
@@ -181,6 +183,7 @@ class CootSource:
         b: SideReader,
         two_level: bool = True,
         split_names: Mapping[str, Sequence[str]] | None = None,
+        split_parts: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         self.a, self.b = a, b
         self._two_level = two_level
@@ -194,6 +197,9 @@ class CootSource:
                 self._clips.update((name, (entry.key, number)) for number, name in enumerate(names))
             self._keys.setdefault(entry.split, []).extend(names)
         self.splits: tuple[str, ...] = tuple(self._keys)
+        for name, fractions in (split_parts or {}).items():
+            parents = {key: self.entries[self._clips.get(key, (key, 0))[0]].data_key for key in self.keys(name)}
+            self._keys.update(split_by_fraction(self.keys(name), fractions, parents))
         for name, members in (split_names or {}).items():
             self._keys[name] = [key for member in members for key in self.keys(member)]
 

@@ -64,7 +64,7 @@ def open_coot(config: CootConfig) -> CootSource:
         for path in texts:
             config.resolve(str(sentence_splits_path(path)), "text")
         b = open_tokens(texts)
-    return CootSource(entries, a, b, config.two_level, config.split_names)
+    return CootSource(entries, a, b, config.two_level, config.split_names, config.split_parts)
 
 
 def open_arrays(config: ArraysConfig) -> ArraySource:
@@ -85,6 +85,7 @@ def open_arrays(config: ArraysConfig) -> ArraySource:
         max_frames_b=config.max_frames_b,
         unpaired=config.unpaired,
     )
+    source.add_split_parts(config.split_parts)
     source.add_split_names(config.split_names)
     return source
 

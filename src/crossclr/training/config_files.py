@@ -89,7 +89,7 @@ def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, 
         raise ConfigError(f"{origin} must hold a mapping of fields, found {type(values).__name__}")
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
     for key, value in pairs:
-        _put(values, key, value)
+        put_value(values, key, value)
     return values
 
 
@@ -142,7 +142,15 @@ def _parse_override(text: str) -> tuple[str, Any]:
         raise ConfigError(f"the value of override {text!r} is no valid YAML: {error}") from error
 
 
-def _put(values: dict[str, Any], key: str, value: Any) -> None:
+def put_value(values: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value at a dotted place of nested plain values; sections that are absent are made.
+
+    Example:
+        >>> values = {"a": {"b": 1}}
+        >>> put_value(values, "a.c", 2)
+        >>> values
+        {'a': {'b': 1, 'c': 2}}
+    """
     *path, last = key.split(".")
     here: Any = values
     for index, part in enumerate(path):
