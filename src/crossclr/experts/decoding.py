@@ -175,7 +175,8 @@ def _decode(
     duration = pictures.end if pictures is not None and pictures.count else sounds.end if sounds is not None else 0.0
     if duration <= 0:
         raise MediaError("not one frame or sample could be decoded; the file is damaged or of an unknown kind")
-    short = promised and duration < LEAST_LENGTH * promised and promised - duration > 1
+    reached = duration + max(zero or 0.0, 0.0)  # some containers count from zero, not from their first frame
+    short = promised and reached < LEAST_LENGTH * promised and promised - reached > 1
     if short or damaged > MOST_DAMAGE * packets + 1:
         raise MediaError(
             f"the file is damaged: {duration:.1f} of {promised:.1f} s could be decoded, {damaged} of {packets} packets "
