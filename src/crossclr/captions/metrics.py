@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from crossclr.captions.meteor import SECONDS, Meteor, MeteorError
@@ -43,9 +44,9 @@ class Scores:
 
     def table(self, title: str = "Captions") -> Table:
         """A table for the terminal."""
-        table = Table(title=f"{title}: {self.videos:,} videos")
+        table = Table(title=f"{title}: {self.videos:,} videos", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for name in self.metrics:
-            table.add_column(shown_name(name), justify="right")
+            table.add_column(shown_name(name), justify="right", no_wrap=True)
         table.add_row(*("—" if value is None else f"{value:.2f}" for value in self.metrics.values()))
         return table
 

@@ -1,0 +1,263 @@
+"""From a run of embeddings to a captioner, its sentences and their scores."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from crossclr.captions.caption_set import CaptionSet
+from crossclr.captions.config import CaptionConfig, DecodingConfig
+from crossclr.captions.decoding import write_captions
+from crossclr.captions.meteor import Meteor
+from crossclr.captions.metrics import Scores, score_captions
+from crossclr.captions.model import Captioner
+from crossclr.captions.predictions import Predictions, save_predictions
+from crossclr.captions.run import CaptionRecorder, CaptionRun, build_captioner
+from crossclr.captions.sentences import TrainingSentences
+from crossclr.captions.sources import load_caption_set
+from crossclr.captions.training import CaptionTraining, fit
+from crossclr.captions.vocabulary import Vocabulary
+from crossclr.evaluation.progress import progress_bar
+from crossclr.training import Interrupted, TrainingError, seed_everything
+from crossclr.training.progress import LiveReporter
+from crossclr.training.run import free_folder
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def train_captions(
+    config: CaptionConfig,
+    *,
+    out: str | Path | None = None,
+    console: Console | None = None,
+    with_meteor: bool = True,
+    meteor: Meteor | None = None,
+) -> CaptionRun:
+    """Train a captioner, choose the best epoch by its validation captions, and score it.
+
+    Args:
+        config: everything.
+        out: its folder; left out, ``captions/<name>`` beside the run's checkpoints, with a number where that is taken.
+        console: where progress is shown; left out, nothing is.
+        with_meteor: the final scores also have METEOR, where Java is there.
+        meteor: METEOR that is already running.
+
+    Raises:
+        ValueError: the data or the config cannot be used; nothing is written then.
+        Interrupted: after Ctrl-C; `resume_captions` continues.
+    """
+    if out is None:
+        out = free_folder(Path(config.data.run or "runs") / "captions" / config.name)
+    path = Path(out)
+    if path.exists():
+        raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
+    with _threads(config):
+        sets = load_sets(config, console is not None)
+        data = sets["train"]
+        vocabulary = Vocabulary.build((text for texts in data.texts for text in texts), config.vocabulary.min_count)
+        training = _training(config, data, vocabulary)
+        run = CaptionRun.create(path, config, vocabulary, training.model, training.state_dict())
+        return _finish(run, training, sets, None, console, with_meteor, meteor)
+
+
+def resume_captions(
+    path: str | Path,
+    *,
+    console: Console | None = None,
+    with_meteor: bool = True,
+    meteor: Meteor | None = None,
+) -> CaptionRun:
+    """Continue a captioner that was stopped; it ends as if it never had been."""
+    run = CaptionRun.open(path)
+    if run.results is not None:
+        return run
+    with _threads(run.config):
+        sets = load_sets(run.config, console is not None)
+        training = _training(run.config, sets["train"], run.vocabulary)
+        weights, state = run.load_state()
+        training.load_state_dict(weights, state)
+        return _finish(run, training, sets, state, console, with_meteor, meteor)
+
+
+def generate_captions(
+    run: CaptionRun | str | Path,
+    part: str | None = None,
+    *,
+    decoding: DecodingConfig | None = None,
+    which: str = "best",
+    progress: bool = False,
+) -> tuple[Predictions, CaptionSet]:
+    """Write the captions of a split or of an embedding file.
+
+    Args:
+        run: a captioner.
+        part: a split of the run it was trained from, or a file; None: where its final scores are taken.
+        decoding: how to write; None: as its config says.
+        which: the checkpoint.
+        progress: show progress bars.
+    """
+    run = run if isinstance(run, CaptionRun) else CaptionRun.open(run)
+    config = run.config
+    if which not in ("best", "last"):
+        raise ValueError(f"a captioner has the checkpoints best and last, not {which!r}")
+    with _threads(config):
+        data = load_part(config, part or final_part(config), progress)
+        model = run.load_model("best" if which == "best" else "last")
+        if data.features.shape[1] != model.feature_dim:
+            raise ValueError(
+                f"{part} has rows of {data.features.shape[1]} channels, but the captioner in {run.path} was trained "
+                f"with {model.feature_dim} (data.features={config.data.features})"
+            )
+        return _write(run, model, data, decoding or config.decoding, progress), data
+
+
+def final_part(config: CaptionConfig) -> str:
+    """Where the final scores are taken: the test part, else the validation part."""
+    part = config.data.test or config.data.validate_
+    if part is None:
+        raise ValueError("the config names neither data.test nor data.validate; say which split")
+    return part
+
+
+def load_part(config: CaptionConfig, part: str, progress: bool = False) -> CaptionSet:
+    """One part of the data as the config wants it."""
+    with progress_bar(progress) as bar:
+        task = bar.add_task(f"reading {Path(part).name}", total=None)
+        return load_caption_set(
+            config.data,
+            part,
+            max_rows=config.model.max_rows,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def load_sets(config: CaptionConfig, progress: bool = False) -> dict[str, CaptionSet]:
+    """What training needs, by its role: ``train``, ``validate`` (where there is one) and ``final``."""
+    data = config.data
+    parts = {"train": data.train, "validate": data.validate_, "final": data.test or data.validate_}
+    read = {
+        part: load_part(config, part, progress) for part in dict.fromkeys(parts.values()) if part is not None
+    }  # each once
+    for role, part in parts.items():
+        if part is not None and role != "train" and not read[part].references():
+            raise ValueError(f"{part} has no sentences to score against; name files of sentences in data.captions")
+    return {role: read[part] for role, part in parts.items() if part is not None}
+
+
+def _training(config: CaptionConfig, data: CaptionSet, vocabulary: Vocabulary) -> CaptionTraining:
+    settings, sizes = config.training, config.model
+    sentences = TrainingSentences(data, vocabulary, sizes.max_words, settings.max_sentences, settings.captions_per_clip)
+    recurrent = sizes.recurrent if sizes.recurrent is not None else max(data.counts) > 1
+    seed_everything(config.seed)
+    model = build_captioner(config, data.features.shape[1], vocabulary, recurrent)
+    return CaptionTraining(config, model, sentences)
+
+
+def _finish(
+    run: CaptionRun,
+    training: CaptionTraining,
+    sets: Mapping[str, CaptionSet],
+    state: Mapping[str, Any] | None,
+    console: Console | None,
+    with_meteor: bool,
+    meteor: Meteor | None,
+) -> CaptionRun:
+    config = run.config
+    recorder = CaptionRecorder(run, state)
+    reporter = None
+    if console is not None:
+        reporter = LiveReporter(console, config.training.epochs, training.steps, training.position.step)
+    try:
+        with reporter or contextlib.nullcontext():
+            fit(training, recorder, reporter, _validator(run, sets.get("validate"), reporter))
+    except Interrupted:
+        raise Interrupted(run.path) from None
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        raise TrainingError(
+            f"{error.strerror} while writing to {run.path}; the folder is whole up to its last checkpoint: make room, "
+            f"then continue with crossclr caption train --resume {run.path}"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):  # nothing is lost: what counts was synced with the last checkpoint
+            recorder.close()
+    if "final" not in sets:
+        run.write_results(_results(run, training, None))
+        return run
+    part = final_part(config)
+    written = _write(run, run.load_model("best"), sets["final"], config.decoding, console is not None)
+    save_predictions(written, run.predictions(part))
+    scores = score_captions(written, sets["final"].references(), with_meteor=with_meteor, meteor=meteor)
+    run.write_results(_results(run, training, scores))
+    if console is not None:
+        console.print(scores.table(f"{config.name} on {Path(part).stem}"))
+        for note in scores.notes:
+            console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"captioner: {run.path}", highlight=False, markup=False, soft_wrap=True)
+    return run
+
+
+def _write(
+    run: CaptionRun, model: Captioner, data: CaptionSet, decoding: DecodingConfig, progress: bool
+) -> Predictions:
+    with progress_bar(progress) as bar:
+        task = bar.add_task("writing captions", total=None)
+        return write_captions(
+            model,
+            data,
+            run.vocabulary,
+            decoding,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def _results(run: CaptionRun, training: CaptionTraining, scores: Scores | None) -> dict[str, Any]:
+    config = run.config
+    epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
+    best = [record for record in epochs if record.get("best")]
+    return {
+        "name": config.name,
+        "seed": config.seed,
+        "run": config.data.run,
+        "untrained": config.data.untrained,
+        "features": config.data.features,
+        "weights": sum(weight.numel() for weight in training.model.parameters()),
+        "words": len(run.vocabulary),
+        "epochs": len(epochs),
+        "best_epoch": best[-1]["epoch"] if best else len(epochs) - 1,
+        "validation": best[-1]["validation"] if best else None,
+        **({} if scores is None else {"part": Path(final_part(config)).stem, **scores.to_dict()}),
+    }
+
+
+def _validator(
+    run: CaptionRun, data: CaptionSet | None, reporter: LiveReporter | None
+) -> Callable[[Captioner], Mapping[str, float | None]] | None:
+    if data is None:
+        return None
+    references, decoding = data.references(), run.config.decoding
+    with_meteor = run.config.validation.select_by == "METEOR"
+    progress = None if reporter is None else reporter.validation
+
+    def validate(model: Captioner) -> Mapping[str, float | None]:
+        written = write_captions(model, data, run.vocabulary, decoding, progress)
+        return score_captions(written, references, with_meteor=with_meteor).metrics
+
+    return validate
+
+
+@contextlib.contextmanager
+def _threads(config: CaptionConfig) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(config.training.threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
