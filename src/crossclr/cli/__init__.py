@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "train": ("crossclr.cli.train", "train", "Train a joint embedding from a config, with one or several seeds."),
     "evaluate": ("crossclr.cli.evaluate", "evaluate", "Measure retrieval of one run, or of several together."),
     "embed": ("crossclr.cli.evaluate", "embed", "Write the embeddings of a run to a file."),
+    "experiment": ("crossclr.cli.experiment", "experiment", "Run an experiment of the paper on any data."),
     "index": ("crossclr.cli.search", "index", "Build the index that search and the service use."),
     "search": ("crossclr.cli.search", "search", "Find clips by a sentence, or the neighbours of an item."),
     "serve": ("crossclr.cli.search", "serve", "Start the search service and its page."),

@@ -78,10 +78,9 @@ class Training:
     def __init__(self, config: FitConfig, source: Source, fabric: Fabric) -> None:
         seed_everything(config.seed)
         self.config, self.source, self.fabric = config, source, fabric
-        if config.loss.two_level and not source.two_level:
+        if config.loss.global_ is not None and not source.two_level:
             raise TrainingError(
-                f"loss.{'local coot' if config.loss.global_ is None else 'global'} needs data of two levels (clips "
-                "within videos), but this data has one; set loss.global=null or use another loss"
+                "loss.global needs data of two levels (clips within videos), but this data has one; set it to null"
             )
         self.two_level = source.two_level and config.loss.two_level
         self.model = build_model(config.model, source.dims, self.two_level)

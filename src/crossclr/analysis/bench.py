@@ -1,0 +1,154 @@
+"""The data of a study in memory, and how one run is trained and measured on it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+
+from crossclr.evaluation import Semantics, evaluate_embeddings, kept_neighbours, pooled_split
+from crossclr.features import Batch, DataConfig, open_source, parse_data_config
+from crossclr.features.memory import Form, MemorySource
+from crossclr.models import Embeddings, MLPEncoderConfig, ModelConfig, TwoBranch, embed_source
+from crossclr.training import RunConfig, Training, fit, make_fabric
+from crossclr.training.settings import torch_settings
+
+Results = dict[str, dict[str, float]]
+BATCH = 512  # samples that are embedded at once
+
+
+class Bench:
+    """The data of one config, read once; runs are trained and measured on it one after the other.
+
+    Args:
+        data: the data.
+        a: how sequences of modality A are kept, see `MemorySource`.
+        b: the same for modality B.
+    """
+
+    def __init__(self, data: DataConfig, a: Form = "rows", b: Form = "rows") -> None:
+        self.raw = open_source(data)
+        self.source = MemorySource(self.raw, a, b)
+        self._semantics: dict[str, Semantics | None] = {}
+        self._inputs: dict[str, Embeddings] = {}
+
+    def inputs(self, split: str) -> Embeddings:
+        """The mean input rows of a split."""
+        if split not in self._inputs:
+            self._inputs[split] = pooled_split(self.raw, split)
+        return self._inputs[split]
+
+    def embed(self, model: TwoBranch, split: str) -> Embeddings:
+        """Embeddings of a split."""
+        return embed_source(model, self.source, split, BATCH)
+
+    def measure(self, embeddings: Embeddings, split: str) -> Results:
+        """Strict and semantic scores in both directions, at each level."""
+        if split not in self._semantics:
+            texts = embeddings.texts
+            found = Semantics.of(texts, embeddings.clip_of, len(embeddings.clip_a)) if texts else None
+            self._semantics[split] = found
+        results = evaluate_embeddings(embeddings, progress=False)
+        semantics = self._semantics[split]
+        for direction, scores in ({} if semantics is None else semantics.scores(embeddings)).items():
+            results[direction].update(scores)
+        return results
+
+    def train(self, config: RunConfig) -> Trained:
+        """Train one run and measure its best epoch on validation and, where the config names it, on the test split."""
+        began = time.monotonic()
+        splits = config.splits
+        with torch_settings(config.training):
+            fabric = make_fabric("cpu", 1, config.training.precision)
+            training = _Training(config, self.source, fabric)
+            memory = _Memory()
+            fit(training, memory, None, self._validator(splits.validate_))
+            model = training.model.eval()
+            model.load_state_dict(memory.best)
+            results: dict[str, Any] = {
+                "name": config.name,
+                "seed": config.seed,
+                "epochs": sum(record["kind"] == "epoch" for record in memory.records),
+                "best_epoch": memory.best_epoch,
+                "split": splits.test,
+                "validation": None,
+                "test": None,
+                "neighbours": None,
+                "cca_floor": None,
+            }
+            if splits.validate_ is not None:
+                results["validation"] = self.measure(self.embed(model, splits.validate_), splits.validate_)
+            if splits.test is not None:
+                embeddings = self.embed(model, splits.test)
+                results["test"] = self.measure(embeddings, splits.test)
+                results["neighbours"] = kept_neighbours(self.inputs(splits.test), embeddings)
+        results["seconds"] = round(time.monotonic() - began, 2)
+        return Trained(model, memory.records, results)
+
+    def _validator(self, split: str | None) -> Callable[[TwoBranch], dict[str, float]] | None:
+        if split is None:
+            return None
+
+        def validate(model: TwoBranch) -> dict[str, float]:
+            found = evaluate_embeddings(self.embed(model, split), progress=False)
+            return {f"{name}/{metric}": value for name, scores in found.items() for metric, value in scores.items()}
+
+        return validate
+
+
+class Trained:
+    """A finished run in memory: the model of the best epoch, the records of training, the figures."""
+
+    def __init__(self, model: TwoBranch, records: list[dict[str, Any]], results: dict[str, Any]) -> None:
+        self.model, self.records, self.results = model, records, results
+
+
+class _Training(Training):
+    """Training whose batches come from memory."""
+
+    source: MemorySource
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        config = self.config
+        return self.source.batches(config.splits.train, config.training.batch_size, config.seed, epoch, start)
+
+
+class _Memory:
+    """Keeps what the loop produces: a run of seconds is done again rather than continued."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.best: dict[str, Tensor] = {}
+        self.best_epoch = 0
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Keep a record."""
+        self.records.append(dict(record))
+
+    def save(self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> None:
+        """Keep the best weights."""
+        if best:
+            self.best = {name: tensor.detach().clone() for name, tensor in weights.items()}
+            self.best_epoch = int(state["position"]["epoch"]) - 1
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
+def _form(model: ModelConfig, side: str) -> Form:
+    encoder = model.encoder_a if side == "a" else model.encoder_b
+    return encoder.sequence_pooling if isinstance(encoder, MLPEncoderConfig) else "rows"
+
+
+def open_bench(config: RunConfig) -> Bench:
+    """The bench of a config's data; the last ones are kept, so that runs on the same data share them."""
+    return _bench(config.data.model_dump_json(by_alias=True), _form(config.model, "a"), _form(config.model, "b"))
+
+
+@lru_cache(maxsize=4)
+def _bench(data: str, a: Form, b: Form) -> Bench:
+    return Bench(parse_data_config(json.loads(data)), a, b)

@@ -1,0 +1,107 @@
+"""What every experiment of a study works with: its config, its tuned losses, its finished runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crossclr.analysis.methods import METHODS, configure
+from crossclr.analysis.runs import Finished, Job
+from crossclr.analysis.study import StudyConfig
+from crossclr.analysis.tables import Cell
+from crossclr.analysis.tuning import Tuner
+from crossclr.training import RunConfig
+
+STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
+B_TO_A, A_TO_B = "clip/b->a", "clip/a->b"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a table: a name and the config that all its seeds share."""
+
+    name: str
+    config: RunConfig
+    seeds: Sequence[int]
+    keep: int = 0
+
+    def jobs(self) -> list[Job]:
+        """A run for each seed; of the first ``keep`` of them the weights are kept."""
+        return [
+            Job(self.name, self.config.model_copy(update={"seed": seed}), keep=number < self.keep)
+            for number, seed in enumerate(self.seeds)
+        ]
+
+
+class Context:
+    """A study that is being worked on.
+
+    Args:
+        study: what to vary.
+        base: the config that every run starts from.
+        out: the study's folder.
+        seeds: seeds of the tables; left out, the study's own.
+        trials: tuning runs for each loss; left out, the study's own.
+    """
+
+    def __init__(
+        self,
+        study: StudyConfig,
+        base: RunConfig,
+        out: Path,
+        seeds: Sequence[int] | None = None,
+        trials: int | None = None,
+    ) -> None:
+        self.study, self.base, self.out = study, base, out
+        self.seeds = list(seeds or study.seeds)
+        self.few_seeds = self.seeds[: study.few_seeds]
+        self.finished = Finished(out)
+        self.tuner = Tuner(base, trials or study.trials, study.tune_by, out)
+
+    @property
+    def methods(self) -> list[str]:
+        """The losses that this data can be trained with."""
+        return list(self.study.methods)
+
+    def tuned(self, name: str, options: Mapping[str, Any] | None = None) -> RunConfig:
+        """A loss with its tuned options, and others over them."""
+        return configure(self.base, METHODS[name], {**self.tuner.best(name).options, **(options or {})})
+
+    def results(self, variant: Variant) -> list[dict[str, Any]]:
+        """The figures of every seed of a variant."""
+        return [self.finished.results(job) for job in variant.jobs()]
+
+    def values(self, variant: Variant, direction: str, metric: str) -> list[float]:
+        """One figure for each seed; NaN where a run failed or the data has no such figure."""
+        return [figure(results, direction, metric) for results in self.results(variant)]
+
+    def kept(self, variant: Variant, side: str) -> list[float]:
+        """Percent of input-space neighbours that each seed keeps within a modality."""
+        found = [results.get("neighbours") or {} for results in self.results(variant)]
+        return [float(kept.get(side, math.nan)) for kept in found]
+
+    def arrow(self, direction: str) -> str:
+        """A direction in the words of the study."""
+        a, b = self.study.a, self.study.b
+        return f"{b} → {a}" if direction == B_TO_A else f"{a} → {b}"
+
+    def score_columns(self, variants: Sequence[Variant]) -> tuple[list[str], list[tuple[str, int]], list[list[Cell]]]:
+        """Heads, groups and cells of the scores in both directions and of the neighbours kept."""
+        has_texts = not math.isnan(self.values(variants[0], B_TO_A, "nDCG")[0])
+        metrics = [*STRICT, *(SEMANTIC if has_texts else ())]
+        heads = [*metrics, *metrics, self.study.a, self.study.b]
+        groups = [(self.arrow(B_TO_A), len(metrics)), (self.arrow(A_TO_B), len(metrics)), ("neighbours kept", 2)]
+        rows = []
+        for variant in variants:
+            cells = [Cell.of(self.values(variant, d, m)) for d in (B_TO_A, A_TO_B) for m in metrics]
+            rows.append([*cells, *(Cell.of(self.kept(variant, side)) for side in ("a", "b"))])
+        return heads, groups, rows
+
+
+def figure(results: Mapping[str, Any], direction: str, metric: str) -> float:
+    """One figure of a finished run."""
+    scores = (results.get("test") or {}).get(direction, {})
+    return float(scores.get(metric, math.nan))

@@ -1,0 +1,20 @@
+"""The paper's tables and figures as experiments: what each needs to be run, and what it shows."""
+
+from crossclr.analysis.experiments.ablation import Ablation
+from crossclr.analysis.experiments.contract import Curve, Experiment
+from crossclr.analysis.experiments.experts import Experts
+from crossclr.analysis.experiments.losses import Losses
+from crossclr.analysis.experiments.modalities import Modalities
+from crossclr.analysis.experiments.positives import Positives
+from crossclr.analysis.experiments.sweeps import Sweeps
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "losses": Losses(),
+    "ablation": Ablation(),
+    "sweeps": Sweeps(),
+    "modalities": Modalities(),
+    "experts": Experts(),
+    "positives": Positives(),
+}
+
+__all__ = ["EXPERIMENTS", "Curve", "Experiment"]

@@ -1,0 +1,74 @@
+"""Table 2: all combinations of weighting, intra-modal term and pruning."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from crossclr.analysis.context import B_TO_A, Context, Variant
+from crossclr.analysis.experiments.contract import Curve
+from crossclr.analysis.significance import Comparison, paired
+from crossclr.analysis.tables import Cell, Table
+
+PARTS = ("weighting", "intra-modal term", "pruning")
+OFF: dict[str, dict[str, Any]] = {
+    "weighting": {"weight_scale": None},
+    "intra-modal term": {"intra_weight": 0.0},
+    "pruning": {"prune_threshold": None},
+}
+
+
+class Ablation:
+    """CrossCLR with each of its parts on and off, everything else as tuned."""
+
+    title = "Ablation"
+    about = (
+        "The parts of CrossCLR on and off; temperature and all other options are those that tuning found for the whole."
+    )
+
+    def skip(self, context: Context) -> str | None:
+        """Any data can show it."""
+        return None
+
+    def tunes(self, context: Context) -> list[str]:
+        """CrossCLR."""
+        return ["crossclr"]
+
+    def variants(self, context: Context) -> list[Variant]:
+        """All eight combinations."""
+        return [self.variant(context, on) for on in product((False, True), repeat=len(PARTS))]
+
+    def variant(self, context: Context, on: tuple[bool, ...]) -> Variant:
+        """One combination."""
+        options: dict[str, Any] = {}
+        for part, used in zip(PARTS, on, strict=True):
+            if not used:
+                options |= OFF[part]
+        name = " + ".join(part for part, used in zip(PARTS, on, strict=True) if used) or "none"
+        return Variant(name, context.tuned("crossclr", options), context.seeds)
+
+    def tables(self, context: Context) -> list[Table]:
+        """Table 2, and the gain of each part."""
+        variants = self.variants(context)
+        heads, groups, cells = context.score_columns(variants)
+        rows = []
+        for on, line in zip(product((False, True), repeat=len(PARTS)), cells, strict=True):
+            rows.append([*(Cell(text="✓" if used else "–") for used in on), *line])
+        caption = " ".join(f"{part.capitalize()}: {self.gain(context, part).words()}." for part in PARTS)
+        caption = f"Change of {context.arrow(B_TO_A)} R@1 by each part, over all combinations of the others. {caption}"
+        return [Table("ablation", "Ablation", [*PARTS, *heads], rows, caption, [("", len(PARTS)), *groups])]
+
+    def curves(self, context: Context) -> list[Curve]:
+        """None."""
+        return []
+
+    def gain(self, context: Context, part: str, direction: str = B_TO_A, metric: str = "R@1") -> Comparison:
+        """With a part against without it, paired by seed and by the combination of the others."""
+        place = PARTS.index(part)
+        without: list[float] = []
+        with_it: list[float] = []
+        for others in product((False, True), repeat=len(PARTS) - 1):
+            for used, found in ((False, without), (True, with_it)):
+                on = (*others[:place], used, *others[place:])
+                found.extend(context.values(self.variant(context, on), direction, metric))
+        return paired(with_it, without, "without it")

@@ -1,0 +1,95 @@
+"""Table 5: every pair of modalities, CrossCLR against NT-Xent."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+
+from crossclr.analysis.context import A_TO_B, B_TO_A, Context, Variant
+from crossclr.analysis.experiments.contract import Curve
+from crossclr.analysis.methods import METHODS
+from crossclr.analysis.study import with_overrides
+from crossclr.analysis.tables import Cell, Table
+
+COMPARED = ("ntxent", "crossclr")
+METRICS = ("R@1", "R@10")
+Pair = tuple[str, str]
+
+
+class Modalities:
+    """A grid of modality pairs."""
+
+    title = "Pairs of modalities"
+    about = "The query's modality stands in the row, the gallery's in the column; options as tuned for the study."
+
+    def skip(self, context: Context) -> str | None:
+        """There must be a pair."""
+        return None if self.pairs(context) else "the study names no two modalities that can be paired"
+
+    def tunes(self, context: Context) -> list[str]:
+        """Both losses."""
+        return list(COMPARED)
+
+    def pairs(self, context: Context) -> list[Pair]:
+        """Modalities that can stand on the two sides: (A, B)."""
+        known = context.study.modalities
+        pairs = []
+        for x, y in combinations(known, 2):
+            if known[x].a is not None and known[y].b is not None:
+                pairs.append((x, y))
+            elif known[y].a is not None and known[x].b is not None:
+                pairs.append((y, x))
+        return pairs
+
+    def variants(self, context: Context) -> list[Variant]:
+        """Every pair with both losses."""
+        return [self.variant(context, pair, method) for pair in self.pairs(context) for method in COMPARED]
+
+    def variant(self, context: Context, pair: Pair, method: str) -> Variant:
+        """One pair with one loss."""
+        a, b = (context.study.modalities[name] for name in pair)
+        config = with_overrides(context.tuned(method), {**(a.a or {}), **(b.b or {})})
+        return Variant(f"{METHODS[method].title} {pair[0]} {pair[1]}", config, context.few_seeds)
+
+    def tables(self, context: Context) -> list[Table]:
+        """Table 5."""
+        names = list(context.study.modalities)
+        rows = []
+        wins = total = 0
+        for query in names:
+            lines = {method: self._line(context, query, method) for method in COMPARED}
+            for x, y in zip(*(lines[method] for method in COMPARED), strict=True):
+                if not math.isnan(x.mean):
+                    wins, total = wins + (y.mean > x.mean), total + 1
+            for method in COMPARED:
+                line = lines[method]
+                means = [
+                    [cell.mean for cell in line[number :: len(METRICS)] if not math.isnan(cell.mean)]
+                    for number in range(len(METRICS))
+                ]
+                mean = [Cell(float(np.mean(found))) if found else Cell(text="–") for found in means]
+                rows.append([Cell(text=f"{query}: {METHODS[method].title}"), *line, *mean])
+        heads = ["query: loss", *(metric for _ in (*names, "mean") for metric in METRICS)]
+        groups = [("", 1), *((name, len(METRICS)) for name in (*names, "mean"))]
+        caption = (
+            f"CrossCLR is ahead of NT-Xent in {wins} of {total} figures (mean over {len(context.few_seeds)} seeds)."
+        )
+        return [Table("modalities", self.title, heads, rows, caption, groups)]
+
+    def curves(self, context: Context) -> list[Curve]:
+        """None."""
+        return []
+
+    def _line(self, context: Context, query: str, method: str) -> list[Cell]:
+        cells = []
+        for target in context.study.modalities:
+            pair = next((pair for pair in self.pairs(context) if set(pair) == {query, target}), None)
+            for metric in METRICS:
+                if pair is None or query == target:
+                    cells.append(Cell(text="–"))
+                    continue
+                direction = B_TO_A if pair[1] == query else A_TO_B
+                cells.append(Cell.of(context.values(self.variant(context, pair, method), direction, metric)))
+        return cells

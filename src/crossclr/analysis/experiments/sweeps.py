@@ -1,0 +1,86 @@
+"""The curves over γ, κ, λ, τ and the size of the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from crossclr.analysis.context import A_TO_B, B_TO_A, Context, Variant
+from crossclr.analysis.experiments.contract import Curve
+from crossclr.analysis.tables import Cell, Table
+
+TITLES = {
+    "prune_threshold": "pruning threshold γ",
+    "weight_scale": "weight scale κ",
+    "intra_weight": "intra-modal weight λ",
+    "temperature": "temperature τ",
+    "queue_size": "queue size",
+}
+
+
+class Sweeps:
+    """One option of CrossCLR at a time."""
+
+    title = "Sweeps"
+    about = "One option of CrossCLR takes several values, all others those that tuning found."
+
+    def skip(self, context: Context) -> str | None:
+        """Any data can show it."""
+        return None
+
+    def tunes(self, context: Context) -> list[str]:
+        """CrossCLR."""
+        return ["crossclr"]
+
+    def variants(self, context: Context) -> list[Variant]:
+        """Every value of every option."""
+        return [
+            self.variant(context, option, value) for option, values in context.study.sweeps.items() for value in values
+        ]
+
+    def variant(self, context: Context, option: str, value: Any) -> Variant:
+        """One value of one option."""
+        return Variant(f"{option} {value}", context.tuned("crossclr", {option: value}), context.few_seeds)
+
+    def tables(self, context: Context) -> list[Table]:
+        """One table for each option."""
+        tables = []
+        for option, values in context.study.sweeps.items():
+            variants = [self.variant(context, option, value) for value in values]
+            heads, groups, cells = context.score_columns(variants)
+            rows = [[Cell(text=f"{value:g}"), *line] for value, line in zip(values, cells, strict=True)]
+            title = TITLES.get(option, option)
+            caption = self.curve(context, option).sentence
+            name = f"sweep-{option.replace('_', '-')}"
+            tables.append(Table(name, title.capitalize(), [title, *heads], rows, caption, [("", 1), *groups]))
+        return tables
+
+    def curves(self, context: Context) -> list[Curve]:
+        """One curve for each option."""
+        return [self.curve(context, option) for option in context.study.sweeps]
+
+    def curve(self, context: Context, option: str) -> Curve:
+        """Mean and deviation of the main figures over the values of an option."""
+        values = context.study.sweeps[option]
+        shown = {f"{context.arrow(d)} {m}": (d, m) for m in ("R@1", "nDCG") for d in (B_TO_A, A_TO_B)}
+        means: dict[str, list[float]] = {name: [] for name in shown}
+        stds: dict[str, list[float]] = {name: [] for name in shown}
+        for value in values:
+            variant = self.variant(context, option, value)
+            for name, (direction, metric) in shown.items():
+                found = context.values(variant, direction, metric)
+                means[name].append(float(np.mean(found)))
+                stds[name].append(float(np.std(found, ddof=1)) if len(found) > 1 else 0.0)
+        means = {name: line for name, line in means.items() if not np.isnan(line).all()}
+        stds = {name: stds[name] for name in means}
+        chosen = context.tuned("crossclr").loss.local.options.get(option)
+        first = next(iter(means))
+        best, worst = int(np.nanargmax(means[first])), int(np.nanargmin(means[first]))
+        title = TITLES.get(option, option)
+        sentence = (
+            f"{first} is highest at {title} {values[best]:g} ({means[first][best]:.1f} ± {stds[first][best]:.1f}) and "
+            f"lowest at {values[worst]:g} ({means[first][worst]:.1f} ± {stds[first][worst]:.1f}); "
+            f"mean and deviation over {len(context.few_seeds)} seeds."
+        )
+        return Curve(option, title, values, means, stds, chosen, sentence)

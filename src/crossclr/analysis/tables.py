@@ -1,0 +1,175 @@
+"""A table of a report: the same cells as CSV, LaTeX and HTML."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from crossclr.training.checkpoint import write_atomically
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean and sample deviation of a figure over seeds, or a word.
+
+    Example:
+        >>> str(Cell.of([10.0, 12.0])), str(Cell.of([3.25])), str(Cell(text="CLIP"))
+        ('11.0 ± 1.4', '3.2', 'CLIP')
+    """
+
+    mean: float = math.nan
+    std: float = math.nan
+    runs: int = 0
+    text: str = ""
+    best: bool = False
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Cell:
+        """A figure of several runs."""
+        found = [value for value in values if not math.isnan(value)]
+        if not found:
+            return cls(text="–")
+        spread = float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
+        return cls(float(np.mean(found)), spread, len(found))
+
+    def __str__(self) -> str:
+        if self.text or math.isnan(self.mean):
+            return self.text
+        return f"{self.mean:.1f}" + ("" if math.isnan(self.std) else f" ± {self.std:.1f}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a heading, a caption, and the best figure of each column marked.
+
+    Args:
+        name: file name without an ending.
+        title: heading.
+        columns: heads of the columns, the first for the rows' names.
+        rows: cells.
+        caption: what the table says, in a sentence or two.
+        groups: heads above the columns, each with the number of columns that it spans.
+        lowest: columns in which the lowest figure is the best.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    groups: Sequence[tuple[str, int]] = ()
+    lowest: frozenset[int] = field(default_factory=frozenset)
+
+    def marked(self) -> list[list[Cell]]:
+        """The cells, those with the best figure of their column marked."""
+        best: dict[int, float] = {}
+        for column in range(len(self.columns)):
+            means = [row[column].mean for row in self.rows if not math.isnan(row[column].mean)]
+            if len(means) > 1:
+                best[column] = min(means) if column in self.lowest else max(means)
+        return [
+            [
+                Cell(cell.mean, cell.std, cell.runs, cell.text, cell.mean == best.get(column))
+                for column, cell in enumerate(row)
+            ]
+            for row in self.rows
+        ]
+
+    def csv(self) -> str:
+        """Comma-separated values; mean, deviation and runs in columns of their own."""
+        figures = [any(not math.isnan(row[c].mean) for row in self.rows) for c in range(len(self.columns))]
+        heads = self._heads()
+        written = io.StringIO()
+        writer = csv.writer(written, lineterminator="\n")
+        named = zip(heads, figures, strict=True)
+        writer.writerow([w for h, f in named for w in ([h, f"{h} std", f"{h} runs"] if f else [h])])
+        for row in self.rows:
+            line: list[object] = []
+            for cell, figure in zip(row, figures, strict=True):
+                known = not math.isnan(cell.mean)
+                spread = "" if math.isnan(cell.std) else repr(cell.std)
+                line += [repr(cell.mean) if known else cell.text]
+                line += [spread, cell.runs if known else ""] if figure else []
+            writer.writerow(line)
+        return written.getvalue()
+
+    def latex(self) -> str:
+        """A ``tabular`` for booktabs."""
+        lines = [rf"% {self.title}", rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
+        if self.groups:
+            spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(head)}}}" if head else "" for head, n in self.groups]
+            lines.append(" & ".join(spans) + r" \\")
+        lines += [" & ".join(map(_tex, self.columns)) + r" \\", r"\midrule"]
+        for row in self.marked():
+            cells = [rf"\textbf{{{_tex(str(cell))}}}" if cell.best else _tex(str(cell)) for cell in row]
+            lines.append(" & ".join(cells) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def html(self) -> str:
+        """An HTML table without styles of its own."""
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
+        above = "".join(f'<th colspan="{n}">{html.escape(name)}</th>' for name, n in self.groups)
+        body = []
+        for row in self.marked():
+            cells = [f"<th>{html.escape(str(row[0]))}</th>"]
+            cells += [f'<td class="best">{_figure(c)}</td>' if c.best else f"<td>{_figure(c)}</td>" for c in row[1:]]
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        groups = f'<tr class="groups">{above}</tr>' if above else ""
+        return f"<table><thead>{groups}<tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+    def rich(self) -> list[RichTable]:
+        """Tables for the terminal, one for each group of columns, the best figures bold."""
+        sizes = [count for _, count in self.groups] or [len(self.columns)]
+        first = sizes[0] if self.groups and not self.groups[0][0] else 0  # columns that name the rows
+        shown, start = [], first
+        for head, count in [group for group in self.groups if group[0]] or [("", len(self.columns))]:
+            places = [*range(first), *range(start, start + count)]
+            table = RichTable(title=f"{self.title}: {head}" if head else self.title)
+            for place in places:
+                table.add_column(self.columns[place], justify="right" if place >= max(1, first) else "left")
+            for row in self.marked():
+                words = [escape(str(row[place])) for place in places]
+                bold = [row[place].best for place in places]
+                table.add_row(*(f"[bold]{word}[/bold]" if b else word for word, b in zip(words, bold, strict=True)))
+            shown.append(table)
+            start += count
+        return shown
+
+    def write(self, folder: Path) -> None:
+        """Write ``<name>.csv`` and ``<name>.tex``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / f"{self.name}.csv", self.csv().encode())
+        write_atomically(folder / f"{self.name}.tex", self.latex().encode())
+
+    def _heads(self) -> list[str]:
+        """Heads of the columns with their group before them, so that each is unique."""
+        if not self.groups:
+            return list(self.columns)
+        above = [head for head, count in self.groups for _ in range(count)]
+        return [f"{group} {column}".strip() for group, column in zip(above, self.columns, strict=True)]
+
+
+def _figure(cell: Cell) -> str:
+    if cell.text or math.isnan(cell.mean):
+        return html.escape(cell.text)
+    spread = "" if math.isnan(cell.std) else f"<small> ± {cell.std:.1f}</small>"
+    return f"{cell.mean:.1f}{spread}"
+
+
+def _tex(text: str) -> str:
+    for plain, escaped in (("\\", r"\textbackslash "), ("&", r"\&"), ("%", r"\%"), ("_", r"\_"), ("#", r"\#")):
+        text = text.replace(plain, escaped)
+    for plain, escaped in (("±", r"$\pm$"), ("→", r"$\to$"), ("⊕", r"$\oplus$"), ("–", "--"), ("✓", r"\checkmark")):
+        text = text.replace(plain, escaped)
+    for plain, name in (("τ", "tau"), ("λ", "lambda"), ("γ", "gamma"), ("κ", "kappa"), ("β", "beta")):
+        text = text.replace(plain, rf"$\{name}$")
+    return text
