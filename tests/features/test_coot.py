@@ -179,7 +179,7 @@ def test_split_parts_keep_videos_whole(coot):
     assert dev
     assert not {key.split("/")[0] for key in fit} & {key.split("/")[0] for key in dev}
     assert source.keys("x") == source.keys("fit")
-    whole = source_of(coot, split_parts={"train": {"fit": 0.5, "dev": 0.5}})
+    whole = source_of(coot, split_parts=parts)
     assert {key.split("/")[0] for key in dev} == set(whole.keys("dev"))  # the same at both levels
 
 

@@ -30,8 +30,8 @@ class _FilesConfig(BaseModel):
     )
     split_parts: dict[str, dict[str, float]] = Field(
         default={},
-        description="Splits cut into parts by share, e.g. {train: {fit: 0.9, dev: 0.1}}, where some training samples are "
-        "to be held out; all clips of a video (or samples of a group) fall into one part.",
+        description="Splits cut into parts by share, e.g. {train: {fit: 0.9, dev: 0.1}}, where some training samples "
+        "are to be held out; all clips of a video (or samples of a group) fall into one part.",
     )
     split_names: dict[str, list[str]] = Field(
         default={},
@@ -183,7 +183,11 @@ class EmojiConfig(BaseModel):
     )
     b: str = Field(default="text", pattern=_EMOJI_MODALITY, description="Modality B, in the same way.")
     two_level: bool = Field(default=False, description="Whether the emoji of a Unicode subgroup form a video of clips.")
-    vary: bool = Field(default=False, description="In training, take each drawing from any of the three vendors.")
+    vary: bool = Field(
+        default=False,
+        description="In training, take each drawing from any of the three vendors, and every other text as a colour "
+        "and a tag, such as `red fruit`; needs crossclr[experts].",
+    )
 
 
 DataConfig = Annotated[CootConfig | ArraysConfig | EmojiConfig, Field(discriminator="kind")]
