@@ -110,8 +110,9 @@ def tiny_models(folder):
     )  # fmt: skip
     _save(transformers.Wav2Vec2Model(speech), folder / "wav2vec2", transformers.Wav2Vec2FeatureExtractor())
 
-    words = "[PAD] [UNK] [CLS] [SEP] [MASK] . .. ... cut the onion peel it wait stir add salt pan a and ##s ,".split()
-    bert = transformers.BertModel(transformers.BertConfig(**small, vocab_size=len(words), max_position_embeddings=64))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "cut", "the", "onion", "peel", "it", "wait", "stir"]
+    words += ["add", "salt", "pan", "a", "and", "##s", ","]
+    bert = transformers.BertModel(transformers.BertConfig(**small, vocab_size=len(words)))  # 512 positions
     (folder / "bert").mkdir()
     (folder / "bert" / "vocab.txt").write_text("\n".join(words))
     tokenizer = transformers.BertTokenizer(str(folder / "bert" / "vocab.txt"))

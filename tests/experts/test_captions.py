@@ -49,7 +49,12 @@ def test_rows_of_the_same_file_are_its_segments(tmp_path):
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_tables(tmp_path, delimiter):
-    lines = [["File", "start", "stop", "text"], ["a.mp4", "1", "2", "cut it"], ["b.mp4", "", "", "stir"], ["c.mp4", "", "", ""]]
+    lines = [
+        ["File", "start", "stop", "text"],
+        ["a.mp4", "1", "2", "cut it"],
+        ["b.mp4", "", "", "stir"],
+        ["c.mp4", "", "", ""],
+    ]
     text = "\ufeff" + "\r\n".join(delimiter.join(line) for line in lines)
     a, b, c = read(tmp_path, text, "t.csv")
     assert (a.segments, b.segments, c.segments) == ((Segment("cut it", 1.0, 2.0),), (Segment("stir"),), ())

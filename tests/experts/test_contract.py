@@ -39,7 +39,9 @@ def test_windows_are_cut_as_coot_cuts_them(frames, sizes):
     assert window_spans(frames, *sizes) == naive_spans(frames, *sizes)
 
 
-@given(st.integers(0, 400), st.sampled_from([(10, 10), (12, 4), (9, 2), (31, 5)]), st.integers(1, 9), st.integers(1, 50))
+@given(
+    st.integers(0, 400), st.sampled_from([(10, 10), (12, 4), (9, 2), (31, 5)]), st.integers(1, 9), st.integers(1, 50)
+)
 def test_a_sound_in_pieces_gives_the_rows_of_the_whole(length, sizes, at_once, piece):
     window, stride = sizes
     samples = np.random.default_rng(length).standard_normal(length).astype(np.float32)

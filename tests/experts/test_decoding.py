@@ -3,8 +3,8 @@ import pytest
 
 pytest.importorskip("av", reason="needs crossclr[experts]")
 
-from crossclr.experts.decoding import End, Frame, MediaError, Sound, decode, probe  # noqa: E402
-from tests.experts.conftest import BLUE, GREEN, RATE, RED, WHITE, dominant, tone, write_video, write_wav  # noqa: E402
+from crossclr.experts.decoding import End, Frame, MediaError, Sound, decode, probe
+from tests.experts.conftest import BLUE, GREEN, RATE, RED, WHITE, dominant, tone, write_video, write_wav
 
 
 def frames_of(path, *rates):

@@ -63,25 +63,26 @@ def test_rows_are_two_layers_of_one_pass_over_the_whole_paragraph(expert, models
     assert np.abs(found[0][0][0] - expert(["Cut the onion"])[0][0]).max() > 1e-4  # a token sees the other sentences
 
 
-def test_a_long_paragraph_is_cut_from_its_end(expert):
-    sentences = ["cut the onion " * 10, "peel it", "add salt " * 20, "stir the pan and wait and add a salt"]
-    (part,) = expert.tokenise(sentences)  # 32 + 3 + 41 + 10 tokens, 64 fit
-    assert [len(sentence) for sentence in part] == [32, 3, 24, 5]
+def test_a_paragraph_of_more_than_512_tokens_is_cut_from_its_end(expert):
+    sentences = ["cut the onion " * 100, "peel it", "add salt " * 110, "stir the pan and wait and add a salt"]
+    assert expert.max_tokens == 512
+    (part,) = expert.tokenise(sentences)  # of 302 + 3 + 221 + 10 tokens
+    assert [len(sentence) for sentence in part] == [302, 3, 202, 5]
     separator = expert._tokenizer.sep_token_id
     assert all(sentence[-1] == separator for sentence in part)
-    assert sum(map(len, part)) == 64
+    assert sum(map(len, part)) == 512
     rows, counts = expert.paragraphs([sentences])[0]
-    assert (rows.shape, counts) == ((64, 32), [32, 3, 24, 5])
+    assert (rows.shape, counts) == ((512, 32), [302, 3, 202, 5])
 
 
 def test_more_sentences_than_fit_go_in_parts(expert):
-    sentences = ["cut the onion and peel it"] * 30
+    sentences = ["cut the onion and peel it"] * 120
     parts = expert.tokenise(sentences)
-    assert sum(len(part) for part in parts) == 30
-    assert all(sum(map(len, part)) <= 64 for part in parts)
+    assert sum(len(part) for part in parts) == 120
+    assert all(sum(map(len, part)) <= 512 for part in parts)
     assert sum(sentence.count(expert._tokenizer.cls_token_id) for part in parts for sentence in part) == 1
     rows, counts = expert.paragraphs([sentences])[0]
-    assert (len(rows), len(counts), set(counts)) == (sum(counts), 30, {5})
+    assert (len(rows), len(counts), set(counts)) == (sum(counts), 120, {5})
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(20, 80))
@@ -116,6 +117,6 @@ def test_sentences_of_any_encoder(models):
     expert = load(f"text:{models['bert']}", layers="-2,-1")
     rows = expert(["cut the onion", "stir"])
     assert [part.shape for part in rows] == [(5, 32), (3, 32)]
-    (joined, counts), = expert.paragraphs([["cut the onion", "stir", "stir"]])
+    ((joined, counts),) = expert.paragraphs([["cut the onion", "stir", "stir"]])
     assert counts == [5, 3, 3]
     np.testing.assert_array_equal(joined, np.concatenate([rows[0], rows[1], rows[1]]))

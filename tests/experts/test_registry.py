@@ -5,7 +5,9 @@ from crossclr.experts.registry import PRESETS, split_spec
 
 
 def test_every_kind_of_expert_of_the_paper_is_there():
-    assert {"text", "bert-paper", "appearance", "scene", "action", "object", "audio", "howto100m"} <= set(expert_names())
+    assert {"text", "bert-paper", "appearance", "scene", "action", "object", "audio", "howto100m"} <= set(
+        expert_names()
+    )
     for preset in PRESETS.values():
         assert preset.about
         assert preset.licence
@@ -53,4 +55,8 @@ def test_faults_are_told(models):
 
 def test_what_works_offline():
     assert works_offline("scene") == "with its file"
-    assert works_offline("bert-paper") in ("no: the hub is needed once", "yes (cached)", "no: transformers is not installed")
+    assert works_offline("bert-paper") in (
+        "no: the hub is needed once",
+        "yes (cached)",
+        "no: transformers is not installed",
+    )

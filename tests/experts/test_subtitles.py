@@ -36,12 +36,18 @@ Peel it.
 def test_srt(tmp_path):
     path = tmp_path / "a.srt"
     path.write_bytes(SRT.replace("\n", "\r\n").encode("utf-8-sig"))
-    assert read_subtitles(path) == [Segment("Cut the onion into pieces.", 1.0, 2.5), Segment("- Fish & chips", 3.0, 4.0)]
+    assert read_subtitles(path) == [
+        Segment("Cut the onion into pieces.", 1.0, 2.5),
+        Segment("- Fish & chips", 3.0, 4.0),
+    ]
 
 
 def test_vtt(tmp_path):
     (tmp_path / "a.vtt").write_text(VTT)
-    assert read_subtitles(tmp_path / "a.vtt") == [Segment("Cut the onion", 1.0, 2.5), Segment("Peel it.", 3603.0, 3604.0)]
+    assert read_subtitles(tmp_path / "a.vtt") == [
+        Segment("Cut the onion", 1.0, 2.5),
+        Segment("Peel it.", 3603.0, 3604.0),
+    ]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +28,25 @@ class DataSet:
         a: names of the experts of modality A.
         b: names of the experts of modality B; none: it cannot be trained on.
         by_times: whether B is cut by times, as A is.
-        problems: datapoints and segments that were left out.
+        many: whether recordings have several sentences without times.
     """
 
     meta: dict[str, dict[str, Any]]
     a: list[str]
     b: list[str]
     by_times: bool
-    problems: list[Problem] = field(default_factory=list)
+    many: bool = False
 
     @property
     def two_level(self) -> bool:
-        """Whether some recording has several clips."""
-        return any(len(entry["segments"]) > 1 for entry in self.meta.values())
+        """Whether some recording has several clips, each with a sentence."""
+        several = any(len(entry["segments"]) > 1 for entry in self.meta.values())
+        return several and not self.many and not self.by_times
 
     def count(self, split: str) -> tuple[int, int]:
         """Recordings and clips of a split."""
         entries = [entry for entry in self.meta.values() if entry["split"] == split]
-        return len(entries), sum(len(entry["segments"]) for entry in entries)
+        return len(entries), sum(1 if self.many else len(entry["segments"]) for entry in entries)
 
 
 def choose_sides(experts: Sequence[Expert], captioned: bool) -> tuple[list[str], list[str], bool]:
@@ -97,7 +98,9 @@ def build_dataset(
         fractions: share of each split, where the captions name none.
     """
     a, b, by_times = sides
-    data = DataSet({}, a, b, by_times)
+    whole_files = all(segment.start is None and segment.stop is None for point in points for segment in point.segments)
+    several = any(len(point.segments) > 1 for point in points)
+    data = DataSet({}, a, b, by_times, many=several and whole_files and not by_times)
     for point in points:
         whole = segments.get(point.key, [])
         if point.recording not in durations or not whole:
@@ -124,6 +127,9 @@ def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:
         path = files[entry["data_key"]]
         if path.suffix.lower() not in PLAYABLE:
             continue
+        if data.many:
+            table[key] = {"file": str(path.resolve()), "start": 0.0, "stop": entry["duration_sec"]}
+            continue
         several = len(entry["segments"]) > 1
         for number, segment in enumerate(entry["segments"]):
             place = {"file": str(path.resolve()), "start": segment["start_sec"], "stop": segment["stop_sec"]}
@@ -131,13 +137,32 @@ def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:
     return table
 
 
-def training_config(data: DataSet, out: Path, name: str) -> str:
+def coot_section(data: DataSet, out: Path) -> dict[str, Any]:
+    """The section ``data`` of a config for COOT's layout."""
+    section: dict[str, Any] = {
+        "kind": "coot",
+        "root": str(out.resolve()),
+        "video": [f"{expert}.h5" for expert in data.a],
+        "text": [f"{expert}.h5" for expert in data.b],
+        "two_level": data.two_level,
+        "add_stop_frame": 0,
+        "expand_segments": 1,
+    }
+    return section | ({"cut_text_by": "times"} if data.by_times else {})
+
+
+def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str:
     """A config that trains on the data set as it is; sizes follow from how much there is.
 
     A small set gets a small model: MLPs over pooled rows. From 2,000 training clips on it is the paper's model.
+
+    Args:
+        data: the data set.
+        section: where its files are, the section ``data`` of the config.
+        name: of the run.
     """
     recordings, clips = data.count("train")
-    two_level = data.two_level and not data.by_times
+    two_level = data.two_level
     batch = max(2, min(64, recordings if two_level else clips))
     clips_at_once = max(2, round(batch * clips / max(recordings, 1))) if two_level else batch
     steps = max(1, math.ceil((recordings if two_level else clips) / batch))
@@ -155,15 +180,7 @@ def training_config(data: DataSet, out: Path, name: str) -> str:
     }
     values: dict[str, Any] = {
         "name": name,
-        "data": {
-            "kind": "coot",
-            "root": str(out.resolve()),
-            "video": [f"{expert}.h5" for expert in data.a],
-            "text": [f"{expert}.h5" for expert in data.b],
-            "two_level": two_level,
-            "add_stop_frame": 0,
-            "expand_segments": 1,
-        },
+        "data": dict(section),
         "splits": {
             "train": "train",
             "validate": "val" if data.count("val")[0] else None,
@@ -175,8 +192,6 @@ def training_config(data: DataSet, out: Path, name: str) -> str:
         "schedule": {"name": "cosine", "warmup_epochs": 2},
         "training": {"epochs": min(200, max(20, math.ceil(1000 / steps))), "batch_size": batch},
     }
-    if data.by_times:
-        values["data"]["cut_text_by"] = "times"
     if values["splits"]["validate"] is not None:
         values["validation"] = {"every": 5 if values["training"]["epochs"] >= 50 else 1}
     head = "# Written by `crossclr extract`. If the folder moves, set data.root.\n"

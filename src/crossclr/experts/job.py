@@ -14,7 +14,15 @@ import torch
 
 from crossclr import __version__
 from crossclr.experts.contract import Expert, ExpertError, TokenExpert
-from crossclr.experts.dataset import build_dataset, choose_sides, media_table, segments_within, training_config
+from crossclr.experts.dataset import (
+    build_dataset,
+    choose_sides,
+    coot_section,
+    media_table,
+    segments_within,
+    training_config,
+)
+from crossclr.experts.flat import write_arrays
 from crossclr.experts.listing import FRACTIONS, Datapoint, Listing, Problem, Recording, list_media
 from crossclr.experts.output import (
     CONFIG,
@@ -322,7 +330,8 @@ class Extraction:
         if data.a and data.b:
             name = re.sub(r"[^\w.+-]+", "-", self.out.resolve().name) or "features"
             temporary = self.out / f".{CONFIG}.tmp"
-            temporary.write_text(training_config(data, self.out, name), encoding="utf-8")
+            section = write_arrays(self.out, data) if data.many else coot_section(data, self.out)
+            temporary.write_text(training_config(data, section, name), encoding="utf-8")
             temporary.replace(self.out / CONFIG)
             self.report.config = self.out / CONFIG
         write_json(self.out / MANIFEST, self._manifest(files, have))
