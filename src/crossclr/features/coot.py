@@ -17,6 +17,9 @@ from crossclr.features.sampling import add_noise, clip_bounds, limit_rows
 from crossclr.features.source import Rows, Sample, clip_keys
 
 
+_Cut = tuple[Rows, list[Rows]]  # rows of the whole and of each part
+
+
 class SideReader(Protocol):
     """One modality of a datapoint: its whole sequence and one part for each segment."""
 
@@ -187,6 +190,7 @@ class CootSource:
     ) -> None:
         self.a, self.b = a, b
         self._two_level = two_level
+        self._last: tuple[str, tuple[_Cut, _Cut] | None] = ("", None)
         self.entries = {entry.key: entry for entry in entries}
         self._clips: dict[str, tuple[str, int]] = {}
         self._keys: dict[str, list[str]] = {}
@@ -225,12 +229,21 @@ class CootSource:
         entry = self.entries.get(name)
         if entry is None or (number < 0 and not self._two_level):
             raise DataError(f"there is no sample {key!r} in the meta file")
-        video, clips = self.a.read(entry, rng)
-        paragraph, sentences = self.b.read(entry, rng)
+        (video, clips), (paragraph, sentences) = self._cut(entry, rng)
         if number >= 0:
             only = slice(number, number + 1)
             return Sample(key, clips[only], sentences[only], texts=entry.texts[only], group=entry.data_key)
         return Sample(key, clips, sentences, video, paragraph, texts=entry.texts, group=entry.data_key)
+
+    def _cut(self, entry: Entry, rng: np.random.Generator | None) -> tuple[_Cut, _Cut]:
+        """Both sides of a video; the last one is kept, because clips that are samples of their own follow each other."""
+        if rng is not None or self._two_level:
+            return self.a.read(entry, rng), self.b.read(entry, rng)
+        key, cut = self._last
+        if key != entry.key or cut is None:
+            cut = self.a.read(entry, None), self.b.read(entry, None)
+            self._last = entry.key, cut  # one assignment, so that threads see a whole pair
+        return cut
 
     def missing_experts(self, key: str) -> list[Path]:
         """Files of joined experts that have nothing for a sample: their channels are zero."""
