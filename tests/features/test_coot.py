@@ -170,9 +170,8 @@ def test_first_datapoints_and_split_names(coot):
 
 
 def test_split_parts_keep_videos_whole(coot):
-    source = source_of(
-        coot, two_level=False, split_parts={"train": {"fit": 0.5, "dev": 0.5}}, split_names={"x": ["fit"]}
-    )
+    parts = {"train": {"fit": 0.5, "dev": 0.5}}
+    source = source_of(coot, two_level=False, split_parts=parts, split_names={"x": ["fit"]})
     fit, dev = set(source.keys("fit")), set(source.keys("dev"))
     assert fit | dev == set(source.keys("train"))
     assert fit

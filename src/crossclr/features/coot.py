@@ -16,7 +16,6 @@ from crossclr.features.rows import RowReader, join_rows, open_rows, read_experts
 from crossclr.features.sampling import add_noise, clip_bounds, limit_rows
 from crossclr.features.source import Rows, Sample, clip_keys
 
-
 _Cut = tuple[Rows, list[Rows]]  # rows of the whole and of each part
 
 
@@ -236,7 +235,7 @@ class CootSource:
         return Sample(key, clips, sentences, video, paragraph, texts=entry.texts, group=entry.data_key)
 
     def _cut(self, entry: Entry, rng: np.random.Generator | None) -> tuple[_Cut, _Cut]:
-        """Both sides of a video; the last one is kept, because clips that are samples of their own follow each other."""
+        """Both sides of a video; the last one is kept, because clips that are samples follow each other."""
         if rng is not None or self._two_level:
             return self.a.read(entry, rng), self.b.read(entry, rng)
         key, cut = self._last
