@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crossclr.captions import Shown
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
@@ -182,3 +187,134 @@ def score(
         Console().print(scores.table(predictions.name))
     for note in scores.notes:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def page(
+    captioners: Annotated[
+        list[Path],
+        typer.Argument(metavar="CAPTIONER", help="Folders of captioners with the same data; the first leads."),
+    ],
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("captions.html"),
+    split: Annotated[str | None, typer.Option(help="Split, or an embedding file; default: that of the scores.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Videos of each kind: good, bad and any.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice.")] = 0,
+    references: Annotated[int, typer.Option(min=1, help="Captions of people shown for each clip.")] = 5,
+    media: Annotated[
+        Path | None, typer.Option(help="Folder of pictures, videos or sounds named like the samples, or a JSON table.")
+    ] = None,
+    meteor: Annotated[bool, typer.Option(help="Also METEOR, which needs Java.")] = True,
+) -> None:
+    """Write a page of captions beside what people wrote: good and bad ones, drawn at random with a seed.
+
+    Words that stand in a reference are marked. Pictures and players stand beside the captions where the data has
+    media. The page is one file and loads nothing from elsewhere (a media file above 8 MB is linked, not copied).
+
+    Examples:
+        crossclr caption page runs/msvd/captions/msvd --out msvd.html
+
+        crossclr caption page runs/msvd/captions/msvd runs/msvd/captions/untrained --media /data/msvd/videos
+    """
+    from rich.console import Console
+
+    from crossclr.captions import CaptionRun, CaptionSet, Writer, caption_page, generate_captions, score_captions
+    from crossclr.captions.page import choose
+    from crossclr.captions.pipeline import final_part
+    from crossclr.training.checkpoint import write_atomically
+
+    opened = [CaptionRun.open(path) for path in captioners]
+    names = [run.path.resolve().name for run in opened]
+    if len(set(names)) < len(names):
+        names = [f"{run.path.resolve().parent.name}/{run.path.resolve().name}" for run in opened]
+    part = split or final_part(opened[0].config)
+    writers: list[Writer] = []
+    sets: list[CaptionSet] = []
+    for name, run in zip(names, opened, strict=True):
+        written, data = generate_captions(run, part, progress=True)
+        sets.append(data)
+        if data.keys != sets[0].keys:
+            raise ValueError(f"{run.path} has other videos than {opened[0].path}; a page needs the same for all")
+        with Console(stderr=True).status(f"scoring {name}"):
+            writers.append(Writer(name, written, score_captions(written, data.references(), with_meteor=meteor)))
+    chosen = [key for keys in choose(writers[0].scores, count, seed).values() for key in keys]
+    found = _media(opened[0].config.data.run, chosen, media, out.parent)
+    title = f"Captions of {Path(part).stem}"
+    text = caption_page(writers, sets[0], title=title, count=count, seed=seed, references=references, media=found)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, text.encode())
+    typer.echo(f"{out}: {len(chosen)} of {len(sets[0].keys)} videos, {len(found)} clips with media")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders on the same data.")],
+    out: Annotated[Path, typer.Option(help="Folder of the captioners and of the table.")],
+    preset: Annotated[str, typer.Option(help="paper, small, msvd, or a YAML file.")] = "small",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the preset; may be given several times."),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of the captioners, as 0,1,2.")] = "0,1,2",
+    untrained: Annotated[
+        bool, typer.Option("--untrained/--no-untrained", help="Also the first run's encoder before its training.")
+    ] = True,
+    meteor: Annotated[bool, typer.Option(help="Also METEOR, which needs Java.")] = True,
+) -> None:
+    """Caption from several runs with several seeds, and put all scores into one table.
+
+    Where clips have several captions, people are scored too: one caption of each clip against the others. What is
+    finished is kept and what was stopped goes on, so the same command continues. The table is also written as
+    comparison.json, comparison.csv and comparison.md.
+
+    Examples:
+        crossclr caption compare runs/msvd-crossclr runs/msvd-clip --preset msvd --out runs/msvd-captions
+    """
+    from rich.console import Console
+
+    from crossclr.captions import compare_captions, load_caption_config
+    from crossclr.training import Interrupted
+
+    try:
+        numbers = [int(number) for number in seeds.split(",")]
+    except ValueError:
+        raise ValueError(f"--seeds wants numbers with commas, as 0,1,2, got {seeds!r}") from None
+    console = Console()
+    config = load_caption_config(preset, set_ or [])
+    try:
+        found = compare_captions(runs, config, numbers, out, untrained=untrained, with_meteor=meteor, console=console)
+    except Interrupted:
+        console.print("stopped; the same command continues", highlight=False)
+        raise typer.Exit(130) from None
+    console.print(found.table())
+    for note in found.notes:
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"written to {out / 'comparison.md'}, .csv and .json", highlight=False, soft_wrap=True)
+
+
+def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
+    """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
+    from crossclr.captions.page import Shown, load_shown
+    from crossclr.features import clip_keys
+    from crossclr.features.emoji import EmojiSource
+    from crossclr.search.media import TYPES, MediaFinder, built_in, read_built_in, vendors_of
+    from crossclr.training import Run
+
+    if run is None:
+        return {}
+    source = Run.open(run).open_source()
+    found: dict[str, Shown] = {}
+    if isinstance(source, EmojiSource):
+        for vendor in vendors_of(source.modalities[0])[:1]:
+            for key in keys:
+                content = read_built_in(built_in(vendor, source.emoji(key).key).file)
+                found[key] = Shown("picture", "image/webp", content)
+        return found
+    finder = MediaFinder(source, place)
+    for key in keys:
+        sample = source.read(key)
+        for number, name in enumerate(clip_keys(sample.key, len(sample.clips))):
+            media = finder.find(sample, number, name)
+            if media is not None:
+                path = Path(media.file)
+                found[name] = load_shown(media.kind, TYPES[path.suffix.lower()], path, media.start, media.stop, base)
+    return found

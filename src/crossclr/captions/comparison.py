@@ -1,0 +1,217 @@
+"""Captions from several encoders in one table: every encoder with every seed, and people as the ceiling."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from crossclr.captions.ceiling import human_ceiling
+from crossclr.captions.config import CaptionConfig
+from crossclr.captions.meteor import Meteor, MeteorError
+from crossclr.captions.metrics import METRICS, Scores, shown_name
+from crossclr.captions.pipeline import final_part, load_part, resume_captions, train_captions
+from crossclr.training import Run
+from crossclr.training.checkpoint import write_atomically
+
+UNTRAINED, PEOPLE = "untrained", "people"
+SHOWN = ("Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr", "RE@4")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One encoder.
+
+    Args:
+        name: of the run.
+        seeds: of the captioners.
+        mean: of each metric over the seeds; None where it could not be computed.
+        std: the sample standard deviation.
+        each: metrics of every seed.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    mean: dict[str, float | None]
+    std: dict[str, float | None]
+    each: tuple[dict[str, float | None], ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare_captions` measured.
+
+    Args:
+        part: where.
+        videos: how many.
+        rows: one for each encoder, people last.
+        notes: what is to be known.
+    """
+
+    part: str
+    videos: int
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in types that JSON has."""
+        return asdict(self)
+
+    def table(self) -> Table:
+        """A table for the terminal."""
+        table = Table(title=f"Captions on {self.part}: {self.videos:,} videos", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("embedding", no_wrap=True)
+        for name in SHOWN:
+            table.add_column(shown_name(name), justify="right", no_wrap=True)
+        for row in self.rows:
+            table.add_row(row.name, *(_cell(row, name) for name in SHOWN))
+        return table
+
+    def markdown(self) -> str:
+        """The same table in Markdown, with all metrics."""
+        lines = [
+            "| embedding | " + " | ".join(map(shown_name, METRICS)) + " |",
+            "|---" + "|---:" * len(METRICS) + "|",
+            *(f"| {row.name} | " + " | ".join(_cell(row, name) for name in METRICS) + " |" for row in self.rows),
+        ]
+        seeds = ", ".join(str(seed) for seed in self.rows[0].seeds)
+        head = f"Captions on {self.part}, {self.videos:,} videos; seeds {seeds}; mean ± sample standard deviation."
+        return "\n".join([head, "", *lines, *(f"\n{note}" for note in self.notes)]) + "\n"
+
+    def csv(self) -> str:
+        """One line for each encoder and seed."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["embedding", "seed", *METRICS])
+        for row in self.rows:
+            for seed, metrics in zip(row.seeds, row.each, strict=True):
+                writer.writerow([row.name, seed, *(metrics[name] for name in METRICS)])
+        return text.getvalue()
+
+
+def compare_captions(
+    runs: Sequence[str | Path],
+    config: CaptionConfig,
+    seeds: Sequence[int],
+    out: str | Path,
+    *,
+    untrained: bool = True,
+    with_meteor: bool = True,
+    console: Console | None = None,
+) -> Comparison:
+    """Train a captioner for each run and seed, and put their scores into one table.
+
+    What is finished in ``out`` is kept, what was stopped goes on, so calling it again continues.
+
+    Args:
+        runs: run folders; all have the same data.
+        config: the captioner; its data.run, data.untrained and seed are set here.
+        seeds: of the captioners.
+        out: the folder of all captioners and of ``comparison.json``, ``.csv`` and ``.md``.
+        untrained: also the first run's encoder with the weights it began with.
+        with_meteor: also METEOR.
+        console: where progress is shown; left out, nothing is.
+
+    Raises:
+        Interrupted: after Ctrl-C; calling again continues.
+    """
+    if not runs or not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(
+            f"at least one run and different seeds are needed, got {len(runs)} runs and seeds {list(seeds)}"
+        )
+    names = _names([Run.open(run).path for run in runs])
+    sources = [(name, str(run), False) for name, run in zip(names, runs, strict=True)]
+    if untrained:
+        sources.append((UNTRAINED, str(runs[0]), True))
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    notes: list[str] = []
+    with _meteor(with_meteor, notes) as meteor:
+        for name, run, fresh in sources:
+            each = []
+            for seed in seeds:
+                path = folder / name / f"seed-{seed}"
+                if console is not None:
+                    console.print(f"{name}, seed {seed}", highlight=False)
+                wanted = config.model_copy(
+                    update={
+                        "seed": seed,
+                        "data": config.data.model_copy(update={"run": run, "untrained": fresh}),
+                    }
+                )
+                options: dict[str, Any] = {"console": console, "with_meteor": meteor is not None, "meteor": meteor}
+                done = (
+                    resume_captions(path, **options) if path.exists() else train_captions(wanted, out=path, **options)
+                )
+                each.append((done.results or {})["metrics"])
+            rows.append(_row(name, seeds, each))
+        part = final_part(config)
+        first = config.model_copy(update={"data": config.data.model_copy(update={"run": str(runs[0])})})
+        references = load_part(first, part).references()
+        people = [human_ceiling(references, seed, with_meteor=meteor is not None, meteor=meteor) for seed in seeds]
+    found = [scores.metrics for scores in people if isinstance(scores, Scores)]
+    if found:
+        rows.append(_row(PEOPLE, seeds, found))
+        notes.append(
+            "people: a random caption of each clip scored against its others (leave-one-out), so against one reference "
+            "less than the machines."
+        )
+    comparison = Comparison(Path(part).stem, len(references), tuple(rows), tuple(notes))
+    for name, text in (
+        ("json", json.dumps(comparison.to_dict(), indent=2)),
+        ("csv", comparison.csv()),
+        ("md", comparison.markdown()),
+    ):
+        write_atomically(folder / f"comparison.{name}", text.encode())
+    return comparison
+
+
+@contextlib.contextmanager
+def _meteor(wanted: bool, notes: list[str]) -> Iterator[Meteor | None]:
+    """One program for the whole table; without Java a note, and none."""
+    try:
+        running = Meteor() if wanted else None
+    except MeteorError as error:
+        notes.append(f"no METEOR: {error}")
+        running = None
+    with running or contextlib.nullcontext():
+        yield running
+
+
+def _row(name: str, seeds: Sequence[int], each: Sequence[dict[str, float | None]]) -> Row:
+    mean: dict[str, float | None] = {}
+    std: dict[str, float | None] = {}
+    for metric in METRICS:
+        values = [value for value in (metrics.get(metric) for metrics in each) if value is not None]
+        complete = len(values) == len(each)
+        mean[metric] = statistics.fmean(values) if complete else None
+        std[metric] = (statistics.stdev(values) if len(values) > 1 else 0.0) if complete else None
+    return Row(name, tuple(seeds), mean, std, tuple(each))
+
+
+def _cell(row: Row, metric: str) -> str:
+    mean, std = row.mean[metric], row.std[metric]
+    if mean is None or std is None:
+        return "—"
+    return f"{mean:.1f} ± {std:.1f}" if len(row.each) > 1 else f"{mean:.1f}"
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Folder names; with the parent's where two are equal."""
+    names = [path.resolve().name for path in paths]
+    if len(set(names)) < len(names):
+        names = [f"{path.resolve().parent.name}-{path.resolve().name}" for path in paths]
+    if len(set(names)) < len(names) or {UNTRAINED, PEOPLE} & set(names):
+        raise ValueError(f"the runs need different names (and not {UNTRAINED} or {PEOPLE}), got {', '.join(names)}")
+    return names

@@ -1,0 +1,134 @@
+"""`crossclr caption`, as a user runs it."""
+
+import json
+
+import pytest
+
+from crossclr import api
+from crossclr.captions.training import CaptionTraining
+from crossclr.training import load_config
+from crossclr.training.config_files import check_config
+from tests.cli.test_main import run
+from tests.training.conftest import tiny_values, write_coot
+
+SMALL = [f"--set={text}" for text in ("model.dim=16", "model.heads=2", "model.word_dim=8", "vocabulary.min_count=0")]
+QUICK = [*SMALL, "--set=training.epochs=2", "--no-meteor"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    root = write_coot(tmp_path_factory.mktemp("data") / "tiny")
+    values = tiny_values(root) | {"training": {"epochs": 1, "batch_size": 4, "accelerator": "cpu", "workers": 0}}
+    return api.train(check_config(values), out=tmp_path_factory.mktemp("runs") / "tiny", floor=False).path
+
+
+@pytest.fixture(scope="module")
+def emoji(tmp_path_factory):
+    config = load_config("emoji", ["training.epochs=1", "model.dim=32"])
+    return api.train(config, out=tmp_path_factory.mktemp("runs") / "emoji", floor=False).path
+
+
+def test_train_generate_score_and_page(monkeypatch, capsys, trained, tmp_path):
+    assert run(monkeypatch, "caption", "train", trained, "--features", "vidclip", *QUICK) == 0
+    shown = capsys.readouterr().out
+    assert "small on val: 6 videos" in " ".join(shown.split())
+    folder = trained / "captions" / "small"
+    assert str(folder) in shown
+    assert (folder / "results.json").is_file()
+    out = tmp_path / "p.json"
+    assert run(monkeypatch, "caption", "generate", folder, "--beam", "2", "--block-ngram", "2", "--out", out) == 0
+    assert "6 videos" in capsys.readouterr().out
+    written = json.loads(out.read_text())["results"]
+    assert len(written) == 6
+    references = tmp_path / "r.json"
+    references.write_text(json.dumps(dict.fromkeys(written, "do 0 do 1 do it")))
+    assert run(monkeypatch, "caption", "score", out, "--references", references, "--no-meteor", "--json") == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["videos"] == 6
+    assert scores["metrics"]["METEOR"] is None
+    assert scores["metrics"]["Bleu_1"] is not None
+    page = tmp_path / "page.html"
+    assert run(monkeypatch, "caption", "page", folder, folder, "--out", page, "--no-meteor", "--count", "1") == 0
+    assert page.read_text().count("<article>") == 3
+
+
+def test_without_java_score_gives_the_rest_and_says_so(monkeypatch, capsys, tmp_path):
+    (tmp_path / "p.json").write_text(json.dumps({"v": ["a b"], "w": ["c"]}))
+    (tmp_path / "r.json").write_text(json.dumps({"v": "a b", "w": "c d"}))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    arguments = ("caption", "score", tmp_path / "p.json", "--references", tmp_path / "r.json")
+    assert run(monkeypatch, *arguments) == 0
+    found = capsys.readouterr()
+    assert "CIDEr-D" in found.out
+    assert "—" in found.out
+    assert "METEOR needs Java" in found.err
+    assert run(monkeypatch, *arguments, "--json") == 0
+    assert "needs Java" in json.loads(capsys.readouterr().out)["notes"][0]
+
+
+def test_ctrl_c_says_how_to_continue(monkeypatch, capsys, trained, tmp_path):
+    import os
+    import signal
+
+    step = CaptionTraining.step
+
+    def interrupted(self, batch):
+        monkeypatch.setattr(CaptionTraining, "step", step)
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(self, batch)
+
+    monkeypatch.setattr(CaptionTraining, "step", interrupted)
+    out = tmp_path / "c"
+    assert run(monkeypatch, "caption", "train", trained, "--out", out, *QUICK) == 130
+    assert f"crossclr caption train --resume {out}" in capsys.readouterr().out
+    assert not (out / "results.json").exists()
+    assert run(monkeypatch, "caption", "train", "--resume", out, "--no-meteor") == 0
+    assert (out / "results.json").is_file()
+
+
+def test_pictures_of_the_built_in_set_stand_on_the_page(monkeypatch, capsys, emoji, tmp_path):
+    options = [
+        "--set=data.test=test",
+        "--set=training.epochs=1",
+        "--set=training.batch_size=128",
+        "--no-meteor",
+        *SMALL,
+        "--out",
+        tmp_path / "c",
+    ]
+    assert run(monkeypatch, "caption", "train", emoji, "--untrained", *options) == 0
+    page = tmp_path / "page.html"
+    assert run(monkeypatch, "caption", "page", tmp_path / "c", "--no-meteor", "--count", "2", "--out", page) == 0
+    assert "6 clips with media" in capsys.readouterr().out
+    assert page.read_text().count('src="data:image/webp;base64,') == 6
+
+
+def test_compare(monkeypatch, capsys, trained, tmp_path):
+    out = tmp_path / "all"
+    assert run(monkeypatch, "caption", "compare", trained, "--seeds", "0", "--out", out, *QUICK) == 0
+    shown = capsys.readouterr().out
+    assert "untrained" in shown
+    assert (out / "comparison.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "name a run folder"),
+        (["train", "nowhere"], "no run folder"),
+        (["train", "RUN", "--preset", "large"], "presets: msvd, paper, small"),
+        (["train", "RUN", "--set", "model.dims=3"], "model.dims is no field"),
+        (["train", "RUN", "--resume", "x"], "goes without"),
+        (["train", "RUN", "--set", "data.validate=nowhere"], "no split 'nowhere'"),
+        (["generate", "RUN"], "no folder of a captioner"),
+        (["score", "nowhere.json", "--references", "nowhere.json"], "nowhere.json"),
+        (["compare", "RUN", "--seeds", "a", "--out", "x"], "--seeds wants numbers"),
+    ],
+)
+def test_errors_are_one_line(monkeypatch, capsys, tmp_path, trained, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "caption", *(trained if part == "RUN" else part for part in arguments)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not list(tmp_path.iterdir())
