@@ -348,3 +348,39 @@ def test_a_fault_inside_says_nothing_about_the_inside(searcher, monkeypatch):
         status, answer = post(address, {"vector": [1.0] * 32})
     assert status == 500
     assert "secret" not in answer["detail"]
+
+
+def test_a_running_service_takes_over_a_changed_index(run_copy, monkeypatch):
+    from crossclr.search import Searcher, live, update_index
+
+    monkeypatch.setattr(live, "LOOK_EVERY", 0.05)
+    searcher = Searcher.open(run_copy, text=False)
+    gone = searcher.items.get([0])[0].name
+    with running(searcher) as address:
+        assert call(address, "GET", f"/api/item?id={quote(gone)}")[0] == 200
+        count = json.loads(call(address, "GET", "/api/info")[2])["modalities"]["a"]["count"]
+        update_index(run_copy, delete=[gone])
+        until = time.monotonic() + 20
+        while call(address, "GET", f"/api/item?id={quote(gone)}")[0] == 200 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert call(address, "GET", f"/api/item?id={quote(gone)}")[0] == 404
+        assert json.loads(call(address, "GET", "/api/info")[2])["modalities"]["a"]["count"] == count - 1
+    searcher.close()
+
+
+def test_an_index_of_other_weights_is_not_taken_over(run_copy, caplog):
+    from crossclr.search import Searcher
+    from crossclr.search.build import META
+    from crossclr.search.generations import current_generation, new_generation
+    from crossclr.search.live import Live
+
+    live = Live(Searcher.open(run_copy, text=False))
+    before = current_generation(live.now.folder.parent)
+    meta = json.loads((before / META).read_text()) | {"weights": "others"}
+    with new_generation(before.parent) as folder:
+        (folder / META).write_text(json.dumps(meta))
+    for _ in range(3):
+        assert not live.refresh()
+    assert live.now.folder == before
+    assert caplog.text.count("other weights") == 1
+    live.now.close()

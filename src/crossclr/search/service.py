@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
@@ -23,6 +24,7 @@ from crossclr.features.emoji import VENDORS
 from crossclr.search.answers import plain_item
 from crossclr.search.encoders import QueryError
 from crossclr.search.limits import Limits, PatientProtocol
+from crossclr.search.live import Live
 from crossclr.search.media import BUILT_IN, TYPES, count_parts, read_built_in
 from crossclr.search.searcher import Hit, Searcher
 from crossclr.training import Run
@@ -74,13 +76,16 @@ def create_app(
         hosts: Host headers that are answered; None: any.
         started: called when the service is about to answer.
     """
+    live = Live(searcher)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(_warm_up, searcher)
+        watching = asyncio.create_task(live.watch())
         if started is not None:
             started()
         yield
+        watching.cancel()
 
     app = FastAPI(
         title=f"crossclr: {searcher.meta['name']}",
@@ -91,8 +96,8 @@ def create_app(
         redoc_url=None,
     )
     _add_errors(app)
-    _add_search(app, searcher)
-    _add_media(app, searcher)
+    _add_search(app, live)
+    _add_media(app, live)
     for address, (name, kind) in PAGE_FILES.items():
         _add_file(app, address, (PAGE / name).read_bytes(), kind)
     return Limits(app, hosts)
@@ -164,8 +169,9 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse({"detail": "the service failed to answer this; its log says why"}, status_code=500)
 
 
-def _add_search(app: FastAPI, searcher: Searcher) -> None:
+def _add_search(app: FastAPI, live: Live) -> None:
     async def answer(request: SearchRequest) -> JSONResponse:
+        searcher = live.now  # one state of the index for the whole answer
         try:
             if request.text is None:  # a millisecond: quicker than handing it to a thread
                 hits = _run(searcher, request)
@@ -192,6 +198,7 @@ def _add_search(app: FastAPI, searcher: Searcher) -> None:
 
     @app.get("/api/item", summary="One item, what belongs to it, and what makes it special")
     def item(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> JSONResponse:
+        searcher = live.now
         found = _find(searcher, id)
         partners = [plain_item(other) for other in searcher.partners(found)]
         numbers = {
@@ -205,6 +212,7 @@ def _add_search(app: FastAPI, searcher: Searcher) -> None:
 
     @app.get("/api/info", summary="What the index holds")
     def info() -> JSONResponse:
+        searcher = live.now
         names = ("name", "about", "dim", "text_side", "splits", "groups", "hubness", "modalities")
         values = {name: searcher.meta[name] for name in names}
         values["all_groups"] = len(values["groups"]) <= LISTED
@@ -213,23 +221,23 @@ def _add_search(app: FastAPI, searcher: Searcher) -> None:
 
     @app.get("/api/map", summary="Places of items in two dimensions")
     def map_() -> FileResponse:
-        return FileResponse(searcher.map_file(), media_type="application/json")
+        return FileResponse(live.now.map_file(), media_type="application/json")
 
 
-def _add_media(app: FastAPI, searcher: Searcher) -> None:
-    roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
-
+def _add_media(app: FastAPI, live: Live) -> None:
     @app.get("/media", summary="The picture, video or sound of an item")
     def media(
         id: Annotated[str, Query(max_length=500, description="Id of the item.")],
         part: Annotated[int, Query(ge=0, le=9, description="Which of its pictures.")] = 0,
     ) -> Response:
+        searcher = live.now
         item = _find(searcher, id)
         if not item.media or part >= count_parts(item.file):
             raise HTTPException(404, "this item has no such picture, video or sound")
         headers = {"cache-control": "private, max-age=3600"}
         if item.file.startswith(BUILT_IN):
             return Response(read_built_in(item.file, part), media_type="image/webp", headers=headers)
+        roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
         path = Path(item.file).resolve()  # links are followed before the folder is looked at
         if not any(path.is_relative_to(root) for root in roots) or path.suffix.lower() not in TYPES:
             raise HTTPException(403, "the file of this item lies outside the folders that the index names")
