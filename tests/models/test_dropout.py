@@ -3,7 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from crossclr.models.dropout import Dropout
+from crossclr.features import Ragged
+from crossclr.models import MLPEncoderConfig
+from crossclr.models.dropout import Dropout, drop_rows
+from crossclr.models.local import MLPEncoder
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.05, 0.5, 0.9])
@@ -55,3 +58,31 @@ def test_bfloat16_and_views() -> None:
     assert out.dtype == torch.bfloat16
     assert out.shape == (6, 4)
     assert set(out.unique().tolist()) <= {0.0, 2.0}
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.95])
+def test_rows_that_stay_are_rows_of_their_sequence_in_order(probability: float) -> None:
+    torch.manual_seed(1)
+    lengths = torch.randint(1, 30, (400,))
+    rows = torch.arange(int(lengths.sum()), dtype=torch.float32)
+    owner = torch.repeat_interleave(torch.arange(400), lengths)
+    kept = drop_rows(Ragged(rows[:, None], lengths), probability)
+    assert int(kept.lengths.min()) >= 1
+    numbers = kept.values[:, 0].long()
+    assert bool((numbers[1:] > numbers[:-1]).all())
+    assert torch.equal(torch.bincount(owner[numbers], minlength=400), kept.lengths)
+    # one row of each sequence stays in any case, the others with 1 - probability
+    expected = float((1 + (lengths - 1) * (1 - probability)).sum())
+    spread = (float((lengths - 1).sum()) * probability * (1 - probability)) ** 0.5
+    assert abs(float(kept.lengths.sum()) - expected) < 5 * spread
+
+
+def test_row_dropout_pools_other_rows_in_training_only() -> None:
+    torch.manual_seed(2)
+    encoder = MLPEncoder(MLPEncoderConfig(sequence_pooling="mean_max", dropout=0, row_dropout=0.5), 3, 4)
+    sequences = Ragged(torch.randn(40, 3), torch.tensor([20, 20]))
+    assert not torch.equal(encoder(sequences), encoder(sequences))
+    encoder.eval()
+    plain = MLPEncoder(MLPEncoderConfig(sequence_pooling="mean_max", dropout=0), 3, 4)
+    plain.load_state_dict(encoder.state_dict())
+    assert torch.equal(encoder(sequences), plain.train()(sequences))

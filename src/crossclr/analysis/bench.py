@@ -141,7 +141,9 @@ class _Memory:
 
 def _form(model: ModelConfig, side: str) -> Form:
     encoder = model.encoder_a if side == "a" else model.encoder_b
-    return encoder.sequence_pooling if isinstance(encoder, MLPEncoderConfig) else "rows"
+    if not isinstance(encoder, MLPEncoderConfig) or encoder.row_dropout > 0:
+        return "rows"
+    return encoder.sequence_pooling
 
 
 def open_bench(config: RunConfig) -> Bench:

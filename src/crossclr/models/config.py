@@ -65,6 +65,12 @@ class MLPEncoderConfig(_Strict):
     )
     dropout: float = Field(default=0.1, ge=0, lt=1, description="Dropout inside the residual blocks.")
     input_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout on the normalised input vector.")
+    row_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of a sequence's rows left out at random in training, before they are pooled; one row stays.",
+    )
     input_norm: InputNorm = Field(
         default="layer",
         description="Normalisation of the input vector: COOT's layer norm, torch's layer norm, unit length, or none.",

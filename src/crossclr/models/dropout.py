@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crossclr.features.ragged import Ragged
+
 # Elements handled at a time: small enough to stay in cache.
 _CHUNK = 1 << 18
 _LEVELS = 1 << 16
@@ -78,3 +80,23 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         """Shown when the module is printed."""
         return f"{self.probability}"
+
+
+def drop_rows(sequences: Ragged, probability: float) -> Ragged:
+    """Leave each row out with a probability; one row, drawn at random, stays in every sequence.
+
+    A pooled vector then comes from other frames of a clip at each step, as if it had been cut differently.
+
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> drop_rows(Ragged(torch.zeros(6, 2), torch.tensor([5, 1])), 0.5).lengths.tolist()
+        [2, 1]
+    """
+    total, lengths = len(sequences.values), sequences.lengths
+    keep = torch.rand(total) >= probability  # (rows,) on the CPU, so that every device keeps the same rows
+    kept_always = (torch.rand(len(lengths)) * lengths).long().clamp(max=lengths - 1)
+    keep[lengths.cumsum(0) - lengths + kept_always] = True
+    owner = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    counts = torch.bincount(owner[keep], minlength=len(lengths))
+    return Ragged(sequences.values[keep.to(sequences.values.device)], counts)

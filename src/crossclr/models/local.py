@@ -9,7 +9,7 @@ from torch.nn import functional
 from crossclr.features.ragged import Ragged
 from crossclr.models.attention import TransformerLayer
 from crossclr.models.config import MLPEncoderConfig, TransformerEncoderConfig
-from crossclr.models.dropout import Dropout
+from crossclr.models.dropout import Dropout, drop_rows
 from crossclr.models.initialise import initialise_like_coot
 from crossclr.models.norm import CootNorm, build_input_norm
 from crossclr.models.packing import Packing
@@ -107,7 +107,7 @@ class MLPEncoder(nn.Module):
     def __init__(self, config: MLPEncoderConfig, input_dim: int, dim: int) -> None:
         super().__init__()
         self.input_dim = input_dim
-        self.sequence_pooling = config.sequence_pooling
+        self.sequence_pooling, self.row_dropout = config.sequence_pooling, config.row_dropout
         width = 2 * input_dim if config.sequence_pooling == "mean_max" else input_dim
         self.input_norm = build_input_norm(config.input_norm, width)
         self.input_dropout = Dropout(config.input_dropout)
@@ -123,6 +123,8 @@ class MLPEncoder(nn.Module):
 
     def _pool(self, part: Ragged) -> Tensor:
         """(sequences, width) one vector for each sequence."""
+        if self.training and self.row_dropout > 0:
+            part = drop_rows(part, self.row_dropout)
         values = part.values.to(self.projection.weight.dtype)
         if int(part.lengths.max()) == 1:
             whole = self.sequence_pooling != "mean_max" or self._pooled_before(part)
