@@ -4,6 +4,7 @@ from crossclr.losses.clip import CLIP
 from crossclr.losses.coot import Coot, cycle_consistency
 from crossclr.losses.crossclr import CrossCLR, LossStats
 from crossclr.losses.dcl import DCL
+from crossclr.losses.distributed import Distributed
 from crossclr.losses.maxmargin import MaxMargin
 from crossclr.losses.milnce import MILNCE
 from crossclr.losses.ntxent import NTXent
@@ -18,6 +19,7 @@ __all__ = [
     "MILNCE",
     "Coot",
     "CrossCLR",
+    "Distributed",
     "LossStats",
     "MaxMargin",
     "NTXent",

@@ -10,6 +10,7 @@ from torch import Tensor
 from crossclr.losses.inputs import check_choice, check_count, check_number
 
 PRUNE_RULES = ("relative", "absolute", "quantile")
+ROWS_AT_ONCE = 2048  # rows whose nearest are looked for together: bounds memory, changes nothing
 
 
 def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:
@@ -74,10 +75,14 @@ def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None
     candidates = mask.nonzero().flatten()  # (I,)
     if count == 0 or len(candidates) == 0:
         return None
-    similarity = rows @ rows[candidates].T  # (N, I)
-    own = torch.arange(len(rows), device=rows.device).unsqueeze(1) == candidates
-    nearest = similarity.masked_fill(own, -torch.inf).topk(min(count, len(candidates)), dim=1)
-    return torch.where(nearest.values == -torch.inf, -1, candidates[nearest.indices])
+    places = torch.arange(len(rows), device=rows.device)
+    found = []
+    for part in torch.split(places, ROWS_AT_ONCE):
+        similarity = rows[part] @ rows[candidates].T  # (part, I)
+        own = part.unsqueeze(1) == candidates
+        nearest = similarity.masked_fill_(own, -torch.inf).topk(min(count, len(candidates)), dim=1)
+        found.append(torch.where(nearest.values == -torch.inf, -1, candidates[nearest.indices]))
+    return torch.cat(found)
 
 
 def check_pruning(threshold: float | None, rule: str, min_keep: float) -> None:

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from crossclr.losses.base import PairLoss
-from crossclr.losses.inputs import Pair, check_number
+from crossclr.losses.inputs import Pair, check_chunk_size, check_number
+from crossclr.losses.rowwise import sum_of_rows
 
 
-def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None) -> Tensor:
+def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None, chunk_size: int | None = None) -> Tensor:
     """Σ_{i≠j} [margin + s_ij - s_ii]₊ + [margin + s_ij - s_jj]₊, over N², of unit rows.
 
     Args:
@@ -17,18 +18,23 @@ def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None) -
         y: (N, D) unit rows.
         margin: how far a positive must lie above a negative.
         ids: (N,) rows with equal ids are not negatives of each other.
+        chunk_size: rows compared at a time; None: all.
 
     Example:
         >>> x = torch.eye(2)
         >>> float(max_margin(x, x, 0.2))
         0.0
     """
-    similarity = x @ y.T  # (N, N)
-    positive = similarity.diagonal()
-    cost = (margin + similarity - positive.unsqueeze(1)).clamp(min=0)
-    cost = cost + (margin + similarity - positive.unsqueeze(0)).clamp(min=0)
-    same = torch.eye(len(x), dtype=torch.bool, device=x.device) if ids is None else ids.unsqueeze(1) == ids
-    return cost.masked_fill(same, 0).sum() / len(x) ** 2
+    labels = torch.arange(len(x), device=x.device) if ids is None else ids
+
+    def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:
+        similarity = x[rows] @ y.T  # (rows, N)
+        positive = (x * y).sum(dim=1)  # (N,)
+        cost = (margin + similarity - positive[rows].unsqueeze(1)).clamp(min=0)
+        cost = cost + (margin + similarity - positive).clamp(min=0)
+        return cost.masked_fill(labels[rows].unsqueeze(1) == labels, 0).sum() / len(x) ** 2
+
+    return sum_of_rows(part, len(x), chunk_size, x, y)
 
 
 class MaxMargin(PairLoss):
@@ -36,6 +42,7 @@ class MaxMargin(PairLoss):
 
     Args:
         margin: how far a positive must lie above every negative.
+        chunk_size: rows compared at a time; bounds memory, changes no value.
 
     Inputs of a call:
         As for every loss; ``a`` and ``b`` are not used. Rows with equal ``ids`` are not negatives of each other.
@@ -49,10 +56,11 @@ class MaxMargin(PairLoss):
         0.0
     """
 
-    def __init__(self, margin: float = 0.2) -> None:
+    def __init__(self, margin: float = 0.2, chunk_size: int | None = None) -> None:
         super().__init__()
         self.margin = check_number("margin", margin, 0)
+        self.chunk_size = check_chunk_size(chunk_size)
 
     def compute(self, pair: Pair) -> Tensor:
         """Scalar loss of checked unit rows."""
-        return max_margin(pair.za, pair.zb, self.margin, pair.ids)
+        return max_margin(pair.za, pair.zb, self.margin, pair.ids, self.chunk_size)

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossclr.losses.base import PairLoss
-from crossclr.losses.inputs import Pair, check_number
+from crossclr.losses.inputs import Pair, check_chunk_size, check_number
+from crossclr.losses.rowwise import sum_of_rows
 
 
 class SigLIP(PairLoss):
@@ -18,6 +19,7 @@ class SigLIP(PairLoss):
     Args:
         temperature: starting value; one over it is the scale, a parameter.
         bias: starting value of the bias, a parameter. The default answers that most pairs do not match.
+        chunk_size: rows compared at a time; bounds memory, changes no value.
 
     Inputs of a call:
         As for every loss; ``a`` and ``b`` are not used. Rows with equal ``ids`` count as matching.
@@ -31,10 +33,11 @@ class SigLIP(PairLoss):
         0.6933
     """
 
-    def __init__(self, temperature: float = 0.1, bias: float = -10.0) -> None:
+    def __init__(self, temperature: float = 0.1, bias: float = -10.0, chunk_size: int | None = None) -> None:
         super().__init__()
         self.log_scale = nn.Parameter(torch.tensor(-math.log(check_number("temperature", temperature, 0, above=True))))
         self.bias = nn.Parameter(torch.tensor(check_number("bias", bias, -1e6, 1e6)))
+        self.chunk_size = check_chunk_size(chunk_size)
 
     @property
     def temperature(self) -> float:
@@ -43,8 +46,13 @@ class SigLIP(PairLoss):
 
     def compute(self, pair: Pair) -> Tensor:
         """Scalar loss of checked unit rows."""
-        logits = self.log_scale.exp().to(pair.za) * (pair.za @ pair.zb.T) + self.bias.to(pair.za)  # (N, N)
-        own = torch.arange(len(pair.za), device=pair.za.device)
-        labels = own if pair.ids is None else pair.ids
-        sign = torch.where(labels.unsqueeze(1) == labels, 1.0, -1.0).to(logits)
-        return -F.logsigmoid(sign * logits).sum() / len(pair.za)
+        count = len(pair.za)
+        labels = torch.arange(count, device=pair.za.device) if pair.ids is None else pair.ids
+
+        def part(rows: slice, za: Tensor, zb: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+            logits = scale * (za[rows] @ zb.T) + bias  # (rows, N)
+            sign = torch.where(labels[rows].unsqueeze(1) == labels, 1.0, -1.0).to(logits)
+            return -F.logsigmoid(sign * logits).sum() / count
+
+        scale, bias = self.log_scale.exp().to(pair.za), self.bias.to(pair.za)
+        return sum_of_rows(part, count, self.chunk_size, pair.za, pair.zb, scale, bias)

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from crossclr.losses.sharing import current_sharing
+
 RowLoss = Callable[[Tensor, Tensor, slice], tuple[Tensor, Tensor, Tensor]]
 """(log positives, log negatives, rows) -> (sum of losses, its gradient by either argument)."""
 
@@ -131,10 +133,17 @@ def softmax_rows(weights: Tensor) -> RowLoss:
 class _Contrast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, what: Contrast) -> Tensor:
-        tiles = _Tiles(x, y, float(scale), what, any(ctx.needs_input_grad))
+        sharing = current_sharing()
+        needed = any(ctx.needs_input_grad)
+        first, last = 0, len(x)
+        if sharing is not None:
+            needed, (first, last) = sharing.anyone(needed, x.device), sharing.part(len(x))
+        tiles = _Tiles(x, y, float(scale), what, needed)
         step = what.chunk_size or len(x)
-        for start in range(0, len(x), step):
-            tiles.add(slice(start, min(start + step, len(x))))
+        for start in range(first, last, step):
+            tiles.add(slice(start, min(start + step, last)))
+        if sharing is not None:
+            sharing.add_up(tiles.loss, *((tiles.grad_x, tiles.grad_y, tiles.grad_scale) if needed else ()))
         ctx.gradients = (tiles.grad_x, tiles.grad_y, tiles.grad_scale)
         return tiles.loss
 
