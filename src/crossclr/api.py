@@ -33,8 +33,9 @@ from crossclr.training import (
     make_fabric,
 )
 from crossclr.training.checkpoint import write_atomically
+from crossclr.training.processes import launch
 from crossclr.training.progress import LiveReporter
-from crossclr.training.run import CONFIG, Run, RunRecorder, free_folder
+from crossclr.training.run import CONFIG, MODEL, Run, RunRecorder, free_folder
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -72,9 +73,13 @@ def train(
         Interrupted: after Ctrl-C; ``resume`` continues.
     """
     config = _configured(config, overrides)
-    path = Path(out) if out is not None else free_folder(Path("runs") / config.name)
     fabric = _fabric(config)
-    return _train(config, Path(fabric.broadcast(str(path))), fabric, floor, console)
+    begun = _begun(config, out)
+    wanted = begun or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
+    path, goes_on = fabric.broadcast((str(wanted), begun is not None))  # the first process decides
+    if goes_on:
+        return _continue(Run.open(path), fabric, floor, console)
+    return _train(config, Path(path), fabric, floor, console)
 
 
 def resume(path: str | Path, *, floor: bool = True, console: Console | None = None) -> Run | list[Run]:
@@ -190,7 +195,17 @@ def _configured(config: RunConfig | str | Path, overrides: Sequence[str] | Mappi
 
 def _fabric(config: RunConfig) -> Fabric:
     settings = config.training
-    return make_fabric(settings.accelerator, settings.devices, settings.precision)
+    return make_fabric(settings.accelerator, settings.devices, settings.precision, settings.nodes)
+
+
+def _begun(config: RunConfig, out: str | Path | None) -> Path | None:
+    """The folder of the run that this very call of torchrun began, before a process died and all were started anew."""
+    if launch() is None:
+        return None
+    wanted = Path(out) if out is not None else Path("runs") / config.name
+    places = [wanted] if out is not None else [wanted, *wanted.parent.glob(f"{wanted.name}-*")]
+    begun = [place for place in places if (place / MODEL).is_file() and Run.open(place).launch == launch()]
+    return begun[0] if begun else None
 
 
 def _train(
@@ -282,6 +297,9 @@ class _Silent:
         """Nothing."""
 
     def save(self, weights: Mapping[str, Any], state: Mapping[str, Any], best: bool) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
         """Nothing."""
 
     def close(self) -> None:

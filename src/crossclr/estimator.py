@@ -300,6 +300,9 @@ class _Memory:
             self.best = copy.deepcopy(dict(weights))
             self.best_epoch = state["position"]["epoch"] - 1
 
+    def flush(self) -> None:
+        """Nothing waits."""
+
 
 def _validator(source: ArraySource, config: FitConfig) -> Any:
     def validate(model: TwoBranch) -> dict[str, float]:

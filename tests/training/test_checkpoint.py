@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from crossclr.training.checkpoint import (
     MODEL,
+    BackgroundWriter,
     CheckpointError,
     load_checkpoint,
     load_weights,
@@ -23,6 +24,7 @@ from crossclr.training.checkpoint import (
     recover,
     save_checkpoint,
     set_random_state,
+    snapshot,
 )
 
 leaves = st.one_of(
@@ -162,3 +164,66 @@ def test_absent_and_broken_checkpoints_are_named(tmp_path):
     (tmp_path / "last" / MODEL).write_bytes(content[:-50])
     with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
         load_weights(tmp_path / "last")
+
+
+# In the background
+
+
+def test_training_does_not_wait_for_the_disk(tmp_path, tiny, monkeypatch):
+    """Steps go on while a checkpoint is being written; the next one waits for it; what is written is the old state."""
+    import threading
+
+    from crossclr import api
+    from crossclr.training import run as run_file
+    from crossclr.training.config_files import check_config
+
+    gate, begun, behind = threading.Event(), threading.Event(), []
+    plain = run_file.save_checkpoint
+
+    def slow(folder, weights, state):
+        if folder.parent.name == "run" and state["position"]["step"] == 2:
+            begun.set()
+            assert gate.wait(60)
+            behind.append((state["position"]["step"], training_step()))
+        plain(folder, weights, state)
+
+    steps = []
+    from crossclr.training import Training
+
+    step = Training.step
+
+    def stepping(self, batch):
+        record = step(self, batch)
+        steps.append(self.position.step)
+        if begun.is_set() and self.position.step == 3:
+            gate.set()  # a third step was taken while the second's checkpoint stood half written
+        return record
+
+    def training_step():
+        return steps[-1]
+
+    monkeypatch.setattr(run_file, "save_checkpoint", slow)
+    monkeypatch.setattr(Training, "step", stepping)
+    tiny["training"].update(epochs=1, checkpoint_every=2)
+    api.train(check_config(tiny), out=tmp_path / "run", floor=False)
+    assert behind == [(2, 3)]
+
+
+def test_a_fault_in_the_background_comes_up(tmp_path):
+    writer = BackgroundWriter()
+
+    def fail():
+        raise OSError("no room")
+
+    writer.start(fail)
+    with pytest.raises(OSError, match="no room"):
+        writer.start(lambda: None)
+    writer.wait()  # it is told once
+
+
+def test_a_snapshot_shares_nothing():
+    moments = {0: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(3)}}
+    taken = snapshot({"optimiser": {"state": moments}, "pair": (torch.ones(1), None)})
+    moments[0]["exp_avg"].add_(1)
+    assert taken["optimiser"]["state"][0]["exp_avg"].tolist() == [0, 0, 0]
+    assert taken["pair"][1] is None

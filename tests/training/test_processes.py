@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.features import batches, open_source
+from crossclr.features.batching import bounds
 from crossclr.training import Run
 from crossclr.training.config_files import check_config
-from crossclr.training.processes import bounds, share
+from crossclr.training.processes import launch, make_fabric, part
 
 
 @given(videos=st.integers(1, 40), world=st.integers(1, 9))
@@ -21,34 +22,56 @@ def test_every_video_is_worked_on_once(videos, world):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+def picked(one):
+    return [
+        one.ids,
+        one.video_ids,
+        one.clip_counts,
+        one.pooled_a,
+        one.pooled_context_b,
+        one.a.clips.values,
+        one.b.clips.lengths,
+        one.b.context.values,
+    ]
+
+
 @settings(max_examples=15, deadline=None)
 @given(size=st.integers(1, 9), world=st.integers(1, 4))
-def test_shares_join_to_the_batch(coot_folder, size, world):
+def test_shares_and_parts_join_to_the_batch(coot_folder, size, world):
     config = check_config({"data": {"kind": "coot", "root": str(coot_folder), "video": "video.h5", "text": "text.h5"}})
-    batch = next(batches(open_source(config.data), "train", size, workers=0))
-    parts = [
-        share(batch, rank, world)
-        for rank in range(world)
-        if bounds(size, rank, world)[0] < bounds(size, rank, world)[1]
-    ]
-    assert sum((part.keys for part in parts), ()) == batch.keys
-    for pick in (
-        lambda one: one.ids,
-        lambda one: one.video_ids,
-        lambda one: one.clip_counts,
-        lambda one: one.pooled_a,
-        lambda one: one.pooled_context_b,
-        lambda one: one.a.clips.values,
-        lambda one: one.b.clips.lengths,
-        lambda one: one.b.context.values,
-    ):
-        assert torch.equal(torch.cat([pick(part) for part in parts]), pick(batch))
+    source = open_source(config.data)
+    for number, batch in enumerate(batches(source, "train", size, workers=0)):
+        ranges = [bounds(len(batch.keys), rank, world) for rank in range(world)]
+        busy = [rank for rank, (first, last) in enumerate(ranges) if first < last]
+        read = [next(batches(source, "train", size, start=number, workers=0, share=(r, world))) for r in busy]
+        for shares in (read, [part(batch, *ranges[rank]) for rank in busy]):
+            assert sum((share.keys for share in shares), ()) == batch.keys
+            for whole, *pieces in zip(picked(batch), *map(picked, shares), strict=True):
+                assert torch.equal(torch.cat(pieces), whole)
 
 
 def test_a_process_without_work_takes_the_first_video(coot_folder):
     config = check_config({"data": {"kind": "coot", "root": str(coot_folder), "video": "video.h5", "text": "text.h5"}})
-    batch = next(batches(open_source(config.data), "train", 1, workers=0))
-    assert share(batch, 0, 2).keys == share(batch, 1, 2).keys == batch.keys
+    shares = [next(batches(open_source(config.data), "train", 1, workers=0, share=(rank, 2))) for rank in range(2)]
+    assert shares[0].keys == shares[1].keys
+    assert len(shares[0].keys) == 1
+
+
+def test_several_machines_need_to_know_each_other(monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=r"training\.nodes is 2: set MASTER_ADDR, MASTER_PORT and NODE_RANK"):
+        make_fabric("cpu", devices=1, nodes=2)
+
+
+def test_a_launch_keeps_its_name(monkeypatch):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert launch() is None
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    assert launch() == "one"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun's default says nothing, so its process id must
+    assert launch() == f"none {os.getppid()}"
 
 
 def test_two_processes_train_like_one(tiny, tmp_path):
@@ -64,7 +87,9 @@ def test_two_processes_train_like_one(tiny, tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
     for devices in (1, 2):
         command = [sys.executable, "-m", "crossclr", "train", str(path), "--no-floor"]
-        command += ["--out", str(tmp_path / f"run{devices}"), "--set", f"training.devices={devices}"]
+        command += ["--out", str(tmp_path / f"run{devices}"), "--devices", str(devices)]
+        if devices == 2:
+            command += ["--set", "training.micro_batch=3"]  # also in parts, of which the processes have 2 and 3
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr
     one, two = (Run.open(tmp_path / f"run{devices}") for devices in (1, 2))

@@ -17,6 +17,8 @@ def train(
     seeds: Annotated[str | None, typer.Option(help="Several seeds, as 0,1,2: a folder each, and a summary.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; default runs/<name of the config>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Devices of a machine, each with a process.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Machines; MASTER_ADDR, MASTER_PORT, NODE_RANK set.")] = None,
     floor: Annotated[bool, typer.Option(help="Show the CCA floor beside the final figures.")] = True,
 ) -> None:
     """Train a joint embedding, choose the best epoch, evaluate it.
@@ -29,6 +31,12 @@ def train(
         crossclr train emoji --set "loss.local={name: clip, temperature: 0.07}" --seeds 0,1,2
 
         crossclr train --resume runs/first
+
+        crossclr train youcook2-100m --devices 2
+
+    Under torchrun, which starts the processes anew when one dies, the run goes on from its last checkpoint:
+
+        torchrun --nproc-per-node 2 --max-restarts 3 -m crossclr train youcook2-100m
     """
     from rich.console import Console
 
@@ -37,16 +45,20 @@ def train(
 
     if (config is None) == (resume is None):
         raise ValueError("name a config to train, or a run folder to continue with --resume (one of the two)")
-    if resume is not None and (set_ or seeds or out):
-        raise ValueError("--resume continues a run as it was begun; it goes without --set, --seeds and --out")
+    if resume is not None and (set_ or seeds or out or devices or nodes):
+        raise ValueError(
+            "--resume continues a run as it was begun; it goes without --set, --seeds, --out, --devices and --nodes"
+        )
+    changes = list(set_ or [])
+    changes += [f"training.{name}={count}" for name, count in (("devices", devices), ("nodes", nodes)) if count]
     console = Console()
     try:
         if resume is not None:
             api.resume(resume, floor=floor, console=console)
         elif seeds is not None:
-            api.train_seeds(config or "", _seeds(seeds), set_ or [], out=out, floor=floor, console=console)
+            api.train_seeds(config or "", _seeds(seeds), changes, out=out, floor=floor, console=console)
         else:
-            api.train(config or "", set_ or [], out=out, floor=floor, console=console)
+            api.train(config or "", changes, out=out, floor=floor, console=console)
     except Interrupted as stopped:
         console.print(
             f"stopped; continue with: crossclr train --resume {stopped}", highlight=False, markup=False, soft_wrap=True

@@ -131,6 +131,16 @@ def epoch_order(count: int, seed: int, epoch: int) -> list[int]:
     return order
 
 
+def bounds(samples: int, number: int, count: int) -> tuple[int, int]:
+    """First sample, and the one after the last, of one of ``count`` equal parts of a batch.
+
+    Example:
+        >>> [bounds(5, number, 2) for number in range(2)]
+        [(0, 2), (2, 5)]
+    """
+    return number * samples // count, (number + 1) * samples // count
+
+
 def batches(
     source: Source,
     split: str,
@@ -140,6 +150,7 @@ def batches(
     start: int = 0,
     shuffle: bool = True,
     workers: int = 2,
+    share: tuple[int, int] = (0, 1),
 ) -> Generator[Batch, None, None]:
     """The batches of one epoch, read ahead in background threads.
 
@@ -157,6 +168,8 @@ def batches(
         shuffle: training: a new order each epoch and random frames and sentences. False is evaluation: the source's
             order, the interval centres, and the first sentence of each clip.
         workers: threads that read; 0 reads in the caller's thread.
+        share: (number, count): read only this part of each batch, for one of several processes. Where a batch has
+            fewer samples than there are parts, a part without any is its first sample.
 
     Raises:
         DataError: at the batch that holds the faulty sample.
@@ -175,7 +188,9 @@ def batches(
 
     def read(number: int) -> Batch | None:
         samples = []
-        for place in order[number * batch_size : (number + 1) * batch_size]:
+        places = order[number * batch_size : (number + 1) * batch_size]
+        first, last = bounds(len(places), *share)
+        for place in places[first:last] if first < last else places[:1]:
             if stop.is_set():
                 return None
             key = keys[place]

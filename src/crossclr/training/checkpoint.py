@@ -11,7 +11,8 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,64 @@ def save_checkpoint(folder: Path, weights: Mapping[str, Tensor], state: Mapping[
     partial.rename(folder)
     sync_folder(folder.parent)
     shutil.rmtree(previous, ignore_errors=True)
+
+
+def snapshot(value: Any) -> Any:
+    """A copy of weights or of a state on the CPU, which no later step changes.
+
+    Example:
+        >>> weight = torch.zeros(2)
+        >>> taken = snapshot({"w": weight, "steps": [1, (2, None)]})
+        >>> _ = weight.add_(1)
+        >>> taken["w"].tolist(), taken["steps"]
+        ([0.0, 0.0], [1, (2, None)])
+    """
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        return {key: snapshot(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(snapshot(item) for item in value)
+    return value
+
+
+class BackgroundWriter:
+    """Runs one piece of writing at a time in a thread of its own, so that training need not wait for the disk.
+
+    Example:
+        >>> writer, done = BackgroundWriter(), []
+        >>> writer.start(done.append, 1)
+        >>> writer.wait()
+        >>> done
+        [1]
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Wait for what was started before, then start this."""
+        self.wait()
+
+        def run() -> None:
+            try:
+                function(*arguments)
+            except BaseException as error:
+                self._error = error
+
+        # no daemon: a process that ends waits until the file is whole
+        self._thread = threading.Thread(target=run, name="crossclr-checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for what was started; its error, if it had one, is raised here, once."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

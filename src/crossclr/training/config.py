@@ -110,7 +110,19 @@ class TrainingConfig(_Strict):
         default="32-true", description="Exact float32, or bfloat16 where it is safe (losses stay in float32)."
     )
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = Field(default="auto", description="Device to train on.")
-    devices: int = Field(default=1, ge=1, description="Devices, each with a process of its own; a batch is shared out.")
+    devices: int = Field(
+        default=1,
+        ge=1,
+        description="Devices of a machine, each with a process of its own; a batch is shared out. Under torchrun, its "
+        "number of processes counts instead.",
+    )
+    nodes: int = Field(default=1, ge=1, description="Machines, each with so many devices.")
+    micro_batch: int | None = Field(
+        default=None,
+        ge=1,
+        description="Videos that a process encodes at once, for encoders too large for its batch; the step stays that "
+        "of the whole batch (gradient caching), each video being encoded twice. Null: all at once.",
+    )
     workers: int = Field(default=2, ge=0, description="Background threads that read ahead.")
     threads: int | None = Field(
         default=None, ge=1, description="CPU threads of torch; null: its own choice. Small models are fastest with 1."
@@ -118,7 +130,9 @@ class TrainingConfig(_Strict):
     deterministic: bool = Field(default=True, description="Prefer algorithms that give one result for one seed.")
     log_every: int = Field(default=10, ge=1, description="Write a line of metrics every so many steps.")
     checkpoint_every: int | None = Field(
-        default=None, ge=1, description="Also write the `last` checkpoint every so many steps; null: once an epoch."
+        default=None,
+        ge=1,
+        description="Also write the `last` checkpoint every so many steps, in the background; null: once an epoch.",
     )
 
 
@@ -173,8 +187,10 @@ class FitConfig(_Strict):
             raise ValueError(
                 "validation.select_by asks for the video level, but loss.global is null, so only clips are trained"
             )
-        if self.training.batch_size < self.training.devices:
-            raise ValueError("training.batch_size must be at least training.devices: each process needs a sample")
+        if self.training.batch_size < self.training.devices * self.training.nodes:
+            raise ValueError(
+                "training.batch_size must be at least training.devices * training.nodes: each process needs a sample"
+            )
         return self
 
 

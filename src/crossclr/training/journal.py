@@ -38,10 +38,13 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes written so far; on the disk when this returns."""
+        """Bytes written so far; `sync` waits until they are on the disk."""
         self._file.flush()
-        os.fsync(self._file.fileno())
         return self._file.tell()
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk; any thread may call it."""
+        os.fsync(self._file.fileno())
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Add one record."""

@@ -13,12 +13,15 @@ import torch
 from torch import Tensor
 
 from crossclr.features import Batch, Source, batches
+from crossclr.features.batching import bounds
+from crossclr.losses.sharing import shared_work
 from crossclr.models import TwoBranch, build_model
 from crossclr.training.build import build_optimiser, build_schedule
+from crossclr.training.caching import backward_in_parts
 from crossclr.training.checkpoint import random_state, set_random_state
 from crossclr.training.config import FitConfig
 from crossclr.training.objective import Objective
-from crossclr.training.processes import gather, share
+from crossclr.training.processes import gather, part
 from crossclr.training.stopping import stop_on_signal
 
 if TYPE_CHECKING:
@@ -43,7 +46,13 @@ class Recorder(Protocol):
         """Take one record of metrics."""
 
     def save(self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> None:
-        """Keep a state to continue from; ``best`` where its weights are also the best so far."""
+        """Keep a state to continue from; ``best`` where its weights are also the best so far.
+
+        It may be written later, but is taken down at once: training goes on and changes it.
+        """
+
+    def flush(self) -> None:
+        """Wait until everything is kept; a fault in keeping it comes up here at the latest."""
 
 
 class Reporter(Protocol):
@@ -88,16 +97,19 @@ class Training:
         self.optimiser = build_optimiser(config.optimiser, self.model, self.objective)
         self.schedule = build_schedule(config.schedule, config.training.epochs)
         self.position = Position()
-        self.batches_per_epoch = math.ceil(len(source.keys(config.splits.train)) / config.training.batch_size)
+        self.samples = len(source.keys(config.splits.train))
+        self.batches_per_epoch = math.ceil(self.samples / config.training.batch_size)
+        self.clips = 0  # of the last step, over all processes
         self._wrapped, self._wrapped_optimiser = fabric.setup(self.model, self.optimiser)
         if fabric.global_rank:  # weights begin equal everywhere, dropout must not
             torch.manual_seed(config.seed + 1_000_003 * fabric.global_rank)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from ``start`` on."""
-        config = self.config
+        """This process's share of the batches of an epoch, from ``start`` on."""
+        config, fabric = self.config, self.fabric
         size, workers = config.training.batch_size, config.training.workers
-        return batches(self.source, config.splits.train, size, config.seed, epoch, start=start, workers=workers)
+        share = fabric.global_rank, fabric.world_size
+        return batches(self.source, config.splits.train, size, config.seed, epoch, start, workers=workers, share=share)
 
     def read_first_batch(self) -> Batch:
         """The first batch of the run, to see that the data can be read."""
@@ -110,7 +122,11 @@ class Training:
             _close(stream)
 
     def step(self, batch: Batch) -> dict[str, float]:
-        """One step; gives the loss and what is worth showing of it."""
+        """One step of all processes; gives the loss and what is worth showing of it.
+
+        Args:
+            batch: this process's share.
+        """
         position, settings, fabric = self.position, self.config.training, self.fabric
         rate = self.config.optimiser.learning_rate * self.schedule.factor(
             position.epoch, position.batch / self.batches_per_epoch
@@ -120,17 +136,16 @@ class Training:
         batch = batch.to(fabric.device)
         self._wrapped.train()
         self.objective.train()
-        outputs = gather(fabric, self._wrapped(share(batch, fabric.global_rank, fabric.world_size)), batch)
-        sampling = torch.Generator().manual_seed(self.config.seed * 1_000_003 + position.step)
-        loss: Tensor = self.objective(outputs, batch, sampling)
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise TrainingError(
-                f"the loss is {value} at step {position.step} (epoch {position.epoch}); lower optimiser.learning_rate, "
-                "set training.gradient_clip=1.0, or look at the data with `crossclr data check`"
-            )
         self._wrapped_optimiser.zero_grad()
-        fabric.backward(loss)
+        largest = -(-self._videos // fabric.world_size)  # the same way for all processes, whatever their share
+        if settings.micro_batch is None or settings.micro_batch >= largest:
+            loss = self._loss(self._wrapped(batch), batch)
+            fabric.backward(loss)
+        else:
+            starts = range(0, len(batch.keys), settings.micro_batch)
+            parts = [part(batch, start, min(start + settings.micro_batch, len(batch.keys))) for start in starts]
+            loss = backward_in_parts(fabric, self._wrapped, parts, lambda outputs: self._loss(outputs, batch))
+        value = float(loss.detach())
         if settings.gradient_clip is not None:
             fabric.clip_gradients(self._wrapped, self._wrapped_optimiser, max_norm=settings.gradient_clip)
         self._wrapped_optimiser.step()
@@ -140,6 +155,30 @@ class Training:
         position.batch += 1
         position.step += 1
         return {**shown, "learning_rate": rate}
+
+    @property
+    def _videos(self) -> int:
+        """Videos of the batch that stands at this position, over all processes."""
+        size = self.config.training.batch_size
+        return min(size, self.samples - self.position.batch * size)
+
+    def _loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The loss of the batch of all processes, from the embeddings of this one's share."""
+        position, fabric = self.position, self.fabric
+        first, last = bounds(self._videos, fabric.global_rank, fabric.world_size)
+        features = self.objective.needs_features
+        everyone, whole = gather(fabric, outputs, batch, idle=first == last, features=features)
+        self.clips = len(whole.ids)
+        sampling = torch.Generator().manual_seed(self.config.seed * 1_000_003 + position.step)
+        with shared_work():
+            loss: Tensor = self.objective(everyone, whole, sampling)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the loss is {value} at step {position.step} (epoch {position.epoch}); lower optimiser.learning_rate, "
+                "set training.gradient_clip=1.0, or look at the data with `crossclr data check`"
+            )
+        return loss
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the weights. All processes must call it together."""
@@ -167,7 +206,7 @@ class Training:
         self.schedule.load_state_dict(state["schedule"])
         self.position = Position(**state["position"])
         set_random_state(state["random"])
-        torch.set_rng_state(states[self.fabric.global_rank])
+        torch.set_rng_state(states[self.fabric.global_rank].clone())  # torch reads a view from its base's beginning
 
 
 def fit(
@@ -194,12 +233,13 @@ def fit(
             for batch in stream:
                 record = {"kind": "step", "epoch": epoch, "step": position.step + 1, **training.step(batch)}
                 if reporter is not None:
-                    reporter.step(record, clips=len(batch.ids))
+                    reporter.step(record, clips=training.clips)
                 if position.step % settings.log_every == 0:
                     recorder.log(record)
                 if stop_asked(training.fabric):
                     _close(stream)
                     keep(best=False)
+                    recorder.flush()
                     raise Interrupted
                 if settings.checkpoint_every is not None and position.step % settings.checkpoint_every == 0:
                     keep(best=False)
@@ -219,9 +259,11 @@ def fit(
             position.epoch, position.batch, position.sums = epoch + 1, 0, {}
             keep(best=best)
             if stop_asked(training.fabric) and epoch + 1 < settings.epochs:
+                recorder.flush()
                 raise Interrupted
         if training.schedule.best_epoch is None:
             keep(best=True)
+        recorder.flush()
 
 
 def selection_score(metrics: Mapping[str, float], name: str) -> float:

@@ -65,6 +65,11 @@ class Objective(nn.Module):
         self.global_weight = config.global_weight
         self.parts: dict[str, float] = {}
 
+    @property
+    def needs_features(self) -> bool:
+        """Whether a loss needs the pooled input features."""
+        return any(getattr(term, "needs_features", False) for term in (self.local, self.global_))
+
     def forward(self, outputs: Mapping[str, Tensor], batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The loss of a batch; ``parts`` then holds what is worth showing of it.
 

@@ -1,19 +1,27 @@
-"""Devices and processes: one batch is shared out by videos, and every process sees the embeddings of all.
+"""Devices and processes: a batch is shared out by videos, and every process sees the embeddings of all.
 
-All processes read the same batch, so clip counts, ids and input features are known everywhere and only embeddings
-travel. Each process computes the same loss on the whole batch and sends gradients through its own rows; the average
-that data-parallel training takes over processes is undone on those rows, so the sum is the gradient of one process.
+Each process reads and embeds its own videos. Embeddings, pooled features and ids are gathered in the order of the
+videos, so every process computes the loss of the whole batch (they share that work, see `losses.sharing`) and keeps the
+same queue; gradients flow through its own rows. The mean that data-parallel training takes over processes is undone on
+those rows, so that the result is the gradient of one process.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from crossclr.features import Batch, Ragged, Side
+from crossclr.losses.sharing import count_rows, gather_rows
 
 if TYPE_CHECKING:  # it takes two seconds to import, which only those who train should pay
     from lightning_fabric import Fabric
@@ -21,8 +29,12 @@ if TYPE_CHECKING:  # it takes two seconds to import, which only those who train 
 _CLIP_LEVEL = ("clip_emb", "sent_emb")
 
 
-def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true") -> Fabric:
+def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true", nodes: int = 1) -> Fabric:
     """The device, the precision and the processes of a run, launched.
+
+    Under ``torchrun`` the processes are there already, and their number is torchrun's. Else so many are started on this
+    machine; where there are several machines, the command is given on each of them with ``MASTER_ADDR``,
+    ``MASTER_PORT`` and ``NODE_RANK`` set.
 
     Example:
         >>> make_fabric("cpu").world_size
@@ -39,11 +51,22 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "3
 
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if launch() is not None:
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+        if devices * nodes > 1:
+            meet("nccl" if accelerator == "cuda" else "gloo")
+    elif nodes > 1 and not {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK"} <= set(os.environ):
+        raise ValueError(
+            f"training.nodes is {nodes}: set MASTER_ADDR, MASTER_PORT and NODE_RANK (0 to {nodes - 1}) and give the "
+            "same command on each machine, or let torchrun start the processes"
+        )
     plugins: list[Any] = [Mixed("bf16-mixed", device=accelerator)] if precision == "bf16-mixed" else []
     fabric = Fabric(
         accelerator=accelerator,
         devices=devices,
-        strategy="ddp" if devices > 1 else "auto",
+        num_nodes=nodes,
+        strategy="ddp" if devices * nodes > 1 else "auto",
         precision=None if plugins else "32-true",
         plugins=plugins,
     )
@@ -51,33 +74,60 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "3
     return fabric
 
 
-def bounds(videos: int, rank: int, world: int) -> tuple[int, int]:
-    """First video and the one after the last that a process works on.
+def launch() -> str | None:
+    """A name for this call of ``torchrun``, which stays when it starts its processes again; None without torchrun."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    if name is None or "LOCAL_WORLD_SIZE" not in os.environ:
+        return None
+    return f"{name} {os.getppid()}" if name == "none" else name
 
-    Example:
-        >>> [bounds(5, rank, 2) for rank in range(2)]
-        [(0, 2), (2, 5)]
+
+def meet(backend: str, patience: float = 600.0) -> None:
+    """Connect the processes of torchrun through a store of their own.
+
+    torchrun keeps one store for all its restarts, in which the addresses of processes that died still stand; whoever
+    reads them waits for the dead. So the first process opens a new store and leaves its address in the old one, and the
+    others take the first address there that answers.
+
+    Args:
+        backend: ``gloo`` or ``nccl``.
+        patience: seconds to wait for the first process.
     """
-    return rank * videos // world, (rank + 1) * videos // world
+    shared, rank, world = next(rendezvous("env://"))
+    host, deadline = os.environ["MASTER_ADDR"], time.monotonic() + patience
+    if rank == 0:
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+        shared.set("crossclr/meeting", f"{host} {store.port}")
+    else:
+        while True:
+            host, port = shared.get("crossclr/meeting").decode().split()
+            try:
+                socket.create_connection((host, int(port)), timeout=5).close()
+                break
+            except OSError as error:  # the address of a first process that died
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"the first process did not open a store at {host} within {patience:g} s"
+                    ) from error
+                time.sleep(0.05)
+        store = dist.TCPStore(host, int(port), is_master=False)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world)
 
 
-def share(batch: Batch, rank: int, world: int) -> Batch:
-    """The videos of one process. Where there are fewer videos than processes, one without work takes the first."""
-    if world == 1:
+def part(batch: Batch, start: int, stop: int) -> Batch:
+    """Some of the videos of a batch."""
+    if (start, stop) == (0, len(batch.keys)):
         return batch
-    start, stop = bounds(len(batch.keys), rank, world)
-    if start == stop:
-        start, stop = 0, 1
     ends = [0, *batch.clip_counts.cumsum(0).tolist()]
     clips = slice(ends[start], ends[stop])
 
-    def part(side: Side) -> Side:
+    def cut(side: Side) -> Side:
         context = None if side.context is None else _sequences(side.context, start, stop)
         return Side(_sequences(side.clips, clips.start, clips.stop), context)
 
     return Batch(
-        a=part(batch.a),
-        b=part(batch.b),
+        a=cut(batch.a),
+        b=cut(batch.b),
         pooled_a=batch.pooled_a[clips],
         pooled_b=batch.pooled_b[clips],
         clip_counts=batch.clip_counts[start:stop],
@@ -89,27 +139,45 @@ def share(batch: Batch, rank: int, world: int) -> Batch:
     )
 
 
-def gather(fabric: Fabric, outputs: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-    """Embeddings of the whole batch from those of each process's share; gradients flow through one's own rows."""
-    world, rank = fabric.world_size, fabric.global_rank
+def gather(
+    fabric: Fabric, outputs: Mapping[str, Tensor], batch: Batch, idle: bool = False, features: bool = True
+) -> tuple[dict[str, Tensor], Batch]:
+    """Embeddings and batch of all processes; gradients flow through one's own rows.
+
+    Args:
+        fabric: the processes.
+        outputs: embeddings of this process's share.
+        batch: the share itself.
+        idle: there were fewer videos than processes; this one's share is not part of the batch.
+        features: whether the loss needs pooled features; they are the larger part of what travels.
+
+    Returns:
+        the embeddings, and the batch with everything that a loss needs; the rows of ``a`` and ``b`` and the keys stay
+        those of this process.
+    """
+    world = fabric.world_size
     if world == 1:
-        return dict(outputs)
-    videos = [bounds(len(batch.keys), other, world) for other in range(world)]
-    ends = [0, *batch.clip_counts.cumsum(0).tolist()]
-    whole = {}
-    idle = videos[rank][0] == videos[rank][1]
-    for name, own in outputs.items():
-        rows = [ends[stop] - ends[start] if name in _CLIP_LEVEL else stop - start for start, stop in videos]
-        padded = own.new_zeros(max(*rows, len(own)), own.shape[1])
-        padded[: len(own)] = own.detach()
-        everyone = cast(Tensor, fabric.all_gather(padded))  # (world, most rows, dim)
-        live = own[:0] if idle else own.view_as(own)  # a node of its own: inside the model this tensor has other uses
-        if live.requires_grad and not idle:
-            live.register_hook(lambda gradient: gradient * world)  # type: ignore[no-untyped-call]
-        parts = [live if other == rank else everyone[other, :count] for other, count in enumerate(rows)]
-        # an output that the loss does not use must still take part in the exchange of gradients
-        whole[name] = torch.cat(parts) + 0 * own.sum()
-    return whole
+        return dict(outputs), batch
+    videos = count_rows(0 if idle else len(batch.keys), fabric.device)
+    clips = count_rows(0 if idle else len(batch.ids), fabric.device)
+    whole = {
+        name: gather_rows(own, clips if name in _CLIP_LEVEL else videos, factor=float(world))
+        for name, own in outputs.items()
+    }
+
+    def pooled(own: Tensor | None, counts: list[int]) -> Any:
+        return gather_rows(own, counts) if features and own is not None else own
+
+    return whole, replace(
+        batch,
+        pooled_a=pooled(batch.pooled_a, clips),
+        pooled_b=pooled(batch.pooled_b, clips),
+        pooled_context_a=pooled(batch.pooled_context_a, videos),
+        pooled_context_b=pooled(batch.pooled_context_b, videos),
+        clip_counts=gather_rows(batch.clip_counts.to(fabric.device), videos).cpu(),
+        ids=gather_rows(batch.ids, clips),
+        video_ids=gather_rows(batch.video_ids, videos),
+    )
 
 
 def _sequences(ragged: Ragged, start: int, stop: int) -> Ragged:

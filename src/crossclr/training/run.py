@@ -28,11 +28,13 @@ from torch import Tensor
 from crossclr.features import ArraysConfig, CootConfig, Source, open_source
 from crossclr.models import TwoBranch, build_model
 from crossclr.training.checkpoint import (
+    BackgroundWriter,
     CheckpointError,
     load_checkpoint,
     load_weights,
     recover,
     save_checkpoint,
+    snapshot,
     sync_folder,
     write_atomically,
     write_synced,
@@ -40,6 +42,7 @@ from crossclr.training.checkpoint import (
 from crossclr.training.config import RunConfig
 from crossclr.training.config_files import dump_config, load_config
 from crossclr.training.journal import Journal, read_metrics
+from crossclr.training.processes import launch
 
 CONFIG, ENVIRONMENT, MODEL, RESULTS = "config.yaml", "environment.json", "model.json", "results.json"
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "safetensors", "lightning-fabric")
@@ -116,6 +119,13 @@ class Run:
         return read_metrics(self.path)
 
     @property
+    def launch(self) -> str | None:
+        """The call of torchrun that began the run."""
+        path = self.path / ENVIRONMENT
+        found: str | None = json.loads(path.read_text()).get("launch") if path.is_file() else None
+        return found
+
+    @property
     def results(self) -> dict[str, Any] | None:
         """The final evaluation, or None while the run is not finished."""
         path = self.path / RESULTS
@@ -143,21 +153,36 @@ class RunRecorder:
         size, step = (0, 0) if state is None else (state.get("metrics_bytes", 0), state["position"]["step"])
         self.run = run
         self.journal = Journal(run.path, size, step)
+        self._writer = BackgroundWriter()
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append to the metrics."""
         self.journal.log(record)
 
     def save(self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> None:
-        """Write ``best`` before ``last``: a kill between them repeats the epoch and writes the same ``best`` again."""
+        """Take a copy and let it be written while training goes on; waits where the one before is not finished."""
+        self._writer.wait()
+        taken = snapshot({**state, "metrics_bytes": self.journal.size})
+        self._writer.start(self._write, snapshot(weights), taken, best)
+
+    def flush(self) -> None:
+        """Wait until the last checkpoint is on the disk."""
+        self._writer.wait()
+
+    def close(self) -> None:
+        """Finish writing and close the metrics."""
+        try:
+            self._writer.wait()
+        finally:
+            self.journal.close()
+
+    def _write(self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> None:
+        # `best` before `last`: a kill between them repeats the epoch and writes the same `best` again
+        self.journal.sync()
         if best:
             chosen = {"position": state["position"], "schedule": state["schedule"]}
             save_checkpoint(self.run.path / "best", weights, chosen)
-        save_checkpoint(self.run.path / "last", weights, {**state, "metrics_bytes": self.journal.size})
-
-    def close(self) -> None:
-        """Close the metrics."""
-        self.journal.close()
+        save_checkpoint(self.run.path / "last", weights, state)
 
 
 def with_absolute_paths(data: Any) -> Any:
@@ -202,6 +227,7 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "command": sys.argv,
+        "launch": launch(),
     }
 
 

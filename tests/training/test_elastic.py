@@ -1,0 +1,112 @@
+"""A worker that dies does not lose the run: torchrun starts all anew, and the end is bit for bit the same."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from crossclr.training import Run
+from tests.training.test_resume import everything
+
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="workers are found through /proc")
+
+
+def start(config: Path, out: Path) -> subprocess.Popen:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
+    command = ["-m", "crossclr", "train", str(config), "--no-floor", "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, *launcher, *command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    try:
+        output, _ = process.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode == 0, output
+    return output
+
+
+def worker(launcher: int, rank: int) -> int | None:
+    """Process id of a worker, known by what torchrun put into its environment."""
+    for entry in Path("/proc").iterdir():
+        try:
+            known = entry.name.isdigit() and f"\nPPid:\t{launcher}\n" in (entry / "status").read_text()
+            if known and f"RANK={rank}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                return int(entry.name)
+        except OSError:  # it ended in the meantime
+            continue
+    return None
+
+
+def lines(out: Path) -> int:
+    path = out / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.is_file() else 0
+
+
+def test_kill_of_a_worker(tiny, tmp_path):
+    """The first one: it writes the checkpoints, and the others meet at its address."""
+    tiny["training"].update(epochs=4, checkpoint_every=3)
+    config = tmp_path / "tiny.yaml"
+    config.write_text(yaml.safe_dump(tiny))
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finish(start(config, whole))
+    process = start(config, killed)
+    deadline = time.monotonic() + 120
+    while lines(killed) < 7:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(worker(process.pid, rank=0), signal.SIGKILL)
+    assert "exitcode: -9" in finish(process)
+    assert Run.open(killed).results is not None
+    assert everything(killed) == everything(whole)
+
+
+def test_another_launch_does_not_touch_a_run(tiny, tmp_path, monkeypatch):
+    """Only the call of torchrun that began a run goes on with it; for others the folder is taken, as always."""
+    from crossclr import api
+    from crossclr.training.config_files import check_config
+
+    tiny["training"]["epochs"] = 1
+    config = check_config(tiny)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "first")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    run = api.train(config, out=tmp_path / "run", floor=False)
+    before = everything(run.path)
+    assert api.train(config, out=tmp_path / "run", floor=False).path == run.path
+    assert everything(run.path) == before
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "second")
+    with pytest.raises(FileExistsError, match="is already there"):
+        api.train(config, out=tmp_path / "run", floor=False)
+
+
+def test_a_launch_finds_its_run_also_without_a_name(tiny, tmp_path, monkeypatch):
+    from crossclr import api
+    from crossclr.training.config_files import check_config
+
+    tiny["training"]["epochs"] = 1
+    config = check_config(tiny)
+    monkeypatch.chdir(tmp_path)
+    runs = []
+    for name in (None, "one", "one", "two"):
+        if name is not None:
+            monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+            monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+            monkeypatch.setenv("WORLD_SIZE", "1")
+        runs.append(api.train(config, floor=False).path.name)
+    assert runs == ["tiny", "tiny-2", "tiny-2", "tiny-3"]
