@@ -190,7 +190,7 @@ def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str
         "loss": {"local": term, "global": dict(term, queue_size=0) if two_level else None},
         "optimiser": {"name": "adamw", "learning_rate": 1e-3, "betas": [0.9, 0.98], "weight_decay": 0.05},
         "schedule": {"name": "cosine", "warmup_epochs": 2},
-        "training": {"epochs": min(200, max(20, math.ceil(1000 / steps))), "batch_size": batch},
+        "training": {"epochs": min(40, max(20, math.ceil(400 / steps))), "batch_size": batch},
     }
     if values["splits"]["validate"] is not None:
         values["validation"] = {"every": 5 if values["training"]["epochs"] >= 50 else 1}
