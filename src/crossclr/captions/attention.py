@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,14 +34,20 @@ class Heads(nn.Module):
 
     def key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values, each (count, heads, length, dim / heads)."""
-        both = functional.linear(x, self.projection.weight[self.dim :], self.projection.bias[self.dim :])
-        key, value = both.chunk(2, dim=-1)
+        key, value = self.project_key_value(x).chunk(2, dim=-1)
         return self._split(key), self._split(value)
 
-    def all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_key_value(self, x: Tensor) -> Tensor:
+        """(..., dim) to keys and values side by side (..., 2 dim)."""
+        return functional.linear(x, self.projection.weight[self.dim :], self.projection.bias[self.dim :])
+
+    def all(self, x: Tensor) -> tuple[Tensor, ...]:
         """Query, key and value of the same rows."""
-        query, key, value = self.projection(x).chunk(3, dim=-1)
-        return self._split(query), self._split(key), self._split(value)
+        return self.split(self.projection(x))
+
+    def split(self, projected: Tensor) -> tuple[Tensor, ...]:
+        """(count, length, n dim) to n parts (count, heads, length, dim / heads)."""
+        return tuple(self._split(part) for part in torch.split(projected, self.dim, dim=-1))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> Tensor:
         """Attention itself: (count, queries, dim); ``allowed`` fits (count, heads, queries, length)."""

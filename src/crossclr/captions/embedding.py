@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from crossclr.captions.layout import Layout
 from crossclr.captions.memory import EPSILON
 from crossclr.captions.vocabulary import CLS, PAD, SEP, VID
 from crossclr.models.dropout import Dropout
@@ -74,35 +75,60 @@ class CaptionEmbedding(nn.Module):
         self.positions: Tensor
         self.register_buffer("positions", sinusoids(self.video_length + text_length, dim), persistent=False)
 
-    def video(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The video part.
+    def packed(self, features: Tensor, rows: Tensor, words: Tensor, lengths: Tensor) -> tuple[Tensor, Layout]:
+        """Whole sentences, without padding.
 
         Args:
             features: (count, longest, feature_dim), padded with anything.
-            rows: (count,) rows of each.
+            rows: (count,) feature rows of each.
+            words: (count, length) of the text part.
+            lengths: (count,) how many of them count.
 
         Returns:
-            (count, longest + 2, dim) and which positions are no padding (count, longest + 2).
+            (rows, dim), and where the rows stand.
         """
-        place = torch.arange(features.shape[1] + 2, device=rows.device)
-        last = rows.unsqueeze(1) + 1  # where [SEP] stands
-        valid = place <= last
-        ids = torch.where(place < last, VID, torch.where(place == last, SEP, PAD))
-        ids[:, 0] = CLS
-        has_row = valid[:, 2:].unsqueeze(2)  # (count, longest, 1): row i has its [SEP] at i + 2 or later
-        blank = self._blank(features)
+        ids, valid = self._video_ids(features.shape[1], rows)
+        place = torch.arange(words.shape[1], device=words.device)
+        layout = Layout.of(valid, place < lengths.unsqueeze(1))
+        has_row = valid[:, 2:]  # row i has its [SEP] at position i + 2 or later
+        given = self.feature_input(features[has_row])  # only rows that are there
+        in_text = torch.arange(layout.valid.shape[1], device=words.device) >= layout.video_length
+        places = torch.where(in_text, place.new_tensor(self.video_length) - layout.video_length, 0)
+        places = (places + torch.arange(len(in_text), device=words.device)).expand(layout.valid.shape)
+        numbers = layout.pack(torch.cat([ids, words], dim=1))
+        blank = self.blank()
+        x = self.word_input(self.words(numbers)) + blank
+        shown = layout.video_rows[(numbers[layout.video_rows] == VID).nonzero().squeeze(1)]
+        x = x.index_add(0, shown, given - blank)
+        parts = layout.pack(in_text.long().expand(layout.valid.shape))
+        x = x + self.parts(parts) + self.positions[layout.pack(places)]
+        return self.dropout(self.norm(x)), layout
+
+    def video(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The video part alone, padded: (count, longest + 2, dim) and which positions are no padding."""
+        ids, valid = self._video_ids(features.shape[1], rows)
+        blank = self.blank()
         x = self.word_input(self.words(ids)) + blank
+        has_row = valid[:, 2:].unsqueeze(2)
         x[:, 1:-1] = x[:, 1:-1] + torch.where(has_row, self.feature_input(features) - blank, 0.0)
         return self._finish(x, 0, 0), valid
 
-    def text(self, ids: Tensor, start: int = 0) -> Tensor:
+    def text(self, ids: Tensor, start: int = 0, blank: Tensor | None = None) -> Tensor:
         """Words (count, length) that stand at ``start`` of the text part, to (count, length, dim)."""
-        x = self.word_input(self.words(ids)) + self._blank(self.words.weight)
+        x = self.word_input(self.words(ids)) + (self.blank() if blank is None else blank)
         return self._finish(x, self.video_length + start, 1)
 
-    def _blank(self, like: Tensor) -> Tensor:
-        zeros = like.new_zeros(1, self.feature_dim)
-        out: Tensor = self.feature_input(zeros)
+    def _video_ids(self, longest: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """[CLS] [VID] ... [SEP] for each clip (count, longest + 2), and which positions are no padding."""
+        place = torch.arange(longest + 2, device=rows.device)
+        last = rows.unsqueeze(1) + 1  # where [SEP] stands
+        ids = torch.where(place < last, VID, torch.where(place == last, SEP, PAD))
+        ids[:, 0] = CLS
+        return ids, place <= last
+
+    def blank(self) -> Tensor:
+        """What a position without a feature row has in place of one: (1, dim)."""
+        out: Tensor = self.feature_input(self.words.weight.new_zeros(1, self.feature_dim))
         return out
 
     def _finish(self, x: Tensor, start: int, part: int) -> Tensor:

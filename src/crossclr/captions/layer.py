@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossclr.captions.attention import Heads
+from crossclr.captions.layout import Layout
 from crossclr.captions.memory import EPSILON, MemoryStart, MemoryUpdate
 from crossclr.models.dropout import Dropout
 
@@ -64,44 +65,41 @@ class Layer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self,
-        x: Tensor,
-        allowed: Tensor,
-        valid: Tensor,
-        rows: int,
-        active: Sequence[int],
-        memory: Tensor | None = None,
+        self, x: Tensor, layout: Layout, active: Sequence[int], memory: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """All sentences of a batch at once.
 
         Args:
-            x: (sentences, length, dim), time by time as `MemoryUpdate.chain` wants them.
-            allowed: (sentences, 1, length, length) which position may see which.
-            valid: (sentences, length) False on padding.
-            rows: how many of the positions belong to the video part.
+            x: (rows, dim) packed, time by time as `MemoryUpdate.chain` wants the sentences.
+            layout: where the rows stand.
             active: videos of each time.
             memory: (videos, cells, dim) before the first sentences; None: from the video part.
 
         Returns:
-            (sentences, length, dim), H of the same shape, and (sentences, cells, dim) memory before each sentence.
+            (rows, dim), H of the same shape, and (sentences, cells, dim) memory before each sentence.
         """
-        attended, hidden = self._first_half(x, self.attention.mix(*self.attention.all(x), allowed))
-        before = self._memories(hidden, valid, rows, active, memory)
-        query = self.memory_attention.query(hidden)
-        key, value = self.memory_attention.key_value(torch.cat([before, hidden], dim=1))
-        allowed = functional.pad(allowed, (self.cells, 0), value=True)  # everyone sees the memory
-        return self._second_half(attended, self.memory_attention.mix(query, key, value, allowed)), hidden, before
+        query, key, value = self.attention.split(layout.pad(self.attention.projection(x)))
+        mixed = layout.pack(self.attention.mix(query, key, value, layout.allowed))
+        attended, hidden = self._first_half(x, mixed)
+        before = self._memories(hidden, layout, active, memory)
+        query, key, value = self.memory_attention.split(layout.pad(self.memory_attention.projection(hidden)))
+        memory_key, memory_value = self.memory_attention.key_value(before)
+        key, value = torch.cat([memory_key, key], dim=2), torch.cat([memory_value, value], dim=2)
+        allowed = functional.pad(layout.allowed, (self.cells, 0), value=True)  # everyone sees the memory
+        mixed = layout.pack(self.memory_attention.mix(query, key, value, allowed))
+        return self._second_half(attended, mixed), hidden, before
 
-    def begin(self, x: Tensor, valid: Tensor, room: int, memory: Tensor | None) -> tuple[Tensor, LayerCache]:
-        """The video part (count, rows, dim), with room for ``room`` positions in all."""
+    def begin(self, x: Tensor, valid: Tensor | None, room: int, memory: Tensor | None) -> tuple[Tensor, LayerCache]:
+        """The video part (count, rows, dim), with room for ``room`` positions in all; ``valid`` None: no padding."""
         count, rows, dim = x.shape
         query, key, value = self.attention.all(x)
-        allowed = valid[:, None, None, :]
-        attended, hidden = self._first_half(x, self.attention.mix(query, key, value, allowed))
-        memory = self.memory_start(hidden, valid) if memory is None else memory
+        attended, hidden = self._first_half(x, self.attention.mix(query, key, value, _columns(valid)))
+        if memory is None:
+            weights = x.new_ones(count, rows) if valid is None else valid.to(x.dtype)
+            memory = self.memory_start((hidden * weights.unsqueeze(2)).sum(1) / weights.sum(1, keepdim=True))
         memory_key, memory_value = self.memory_attention.key_value(torch.cat([memory, hidden], dim=1))
-        seen = functional.pad(allowed, (self.cells, 0), value=True)
-        mixed = self.memory_attention.mix(self.memory_attention.query(hidden), memory_key, memory_value, seen)
+        query = self.memory_attention.query(hidden)
+        mixed = self.memory_attention.mix(query, memory_key, memory_value, _columns(valid, self.cells))
         heads, cells = self.attention.heads, self.cells
         cache = LayerCache(
             key=x.new_empty(count, heads, room, dim // heads),
@@ -116,21 +114,19 @@ class Layer(nn.Module):
         cache.hidden[:, :rows] = hidden
         return self._second_half(attended, mixed), cache
 
-    def step(self, x: Tensor, cache: LayerCache, valid: Tensor, position: int) -> Tensor:
-        """One more position (count, 1, dim); ``valid`` (count, position + 1) tells what it sees."""
+    def step(self, x: Tensor, cache: LayerCache, valid: Tensor | None, position: int) -> Tensor:
+        """One more position (count, 1, dim); ``valid`` (count, position + 1) tells what it sees, None: everything."""
         query, key, value = self.attention.all(x)
-        stop, cells = position + 1, self.cells
+        stop, place = position + 1, self.cells + position
         cache.key[:, :, position], cache.value[:, :, position] = key[:, :, 0], value[:, :, 0]
-        allowed = valid[:, None, None, :]
-        mixed = self.attention.mix(query, cache.key[:, :, :stop], cache.value[:, :, :stop], allowed)
+        mixed = self.attention.mix(query, cache.key[:, :, :stop], cache.value[:, :, :stop], _columns(valid))
         attended, hidden = self._first_half(x, mixed)
         cache.hidden[:, position] = hidden[:, 0]
         query, key, value = self.memory_attention.all(hidden)
-        place = cells + position
         cache.memory_key[:, :, place], cache.memory_value[:, :, place] = key[:, :, 0], value[:, :, 0]
-        seen = functional.pad(allowed, (cells, 0), value=True)
         keys, values = cache.memory_key[:, :, : place + 1], cache.memory_value[:, :, : place + 1]
-        return self._second_half(attended, self.memory_attention.mix(query, keys, values, seen))
+        mixed = self.memory_attention.mix(query, keys, values, _columns(valid, self.cells))
+        return self._second_half(attended, mixed)
 
     def remember(self, hidden: Tensor, valid: Tensor, memory: Tensor) -> Tensor | None:
         """The memory after a sentence (count, length, dim), or None without recurrence."""
@@ -140,15 +136,13 @@ class Layer(nn.Module):
         out: Tensor = self.memory_update(memory, key, value, valid)
         return out
 
-    def _memories(
-        self, hidden: Tensor, valid: Tensor, rows: int, active: Sequence[int], memory: Tensor | None
-    ) -> Tensor:
+    def _memories(self, hidden: Tensor, layout: Layout, active: Sequence[int], memory: Tensor | None) -> Tensor:
         if self.memory_update is None:
-            out: Tensor = self.memory_start(hidden[:, :rows], valid[:, :rows])
+            out: Tensor = self.memory_start(layout.video_mean(hidden))
             return out
         if memory is None:
-            memory = self.memory_start(hidden[: active[0], :rows], valid[: active[0], :rows])
-        return self.memory_update.chain(memory, hidden, valid, active)
+            memory = self.memory_start(layout.video_mean(hidden)[: active[0]])
+        return self.memory_update.chain(memory, hidden, layout, active)
 
     def _first_half(self, x: Tensor, mixed: Tensor) -> tuple[Tensor, Tensor]:
         attended = self.attention_norm(x + self.dropout(self.attention_output(mixed)))
@@ -157,3 +151,10 @@ class Layer(nn.Module):
     def _second_half(self, attended: Tensor, mixed: Tensor) -> Tensor:
         out: Tensor = self.output_norm(attended + self.dropout(self.output(self.memory_projection(mixed))))
         return out
+
+
+def _columns(valid: Tensor | None, memory_cells: int = 0) -> Tensor | None:
+    """A mask of keys that holds for all heads and queries; memory can always be seen."""
+    if valid is None:
+        return None
+    return functional.pad(valid, (memory_cells, 0), value=True)[:, None, None, :]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from crossclr.captions.attention import Heads
+from crossclr.captions.layout import Layout
 from crossclr.models.dropout import Dropout
 
 EPSILON = 1e-12  # of every layer norm here, as in BERT
@@ -29,10 +31,8 @@ class MemoryStart(nn.Module):
         self.norm = nn.LayerNorm(dim, eps=EPSILON)
         self.dropout = Dropout(dropout)
 
-    def forward(self, hidden: Tensor, valid: Tensor) -> Tensor:
-        """Video positions (count, rows, dim) and which are no padding (count, rows) to (count, cells, dim)."""
-        weights = valid.to(hidden.dtype).unsqueeze(2)
-        mean = (hidden * weights).sum(1) / weights.sum(1)  # (count, dim)
+    def forward(self, mean: Tensor) -> Tensor:
+        """The mean of each video part (count, dim) to (count, cells, dim)."""
         out: Tensor = self.dropout(self.norm(self.projection(mean.unsqueeze(1) + self.cell_bias)))
         return out
 
@@ -61,15 +61,15 @@ class MemoryUpdate(nn.Module):
         gate = gate.sigmoid()
         return torch.lerp(candidate.tanh(), memory, gate)
 
-    def chain(self, first: Tensor, hidden: Tensor, valid: Tensor, active: Sequence[int]) -> Tensor:
+    def chain(self, first: Tensor, hidden: Tensor, layout: Layout, active: Sequence[int]) -> Tensor:
         """The memory before every sentence of a batch whose sentences stand time by time.
 
         Only the cells go from sentence to sentence; keys and values of all sentences are computed at once.
 
         Args:
             first: (videos, cells, dim) memory before the first sentences.
-            hidden: (sentences, length, dim).
-            valid: (sentences, length).
+            hidden: (rows, dim) packed.
+            layout: where the rows stand.
             active: how many videos have a first, a second, ... sentence; never rising. The videos of a time are the
                 first ones of the time before.
 
@@ -78,13 +78,10 @@ class MemoryUpdate(nn.Module):
         """
         memories = [first]
         if len(active) > 1:
-            starts = [sum(active[:time]) for time in range(len(active))]
-            # the last sentence of a video changes no other one: its keys are not needed
-            spans = [slice(start, start + count) for start, count in zip(starts, active[1:], strict=False)]
-            key, value = self.attention.key_value(torch.cat([hidden[span] for span in spans]))
-            parts = zip(
-                torch.split(key, list(active[1:])), torch.split(value, list(active[1:])), spans, active[1:], strict=True
-            )
-            for keys, values, span, count in parts:
-                memories.append(self(memories[-1][:count], keys, values, valid[span]))
+            key, value = self.attention.split(layout.pad(self.attention.project_key_value(hidden)))
+            start = 0
+            for now, count in pairwise(active):
+                span = slice(start, start + count)  # the last sentence of a video changes no other one
+                memories.append(self(memories[-1][:count], key[span], value[span], layout.valid[span]))
+                start += now
         return torch.cat(memories)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from crossclr.captions.config import CaptionModelConfig
 from crossclr.captions.embedding import CaptionEmbedding
 from crossclr.captions.layer import Layer, LayerCache
+from crossclr.captions.layout import Layout
 from crossclr.captions.memory import EPSILON
 
 Memory = list[Tensor]  # (count, cells, dim) for each layer
@@ -25,18 +26,22 @@ class Writing:
         caches: what each layer keeps.
         valid: (count, length) positions that are no padding; the video part and all of the text part.
         rows: positions of the video part.
+        padded: whether any position of the video parts is padding.
+        blank: (1, dim) what stands in place of a feature row in the text part.
         length: positions of the text part so far.
     """
 
     caches: list[LayerCache]
     valid: Tensor
     rows: int
+    padded: bool
+    blank: Tensor
     length: int = 0
 
     def select(self, chosen: Tensor) -> Writing:
         """Some sentences, or some several times."""
         caches = [cache.select(chosen) for cache in self.caches]
-        return Writing(caches, self.valid.index_select(0, chosen), self.rows, self.length)
+        return Writing(caches, self.valid.index_select(0, chosen), self.rows, self.padded, self.blank, self.length)
 
 
 class Captioner(nn.Module):
@@ -106,20 +111,21 @@ class Captioner(nn.Module):
             memory: before the first sentences; None: from the video part.
 
         Returns:
-            (sentences, length, dim) hidden rows of the text part; `logits` turns them into words.
+            (sentences, length, dim) hidden rows of the text part, zeros on padding; `logits` turns them into words.
         """
-        return self._run(features, rows, words, lengths, active, memory)[0]
+        x, _, _, layout = self._run(features, rows, words, lengths, active, memory)
+        return layout.pad(x)[:, layout.video_length :]
 
     def after(
         self, features: Tensor, rows: Tensor, words: Tensor, lengths: Tensor, memory: Memory | None = None
     ) -> tuple[Tensor, Memory | None]:
         """Single sentences (one for each video): hidden rows, and the memory after them (None without recurrence)."""
-        out, hiddens, befores, valid = self._run(features, rows, words, lengths, [len(rows)], memory)
+        x, hiddens, befores, layout = self._run(features, rows, words, lengths, [len(rows)], memory)
         found = [
-            layer.remember(hidden, valid, before)  # type: ignore[operator]
+            layer.remember(layout.pad(hidden), layout.valid, before)  # type: ignore[operator]
             for layer, hidden, before in zip(self.layers, hiddens, befores, strict=True)
         ]
-        return out, found if self.recurrent else None
+        return layout.pad(x)[:, layout.video_length :], found if self.recurrent else None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., dim) to (..., words)."""
@@ -130,22 +136,24 @@ class Captioner(nn.Module):
         """Read the video part; then `write` word by word."""
         x, valid = self.embedding.video(features, rows)
         count, positions = valid.shape
+        mask = None if bool(valid.all()) else valid
         caches = []
         for number, layer in enumerate(self.layers):
             before = None if memory is None else memory[number]
-            x, cache = layer.begin(x, valid, positions + self.text_length, before)  # type: ignore[operator]
+            x, cache = layer.begin(x, mask, positions + self.text_length, before)  # type: ignore[operator]
             caches.append(cache)
         text = valid.new_ones(count, self.text_length)
-        return Writing(caches, torch.cat([valid, text], dim=1), positions)
+        return Writing(caches, torch.cat([valid, text], dim=1), positions, mask is not None, self.embedding.blank())
 
     def write(self, writing: Writing, words: Tensor) -> Tensor:
         """Take one more word of each sentence (count,); gives the logits of the next ones (count, words)."""
         if writing.length >= self.text_length:
             raise ValueError(f"a sentence has room for {self.text_length} positions (model.max_words)")
         position = writing.rows + writing.length
-        x = self.embedding.text(words.unsqueeze(1), writing.length)
+        x = self.embedding.text(words.unsqueeze(1), writing.length, writing.blank)
+        seen = writing.valid[:, : position + 1] if writing.padded else None
         for layer, cache in zip(self.layers, writing.caches, strict=True):
-            x = layer.step(x, cache, writing.valid[:, : position + 1], position)  # type: ignore[operator]
+            x = layer.step(x, cache, seen, position)  # type: ignore[operator]
         writing.length += 1
         return self.logits(x[:, 0])
 
@@ -168,28 +176,17 @@ class Captioner(nn.Module):
         lengths: Tensor,
         active: Sequence[int],
         memory: Memory | None,
-    ) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
+    ) -> tuple[Tensor, list[Tensor], list[Tensor], Layout]:
         if sum(active) != len(rows) or any(b > a for a, b in pairwise(active)):
             raise ValueError(f"{len(rows)} sentences do not stand time by time with {list(active)} videos")
-        video, valid = self.embedding.video(features, rows)
-        x = torch.cat([video, self.embedding.text(words)], dim=1)
-        place = torch.arange(words.shape[1], device=words.device)
-        valid = torch.cat([valid, place < lengths.unsqueeze(1)], dim=1)  # (sentences, positions)
-        count = video.shape[1]
-        allowed = valid[:, None, None, :] & _order(count, words.shape[1], words.device)
+        x, layout = self.embedding.packed(features, rows, words, lengths)
         hiddens, befores = [], []
         for number, layer in enumerate(self.layers):
             given = None if memory is None else memory[number]
-            x, hidden, before = layer(x, allowed, valid, count, active, given)
+            x, hidden, before = layer(x, layout, active, given)
             hiddens.append(hidden)
             befores.append(before)
-        return x[:, count:], hiddens, befores, valid
-
-
-def _order(rows: int, words: int, device: torch.device) -> Tensor:
-    """Which position may see which: everyone the video part, words also the words before them and themselves."""
-    place = torch.arange(rows + words, device=device)
-    return (place < rows) | ((place <= place.unsqueeze(1)) & (place.unsqueeze(1) >= rows))
+        return x, hiddens, befores, layout
 
 
 def _initialise(module: nn.Module) -> None:
