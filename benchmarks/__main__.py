@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-BENCHMARKS = ("loss_step", "loss_memory", "training_step", "ranks", "loading", "extract", "search")
+BENCHMARKS = ("loss_step", "loss_memory", "training_step", "ranks", "loading", "extract", "search", "captions")
 
 
 def main(names: list[str]) -> None:
