@@ -269,7 +269,7 @@ class CrossCLR(nn.Module):
     def _contrast(self, side: str, influence: _Influence, same: Identity | None, slots: Tensor | None) -> Contrast:
         keep = None if influence.batch is None else ~influence.batch
         by_logit = self.intra_mode == "logit"
-        rows = queue_keep = None
+        rows = queue_keep = older = None
         if slots is not None and self.queue is not None and self.intra_weight:
             rows = getattr(self.queue, f"embeddings_{side}")[: self.queue.filled]
             if influence.queue is None:
@@ -277,6 +277,8 @@ class CrossCLR(nn.Module):
             else:
                 queue_keep = ~influence.queue
             queue_keep[slots] = False  # the batch itself takes part with its live rows
+            if 8 * len(slots) > len(rows):  # else leaving its products out costs more than it spares
+                older = self.queue.older(len(slots))
         intra_bias = None
         if self.intra_weight:
             intra_bias = 0.0 if by_logit else math.log(self.intra_weight)
@@ -290,6 +292,7 @@ class CrossCLR(nn.Module):
             zero_self=self.self_logit == "zero",
             queue=rows,
             queue_keep=queue_keep,
+            older=older,
             extra=influence.nearest,
             extra_bias=math.log(self.positive_weight),
             chunk_size=self.chunk_size,

@@ -129,6 +129,20 @@ class PairQueue(nn.Module):
         self._count = self.count + rows
         return slots
 
+    def older(self, rows: int) -> tuple[slice, ...]:
+        """The stretches of the ring that were not written with the last ``rows`` rows.
+
+        Example:
+            >>> queue, rows = PairQueue(5), torch.eye(2)
+            >>> for _ in range(3):
+            ...     _ = queue.push(rows, rows, rows, rows, None)
+            >>> queue.older(2)
+            (slice(1, 4, None),)
+        """
+        first, last = (self.count - rows) % self.size, self.count % self.size or self.size
+        stretches = (slice(last, first),) if last < first else (slice(0, first), slice(last, self.filled))
+        return tuple(part for part in stretches if part.start < part.stop)
+
     def _allocate(self, name: str, value: Tensor) -> None:
         ring = getattr(self, name)
         if ring.shape[1] != value.shape[1]:

@@ -3,12 +3,11 @@
 Each anchor's loss depends on its row of logits alone, through the log of the summed positives and the log of the
 summed negatives. So once a tile of rows is computed, its gradient is known: it is formed at once and the tile is
 dropped. Memory is O(tile × columns), nothing of size N × N waits for the backward pass, and no product is computed
-twice.
+twice. What happens between two products is done strip by strip of the tile's columns, as long as they are in the cache.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from crossclr.losses.sharing import current_sharing
+from crossclr.losses.strips import Tiles
 
 RowLoss = Callable[[Tensor, Tensor, slice], tuple[Tensor, Tensor, Tensor]]
 """(log positives, log negatives, rows) -> (sum of losses, its gradient by either argument)."""
@@ -76,6 +76,7 @@ class Contrast:
         zero_self: leave exp(0) for the own index in the intra-modal term.
         queue: (R, D) older rows of the anchors' own modality.
         queue_keep: (R,) which of them serve as negatives.
+        older: the stretches of the queue that are not the batch itself, which takes part with its live rows; None: all.
         extra: (N, k) further positives of each anchor among the batch, -1 for none.
         extra_bias: added to their logits (log β).
         bag: every row with the anchor's id is a positive.
@@ -92,6 +93,7 @@ class Contrast:
     zero_self: bool = False
     queue: Tensor | None = None
     queue_keep: Tensor | None = None
+    older: tuple[slice, ...] | None = None
     extra: Tensor | None = None
     extra_bias: float = 0.0
     bag: bool = False
@@ -138,7 +140,7 @@ class _Contrast(torch.autograd.Function):
         first, last = 0, len(x)
         if sharing is not None:
             needed, (first, last) = sharing.anyone(needed, x.device), sharing.part(len(x))
-        tiles = _Tiles(x, y, float(scale), what, needed)
+        tiles = Tiles(x, y, float(scale), what, needed)
         step = what.chunk_size or len(x)
         for start in range(first, last, step):
             tiles.add(slice(start, min(start + step, last)))
@@ -155,135 +157,3 @@ class _Contrast(torch.autograd.Function):
             for needed, value in zip(ctx.needs_input_grad[:3], ctx.gradients, strict=True)
         )
         return x, y, scale, None
-
-
-class _Block:
-    """One set of keys that the anchors are compared with.
-
-    Args:
-        keys: (keys, D) unit rows.
-        grad_keys: where their gradient goes; None for older rows.
-        keep: (keys,) which of them serve as negatives; None: all.
-        factor: multiplies the logits.
-        weight: multiplies the exponentials.
-        partner_asks: the anchors' partners are compared with the keys, not the anchors.
-    """
-
-    def __init__(
-        self,
-        keys: Tensor,
-        grad_keys: Tensor | None,
-        keep: Tensor | None = None,
-        factor: float = 1.0,
-        weight: float = 1.0,
-        partner_asks: bool = False,
-    ) -> None:
-        self.keys, self.grad_keys, self.factor, self.partner_asks = keys, grad_keys, factor, partner_asks
-        self.mask: Tensor | None = None  # (keys,) 0, or -inf for who is no negative
-        self.weights: Tensor | float = weight  # (keys,) or one for all
-        if keep is not None:
-            self.mask = torch.zeros(len(keys), dtype=keys.dtype, device=keys.device).masked_fill_(~keep, -torch.inf)
-            self.weights = keep.to(keys.dtype) * weight
-
-
-class _Tiles:
-    """Loss and gradients, accumulated over tiles of anchors."""
-
-    def __init__(self, x: Tensor, y: Tensor, scale: float, what: Contrast, with_gradient: bool) -> None:
-        self.x, self.y, self.scale, self.what, self.with_gradient = x, y, scale, what, with_gradient
-        self.loss = x.new_zeros(())
-        self.grad_x, self.grad_y = torch.zeros_like(x), torch.zeros_like(y)
-        self.grad_scale = x.new_zeros(())
-        self.blocks = [_Block(y, self.grad_y, what.inter_keep)]
-        if what.intra_bias is not None:
-            factor, weight = what.intra_scale, math.exp(what.intra_bias)
-            self.blocks.append(_Block(x, self.grad_x, what.intra_keep, factor, weight))
-            if what.queue is not None:
-                self.blocks.append(_Block(what.queue.to(x.dtype), None, what.queue_keep, factor, weight))
-        if what.columns:
-            self.blocks.append(_Block(x, self.grad_x, partner_asks=True))
-        self.lowest = math.log(torch.finfo(x.dtype).tiny) + 1
-
-    def add(self, rows: slice) -> None:
-        """Loss of these anchors and what it gives to every gradient."""
-        what = self.what
-        own = torch.arange(rows.start, rows.stop, device=self.x.device)  # (rows,) each anchor's own index
-        tiles = []  # for each block (rows, keys): logits, then exponentials, then the gradient by the logits
-        for block in self.blocks:
-            asking = (self.y if block.partner_asks else self.x)[rows] * (self.scale * block.factor)
-            tiles.append(asking @ block.keys.T)
-        same = None  # (rows, N) equal ids, only where some id is repeated
-        if what.same is not None and what.same.repeated:
-            same = what.same.ids[rows].unsqueeze(1) == what.same.ids
-        positives, shares = self._positives(tiles[0], own, same)  # (rows,), and who has which share in them
-
-        for block, tile in zip(self.blocks, tiles, strict=True):
-            if block.mask is not None:
-                tile += block.mask
-        self._hide(tiles, rows, own, same, -torch.inf)
-        own_bias = what.intra_bias if what.zero_self else None
-        if own_bias is not None:
-            tiles[1][own - rows.start, own] = 0
-        highest = torch.stack([tile.amax(dim=1) for tile in tiles]).amax(dim=0)  # (rows,)
-        highest.masked_fill_(highest == -torch.inf, 0)
-        for block, tile in zip(self.blocks, tiles, strict=True):
-            # The exponential is several times slower where it meets -inf or gives a subnormal number, hence the floor.
-            tile.sub_(highest.unsqueeze(1)).clamp_(min=self.lowest).exp_()
-            if block.mask is not None or block.weights != 1.0:
-                tile *= block.weights
-        self._hide(tiles, rows, own, same, 0.0)
-        if own_bias is not None:
-            tiles[1][own - rows.start, own] = (own_bias - highest).exp()
-        sums = torch.stack([tile.sum(dim=1) for tile in tiles]).sum(dim=0)  # (rows,)
-        loss, slope_positives, slope_negatives = what.row_loss(positives, highest + sums.log(), rows)
-        self.loss += loss
-        if not self.with_gradient:
-            return
-
-        slopes = torch.where(sums > 0, slope_negatives / sums, 0).unsqueeze(1)
-        for tile in tiles:
-            tile *= slopes
-        if own_bias is not None:
-            tiles[1][own - rows.start, own] = 0
-        index, share = shares
-        tiles[0].scatter_add_(1, index, share * slope_positives.unsqueeze(1))
-        self._add_gradients(tiles, rows)
-
-    def _hide(self, tiles: list[Tensor], rows: slice, own: Tensor, same: Tensor | None, value: float) -> None:
-        """Give the value to everyone who is the anchor itself or has its id."""
-        known = self.what.same
-        for block, tile in zip(self.blocks, tiles, strict=True):
-            if block.grad_keys is None:  # older rows
-                if known is not None and known.queue_rows is not None:
-                    again = torch.eq(known.ids[rows].unsqueeze(1), known.queue_ids)  # (rows, few)
-                    tile[:, known.queue_rows] = tile[:, known.queue_rows].masked_fill(again, value)
-            elif same is None:
-                tile[own - rows.start, own] = value
-            else:
-                tile.masked_fill_(same, value)
-
-    def _positives(self, inter: Tensor, own: Tensor, same: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """(rows,) log of the summed positives, and each one's column and share in the sum."""
-        what = self.what
-        if what.bag and same is not None:
-            index = torch.arange(inter.shape[1], device=inter.device).expand_as(inter)
-            values = inter.masked_fill(~same, -torch.inf)
-        else:
-            index = own.unsqueeze(1)
-            values = inter.gather(1, index)
-            if what.extra is not None:
-                extra = what.extra[own]  # (rows, k)
-                index = torch.cat([index, extra.clamp(min=0)], dim=1)
-                further = inter.gather(1, index[:, 1:]) + what.extra_bias
-                values = torch.cat([values, further.masked_fill(extra < 0, -torch.inf)], dim=1)
-        total = values.logsumexp(dim=1)
-        return total, (index, (values - total.unsqueeze(1)).exp())
-
-    def _add_gradients(self, tiles: list[Tensor], rows: slice) -> None:
-        for block, slope in zip(self.blocks, tiles, strict=True):
-            asking, grad_asking = (self.y, self.grad_y) if block.partner_asks else (self.x, self.grad_x)
-            pull = (slope @ block.keys).mul_(block.factor)  # (rows, D)
-            self.grad_scale += torch.dot(pull.flatten(), asking[rows].flatten())
-            grad_asking[rows] += pull.mul_(self.scale)
-            if block.grad_keys is not None:
-                block.grad_keys.addmm_(slope.T, asking[rows], alpha=self.scale * block.factor)

@@ -38,7 +38,14 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes written so far; `sync` waits until they are on the disk."""
+        """Bytes written so far; on the disk when this returns."""
+        written = self.written
+        self.sync()
+        return written
+
+    @property
+    def written(self) -> int:
+        """Bytes written so far, without waiting for the disk."""
         self._file.flush()
         return self._file.tell()
 

@@ -162,7 +162,7 @@ class RunRecorder:
     def save(self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> None:
         """Take a copy and let it be written while training goes on; waits where the one before is not finished."""
         self._writer.wait()
-        taken = snapshot({**state, "metrics_bytes": self.journal.size})
+        taken = snapshot({**state, "metrics_bytes": self.journal.written})
         self._writer.start(self._write, snapshot(weights), taken, best)
 
     def flush(self) -> None:
