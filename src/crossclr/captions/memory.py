@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -79,9 +78,9 @@ class MemoryUpdate(nn.Module):
         memories = [first]
         if len(active) > 1:
             key, value = self.attention.split(layout.pad(self.attention.project_key_value(hidden)))
-            start = 0
-            for now, count in pairwise(active):
-                span = slice(start, start + count)  # the last sentence of a video changes no other one
-                memories.append(self(memories[-1][:count], key[span], value[span], layout.valid[span]))
-                start += now
+            # split, not sliced: the gradient of a slice is a tensor of zeros as large as the whole
+            parts = (torch.split(tensor, list(active)) for tensor in (key, value, layout.valid))
+            for keys, values, valid, count in zip(*parts, active[1:], strict=False):
+                # the last sentence of a video changes no other one
+                memories.append(self(memories[-1][:count], keys[:count], values[:count], valid[:count]))
         return torch.cat(memories)
