@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-SECONDS = 120.0  # without an answer: a start with its paraphrase table takes about ten
+SECONDS = 300.0  # without an answer: a start takes about ten, and far more on a machine that is busy
 HEAP = "2G"
 
 

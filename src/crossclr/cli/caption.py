@@ -161,7 +161,7 @@ def score(
     meteor: Annotated[bool, typer.Option(help="Also METEOR, which needs Java.")] = True,
     meteor_seconds: Annotated[
         float, typer.Option(min=1.0, help="End METEOR when it gives no answer for so many seconds.")
-    ] = 120.0,
+    ] = 300.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Score predictions: BLEU@1-4, METEOR, ROUGE-L, CIDEr-D and repetition, as MART does for whole paragraphs.
