@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -40,7 +41,15 @@ def open_context(
         trials: tuning runs for each loss, instead of the study's.
     """
     study = load_study(data)
-    context = Context(study, base_config(study, overrides), Path(out), seeds, trials)
+    base = base_config(study, overrides)
+    if base.splits.validate_ is None or base.splits.test is None:
+        raise ValueError("experiments tune on a validation split and measure on a test split; name both under splits")
+    if base.splits.validate_ == base.splits.test:
+        raise ValueError(
+            f"splits.validate and splits.test are both {base.splits.test!r}, so tuning would look at the test samples; "
+            "hold some training samples out with data.split_parts, as the shipped study youcook2-spoken does"
+        )
+    context = Context(study, base, Path(out), seeds, trials, str(data), overrides)
     stored = {
         "data": str(data),
         "set": list(overrides),
@@ -96,8 +105,8 @@ def missing_jobs(names: Sequence[str], context: Context) -> list[Job]:
         for variant in EXPERIMENTS[name].variants(context):
             for job in variant.jobs():
                 key = (job.path(context.out).parent.name.rpartition("-")[2], job.config.seed)
-                if key not in wanted or job.keep:
-                    wanted[key] = job
+                known = wanted.get(key, job)  # equal configs of other experiments: the first one names the folder
+                wanted[key] = replace(known, keep=known.keep or job.keep)
     return [job for job in wanted.values() if context.finished.find(job) is None]
 
 

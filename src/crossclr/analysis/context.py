@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crossclr.analysis.bench import open_bench
 from crossclr.analysis.methods import METHODS, configure
-from crossclr.analysis.runs import Finished, Job
+from crossclr.analysis.runs import Finished, Job, digest
 from crossclr.analysis.study import StudyConfig
 from crossclr.analysis.tables import Cell
 from crossclr.analysis.tuning import Tuner
+from crossclr.evaluation import embed_floor
 from crossclr.training import RunConfig
+from crossclr.training.checkpoint import write_atomically
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
 B_TO_A, A_TO_B = "clip/b->a", "clip/a->b"
@@ -45,6 +50,8 @@ class Context:
         out: the study's folder.
         seeds: seeds of the tables; left out, the study's own.
         trials: tuning runs for each loss; left out, the study's own.
+        data: what the user called the study, for the commands that the report shows.
+        overrides: what the user changed of the config, likewise.
     """
 
     def __init__(
@@ -54,10 +61,13 @@ class Context:
         out: Path,
         seeds: Sequence[int] | None = None,
         trials: int | None = None,
+        data: str = "",
+        overrides: Sequence[str] = (),
     ) -> None:
         self.study, self.base, self.out = study, base, out
         self.seeds = list(seeds or study.seeds)
         self.few_seeds = self.seeds[: study.few_seeds]
+        self.data, self.overrides = data or study.config, list(overrides)
         self.finished = Finished(out)
         self.tuner = Tuner(base, trials or study.trials, study.tune_by, out)
 
@@ -69,6 +79,26 @@ class Context:
     def tuned(self, name: str, options: Mapping[str, Any] | None = None) -> RunConfig:
         """A loss with its tuned options, and others over them."""
         return configure(self.base, METHODS[name], {**self.tuner.best(name).options, **(options or {})})
+
+    def command(self, name: str) -> str:
+        """The command that makes an experiment (or ``report``) in this folder."""
+        words = ["crossclr", *(["experiment", name] if name != "report" else [name])]
+        words += ["--data", self.data, "--out", str(self.out)]
+        words += [word for override in self.overrides for word in ("--set", override)]
+        words += ["--seeds", ",".join(map(str, self.seeds)), "--trials", str(self.tuner.trials)]
+        return shlex.join(words)
+
+    def floor(self) -> dict[str, dict[str, float]]:
+        """The figures of CCA on the same data, in closed form; kept in the study's folder."""
+        splits = self.base.splits
+        path = self.out / f"floor-{digest(self.base)}.json"
+        if not path.is_file():
+            bench = open_bench(self.base)
+            chosen_on = splits.validate_ if splits.validate_ != splits.test else None
+            embeddings = embed_floor(bench.raw, splits.test or "", train=splits.train, validation=chosen_on)
+            write_atomically(path, json.dumps(bench.measure(embeddings, splits.test or "")).encode())
+        found: dict[str, dict[str, float]] = json.loads(path.read_text())
+        return found
 
     def results(self, variant: Variant) -> list[dict[str, Any]]:
         """The figures of every seed of a variant."""

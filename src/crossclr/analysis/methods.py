@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from crossclr.losses import Coot
+from crossclr.losses.registry import LOSSES
 from crossclr.training import RunConfig
 from crossclr.training.config_files import check_config, put_value
 
@@ -78,6 +81,22 @@ METHODS: dict[str, Method] = {
         space={"margin": Range(low=0.02, high=0.8), "cluster_low": Range(low=0.01, high=2.0)},
     ),
 }
+
+
+def loss_option(config: RunConfig, name: str) -> Any:
+    """An option of a config's local loss: its value there, or the loss's own default; None where it has none.
+
+    Example:
+        >>> from crossclr.training import load_config
+        >>> loss_option(load_config("emoji"), "queue_size"), loss_option(load_config("emoji"), "min_keep")
+        (500, 0.25)
+    """
+    local = config.loss.local
+    if name in local.options:
+        return local.options[name]
+    kind = Coot if local.name == "coot" else LOSSES[local.name]
+    parameter = inspect.signature(kind).parameters.get(name)
+    return None if parameter is None else parameter.default
 
 
 def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None = None) -> RunConfig:

@@ -7,7 +7,7 @@ import html
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +59,7 @@ class Table:
         caption: what the table says, in a sentence or two.
         groups: heads above the columns, each with the number of columns that it spans.
         lowest: columns in which the lowest figure is the best.
+        block: rows that are compared with each other; None: all.
     """
 
     name: str
@@ -68,21 +69,22 @@ class Table:
     caption: str = ""
     groups: Sequence[tuple[str, int]] = ()
     lowest: frozenset[int] = field(default_factory=frozenset)
+    block: int | None = None
 
     def marked(self) -> list[list[Cell]]:
-        """The cells, those with the best figure of their column marked."""
-        best: dict[int, float] = {}
-        for column in range(len(self.columns)):
-            means = [row[column].mean for row in self.rows if not math.isnan(row[column].mean)]
-            if len(means) > 1:
-                best[column] = min(means) if column in self.lowest else max(means)
-        return [
-            [
-                Cell(cell.mean, cell.std, cell.runs, cell.text, cell.mean == best.get(column))
-                for column, cell in enumerate(row)
-            ]
-            for row in self.rows
-        ]
+        """The cells, those with the best figure of their column (within their block of rows) marked."""
+        size = self.block or max(1, len(self.rows))
+        lines = []
+        for first in range(0, len(self.rows), size):
+            rows = self.rows[first : first + size]
+            best: dict[int, float] = {}
+            for column in range(len(self.columns)):
+                means = [row[column].mean for row in rows if not math.isnan(row[column].mean)]
+                if len(means) > 1:
+                    best[column] = min(means) if column in self.lowest else max(means)
+            for row in rows:
+                lines.append([replace(cell, best=cell.mean == best.get(c)) for c, cell in enumerate(row)])
+        return lines
 
     def csv(self) -> str:
         """Comma-separated values; mean, deviation and runs in columns of their own."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossclr.analysis.methods import METHODS, Method, configure
+from crossclr.analysis.methods import METHODS, Method, configure, loss_option
 from crossclr.analysis.pool import Pool
 from crossclr.analysis.runs import Finished, Job
 from crossclr.training import RunConfig
@@ -67,7 +67,7 @@ class Tuner:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.base = base.model_copy(update={"splits": base.splits.model_copy(update={"test": None}), "seed": 0})
         self.trials, self.metrics, self.finished = trials, list(metrics), Finished(out)
         out.mkdir(parents=True, exist_ok=True)
@@ -131,12 +131,10 @@ class Tuner:
         return study.ask(space)
 
     def _defaults(self, method: Method) -> dict[str, float]:
-        options = configure(self.base, method).loss.local
-        built = options.options
+        config = configure(self.base, method)
         return {
-            name: min(max(float(built[name]), allowed.low), allowed.high)
+            name: min(max(float(loss_option(config, name)), allowed.low), allowed.high)
             for name, allowed in method.space.items()
-            if name in built
         }
 
     def _complete(self, study: Any) -> list[Any]:
@@ -161,4 +159,4 @@ def _sampler(done: int) -> Any:
     """A sampler whose next proposal depends on the finished runs alone, so that a resumed tuning goes the same way."""
     from optuna.samplers import TPESampler
 
-    return TPESampler(seed=1_000 + done, n_startup_trials=5, multivariate=True, warn_independent_sampling=False)
+    return TPESampler(seed=1_000 + done, n_startup_trials=5, multivariate=True)

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "evaluate": ("crossclr.cli.evaluate", "evaluate", "Measure retrieval of one run, or of several together."),
     "embed": ("crossclr.cli.evaluate", "embed", "Write the embeddings of a run to a file."),
     "experiment": ("crossclr.cli.experiment", "experiment", "Run an experiment of the paper on any data."),
+    "report": ("crossclr.cli.experiment", "report", "Run every experiment and write them into one HTML report."),
     "index": ("crossclr.cli.search", "index", "Build the index that search and the service use."),
     "search": ("crossclr.cli.search", "search", "Find clips by a sentence, or the neighbours of an item."),
     "serve": ("crossclr.cli.search", "serve", "Start the search service and its page."),

@@ -70,6 +70,32 @@ def experiment(
     console.print(f"tables: {context.out / 'tables'}", highlight=False, markup=False, soft_wrap=True)
 
 
+def report(
+    data: Data, out: Out, set_: Set = None, seeds: Seeds = None, trials: Trials = None, jobs: Jobs = None
+) -> None:
+    """Run every experiment that is missing, draw every figure, and write one HTML file that needs nothing else.
+
+    Examples:
+        crossclr report --data emoji --out studies/emoji
+
+        crossclr report --data msvd --out studies/msvd --seeds 0,1,2,3,4
+    """
+    from rich.console import Console
+
+    from crossclr.analysis import open_context
+    from crossclr.analysis.report import write_report
+    from crossclr.training import Interrupted
+
+    console = Console()
+    context = open_context(data, out, set_ or [], _numbers(seeds), trials)
+    try:
+        path = write_report(context, jobs or os.cpu_count() or 1, console)
+    except Interrupted:
+        console.print("stopped; the same command goes on where it was", highlight=False)
+        raise typer.Exit(130) from None
+    console.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
 def _numbers(text: str | None) -> list[int] | None:
     if text is None:
         return None

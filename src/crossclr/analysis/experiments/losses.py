@@ -47,6 +47,10 @@ class Losses:
         variants = self.variants(context)
         heads, groups, cells = context.score_columns(variants)
         rows = [[Cell(text=v.name), *line] for v, line in zip(variants, cells, strict=True)]
+        floor = context.floor()
+        shared = groups[0][1]  # figures of one direction
+        plain = [Cell.of([floor[d][m]]) for d in (B_TO_A, A_TO_B) for m in heads[:shared]]
+        rows.append([Cell(text="CCA (closed form)"), *plain, Cell(text="–"), Cell(text="–")])
         return Table("losses", "Losses", ["loss", *heads], rows, self._sentence(context), [("", 1), *groups])
 
     def differences(self, context: Context) -> Table:

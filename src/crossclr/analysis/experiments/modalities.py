@@ -76,7 +76,7 @@ class Modalities:
         caption = (
             f"CrossCLR is ahead of NT-Xent in {wins} of {total} figures (mean over {len(context.few_seeds)} seeds)."
         )
-        return [Table("modalities", self.title, heads, rows, caption, groups)]
+        return [Table("modalities", self.title, heads, rows, caption, groups, block=len(COMPARED))]
 
     def curves(self, context: Context) -> list[Curve]:
         """None."""

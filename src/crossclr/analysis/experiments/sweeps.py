@@ -8,6 +8,7 @@ import numpy as np
 
 from crossclr.analysis.context import A_TO_B, B_TO_A, Context, Variant
 from crossclr.analysis.experiments.contract import Curve
+from crossclr.analysis.methods import loss_option
 from crossclr.analysis.tables import Cell, Table
 
 TITLES = {
@@ -74,7 +75,7 @@ class Sweeps:
                 stds[name].append(float(np.std(found, ddof=1)) if len(found) > 1 else 0.0)
         means = {name: line for name, line in means.items() if not np.isnan(line).all()}
         stds = {name: stds[name] for name in means}
-        chosen = context.tuned("crossclr").loss.local.options.get(option)
+        chosen = loss_option(context.tuned("crossclr"), option)
         first = next(iter(means))
         best, worst = int(np.nanargmax(means[first])), int(np.nanargmin(means[first]))
         title = TITLES.get(option, option)

@@ -1,0 +1,1 @@
+"""Figures of the report: what is computed for each, and how it is drawn."""

@@ -1,0 +1,100 @@
+"""Retrieval examples: the three nearest clips of a sentence, and the three nearest clips of a clip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn.functional import normalize
+
+from crossclr.evaluation import SharedCaptions
+from crossclr.models import Embeddings
+
+QUERIES, TOP = 6, 3
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One retrieved clip.
+
+    Args:
+        key: its key.
+        text: one of its sentences.
+        cosine: its similarity to the query.
+        right: ``own`` for the query's own clip, ``shared`` for one that shares a caption with it, else empty.
+    """
+
+    key: str
+    text: str
+    cosine: float
+    right: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query and its nearest clips."""
+
+    key: str
+    text: str
+    hits: list[Hit]
+
+
+def text_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
+    """Some sentences, drawn at random, with the clips nearest to them."""
+    shared = _shared(embeddings)
+    clip_of = embeddings.clip_of
+    chosen = np.random.default_rng(seed).choice(len(clip_of), size=min(QUERIES, len(clip_of)), replace=False)
+    a, b = normalize(embeddings.clip_a, dim=1), normalize(embeddings.clip_b, dim=1)
+    examples = []
+    for number in sorted(chosen.tolist()):
+        own = int(clip_of[number])
+        scores = a @ b[number]
+        right = shared.block([own])[0]
+        hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
+        examples.append(Example(embeddings.clip_keys[own], embeddings.texts[number], hits))
+    return examples
+
+
+def clip_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
+    """Some clips, drawn at random, with the other clips nearest to them."""
+    shared = _shared(embeddings)
+    a = normalize(embeddings.clip_a, dim=1)
+    chosen = np.random.default_rng(seed).choice(len(a), size=min(QUERIES, len(a)), replace=False)
+    examples = []
+    for own in sorted(chosen.tolist()):
+        scores = a @ a[own]
+        scores[own] = -torch.inf
+        right = shared.block([own])[0]
+        hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
+        examples.append(Example(embeddings.clip_keys[own], _text(embeddings, own), hits))
+    return examples
+
+
+def sentence(examples: list[Example], by_text: bool = True) -> str:
+    """How many of the examples have a right clip among the three."""
+    own = sum(any(hit.right == "own" for hit in example.hits) for example in examples)
+    shared = sum(any(hit.right for hit in example.hits) for example in examples)
+    if not by_text:
+        return (
+            f"Drawn at random, not chosen: {shared} of {len(examples)} clips have one among their nearest three that "
+            "shares a caption with them."
+        )
+    return (
+        f"Drawn at random, not chosen: {own} of {len(examples)} queries have their own clip among the first three, "
+        f"{shared} that or one that shares a caption with it."
+    )
+
+
+def _hit(embeddings: Embeddings, clip: int, scores: torch.Tensor, own: int, shares: bool) -> Hit:
+    right = "own" if clip == own else "shared" if shares else ""
+    return Hit(embeddings.clip_keys[clip], _text(embeddings, clip), float(scores[clip]), right)
+
+
+def _text(embeddings: Embeddings, clip: int) -> str:
+    sentences = (embeddings.clip_of == clip).nonzero().flatten()
+    return embeddings.texts[int(sentences[0])] if len(sentences) else ""
+
+
+def _shared(embeddings: Embeddings) -> SharedCaptions:
+    return SharedCaptions(embeddings.texts, embeddings.clip_of.tolist(), len(embeddings.clip_a))

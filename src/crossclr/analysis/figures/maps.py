@@ -1,0 +1,129 @@
+"""A map of the joint space: t-SNE of both modalities, coloured by group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn.functional import normalize
+
+from crossclr.evaluation.relevance import content_words
+from crossclr.models import Embeddings
+
+MOST = 700  # clips on a map
+GROUPS = 12  # colours that can be told apart
+NEIGHBOURS = 10
+
+
+@dataclass(frozen=True)
+class Map:
+    """Points of clips and sentences in the plane.
+
+    Args:
+        loss: the name of the loss.
+        clips: (points, 2) places of clips.
+        sentences: (points, 2) places of one sentence of each of these clips.
+        keys: the clips' keys.
+        texts: the sentences.
+        groups: a label for each point.
+        agreement: percent of the ten nearest neighbours (in the joint space, within modality B) with the same label.
+    """
+
+    loss: str
+    clips: npt.NDArray[np.float64]
+    sentences: npt.NDArray[np.float64]
+    keys: list[str]
+    texts: list[str]
+    groups: list[str]
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Points:
+    """Which clips are shown, and how they are labelled; the same for the maps of all losses."""
+
+    clips: list[int]
+    sentences: list[int]
+    groups: list[str]
+
+
+def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
+    """Evenly spread clips with a sentence each, and a label for each of them.
+
+    Labels are the data's own groups where they are few. Where every clip has another (the parent video), sentences are
+    clustered by their input features, and a cluster is called by its commonest words.
+    """
+    first: dict[int, int] = {}
+    for sentence, clip in enumerate(embeddings.clip_of.tolist()):
+        first.setdefault(clip, sentence)
+    clips = sorted(first)
+    clips = clips[:: max(1, -(-len(clips) // MOST))]
+    sentences = [first[clip] for clip in clips]
+    video = torch.repeat_interleave(torch.arange(len(embeddings.clip_counts)), embeddings.clip_counts)
+    own = [embeddings.groups[int(video[clip])] for clip in clips] if embeddings.groups else []
+    if own and len(set(own)) <= max(GROUPS, len(clips) // 20):
+        return Points(clips, sentences, _largest(own))
+    return Points(clips, sentences, _clusters(inputs, embeddings.texts, sentences))
+
+
+def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Map:
+    """The map of an embedding."""
+    from openTSNE import TSNE
+
+    a = normalize(embeddings.clip_a[points.clips], dim=1)
+    b = normalize(embeddings.clip_b[points.sentences], dim=1)
+    rows = torch.cat([a, b]).double().numpy()
+    perplexity = min(30.0, (len(rows) - 1) / 3.5)
+    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=seed, n_jobs=1)
+    places = np.asarray(how.fit(rows))
+    near = (b @ b.T).fill_diagonal_(-torch.inf).topk(min(NEIGHBOURS, len(b) - 1), dim=1).indices
+    labels = {group: number for number, group in enumerate(dict.fromkeys(points.groups))}
+    number = torch.tensor([labels[group] for group in points.groups])
+    agreement = 100 * float((number[near] == number.unsqueeze(1)).double().mean())
+    return Map(
+        loss=loss,
+        clips=places[: len(a)],
+        sentences=places[len(a) :],
+        keys=[embeddings.clip_keys[clip] for clip in points.clips],
+        texts=[embeddings.texts[sentence] if embeddings.texts else "" for sentence in points.sentences],
+        groups=points.groups,
+        agreement=agreement,
+    )
+
+
+def sentence(maps: Sequence[Map]) -> str:
+    """What the maps show: how far neighbours share their label."""
+    first = max(maps, key=lambda one: one.agreement)
+    parts = ", ".join(f"{one.loss} {one.agreement:.1f}%" for one in maps)
+    return (
+        f"Of a text's ten nearest texts in the joint space, so many have its colour: {parts}; "
+        f"{first.loss} keeps meanings together best. Filled marks are clips, rings their texts."
+    )
+
+
+def _largest(groups: list[str]) -> list[str]:
+    known = {group for group, _ in Counter(groups).most_common(GROUPS)}
+    return [group if group in known else "other" for group in groups]
+
+
+def _clusters(inputs: Embeddings, texts: Sequence[str], sentences: list[int]) -> list[str]:
+    from sklearn.cluster import KMeans
+
+    rows = normalize(inputs.clip_b[sentences], dim=1).numpy()
+    count = min(GROUPS, max(2, len(rows) // 10))
+    found = KMeans(count, n_init=4, random_state=0).fit_predict(rows)
+    if not texts:
+        return [f"cluster {number + 1}" for number in found]
+    everywhere = Counter(word for sentence in sentences for word in content_words(texts[sentence]))
+    names: dict[int, str] = {}
+    for cluster in range(count):
+        members = [s for s, number in zip(sentences, found, strict=True) if number == cluster]
+        words = Counter(word for member in members for word in content_words(texts[member]))
+        typical = sorted(words, key=lambda word: (-(words[word] ** 2) / everywhere[word], word))[:3]
+        name = ", ".join(typical) or f"cluster {cluster + 1}"
+        names[cluster] = name if name not in names.values() else f"{name} ({cluster + 1})"
+    return [names[int(number)] for number in found]

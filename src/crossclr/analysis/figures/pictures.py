@@ -1,0 +1,49 @@
+"""Pictures of clips, small enough to stand in a report."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+
+from crossclr.features import DataError, Source
+from crossclr.features.emoji import VENDORS, EmojiSource
+
+SIDE = 64  # pixels
+ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".gif"}
+
+
+class Pictures:
+    """Pictures as data URIs: the drawings of the built-in set, or files that samples name as their media.
+
+    Args:
+        source: the data.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._vendor = ""
+        if isinstance(source, EmojiSource):
+            drawn = [part for side in source.modalities for part in side if part in VENDORS]
+            self._vendor = drawn[0] if drawn else VENDORS[0]
+
+    def uri(self, clip_key: str) -> str:
+        """The picture of a clip, or an empty string."""
+        if isinstance(self.source, EmojiSource):
+            content = self.source.picture(self.source.emoji(clip_key).key, self._vendor)
+            return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
+        try:
+            media = self.source.read(clip_key).extra.get("media", "")
+        except (DataError, ValueError):
+            return ""
+        return _small(Path(media)) if Path(media).suffix.lower() in ENDINGS and Path(media).is_file() else ""
+
+
+def _small(path: Path) -> str:
+    from PIL import Image
+
+    written = io.BytesIO()
+    with Image.open(path) as picture:
+        picture.thumbnail((SIDE, SIDE))
+        picture.convert("RGB").save(written, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(written.getvalue()).decode()}"
