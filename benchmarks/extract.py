@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -168,5 +169,5 @@ def run() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    parts = {"overlap": overlap, "text": text, "film": film}
+    parts: dict[str, Callable[[], dict[str, float]]] = {"overlap": overlap, "text": text, "film": film}
     print(json.dumps(parts[sys.argv[1]]() if len(sys.argv) > 1 else run()))

@@ -149,7 +149,7 @@ class SoundExpert(Expert):
     block, and the blocks join without a seam.
     """
 
-    rows_at_once: ClassVar[int] = 375
+    rows_at_once: int = 375
 
     @abstractmethod
     def encode(self, samples: FloatRows) -> FloatRows:

@@ -13,7 +13,8 @@ import yaml
 from crossclr.experts.contract import Expert
 from crossclr.experts.listing import FRACTIONS, Datapoint, Problem, assign_splits
 
-SMALL = 2000  # clips below which a small model is proposed
+TINY = 200  # training clips below which only pairs are compared
+SMALL = 2000  # and below which a small model is proposed
 _SHOWN = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".mp4", ".m4v", ".webm", ".ogv", ".mov", ".mkv")
 _HEARD = (".mp3", ".wav", ".ogg", ".m4a", ".flac", ".opus", ".aac")
 PLAYABLE = frozenset((*_SHOWN, *_HEARD))  # by browsers
@@ -154,7 +155,9 @@ def coot_section(data: DataSet, out: Path) -> dict[str, Any]:
 def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str:
     """A config that trains on the data set as it is; sizes follow from how much there is.
 
-    A small set gets a small model: MLPs over pooled rows. From 2,000 training clips on it is the paper's model.
+    A small set gets a small model: MLPs over pooled rows. From 2,000 training clips on it is the paper's model. With
+    fewer than 200, negatives within a modality are left out: they push a handful of sentences so far apart that a
+    sentence in other words no longer finds its clip.
 
     Args:
         data: the data set.
@@ -167,17 +170,8 @@ def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str
     clips_at_once = max(2, round(batch * clips / max(recordings, 1))) if two_level else batch
     steps = max(1, math.ceil((recordings if two_level else clips) / batch))
     small = clips < SMALL
-    encoder: dict[str, Any] = {"kind": "mlp", "sequence_pooling": "mean", "blocks": 1, "dropout": 0.2}
-    # Weights are a softmax over the batch, so what they do depends on its size; 0.0035 is the paper's at 500 clips.
-    term = {
-        "name": "crossclr",
-        "temperature": 0.07 if small else 0.03,
-        "intra_weight": 0.8,
-        "prune_threshold": 0.9,
-        "prune_by": "quantile",
-        "weight_scale": round(0.0035 * 500 / clips_at_once, 4),
-        "queue_size": 0 if clips < 1000 else min(5000, clips // 2),
-    }
+    encoder = {"kind": "mlp", "sequence_pooling": "mean", "blocks": 1, "dropout": 0.2, "input_norm": "l2"}
+    term = _loss(clips, clips_at_once)
     values: dict[str, Any] = {
         "name": name,
         "data": dict(section),
@@ -196,3 +190,20 @@ def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str
         values["validation"] = {"every": 5 if values["training"]["epochs"] >= 50 else 1}
     head = "# Written by `crossclr extract`. If the folder moves, set data.root.\n"
     return head + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _loss(clips: int, clips_at_once: int) -> dict[str, Any]:
+    """Options of CrossCLR for a training split of so many clips."""
+    if clips < TINY:
+        switched_off = {"intra_weight": 0.0, "prune_threshold": None, "weight_scale": None, "queue_size": 0}
+        return {"name": "crossclr", "temperature": 0.07, **switched_off}
+    return {
+        "name": "crossclr",
+        "temperature": 0.1 if clips < SMALL else 0.03,
+        "intra_weight": 0.2 if clips < SMALL else 0.8,
+        "prune_threshold": 0.9,
+        "prune_by": "quantile",
+        # Weights are a softmax over the batch, so what they do depends on its size; 0.0035 is the paper's at 500 clips.
+        "weight_scale": round(0.0035 * 500 / clips_at_once, 4),
+        "queue_size": 0 if clips < 1000 else min(5000, clips // 2),
+    }

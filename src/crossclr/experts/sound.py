@@ -38,7 +38,7 @@ class Speech(SoundExpert):
     layer = "embedding"
     dim = 96
 
-    def __init__(self, every: int = 1, batch_size: int = 128, device: torch.device | str = "cpu") -> None:
+    def __init__(self, every: int = 1, batch_size: int = 32, device: torch.device | str = "cpu") -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -53,10 +53,12 @@ class Speech(SoundExpert):
             )
         self.every, self.batch_size = int(every), batch_size
         self.needs = Needs("sound", 16000, SEEN * HOP + EDGE, STEP * HOP * self.every)
+        self.rows_at_once = max(1, 375 // self.every)  # half a minute of sound
         self.version = version(PACKAGE)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3
+        options.enable_cpu_mem_arena = False  # it would keep the most that any input ever took
         self._mel, self._embed = (
             onnxruntime.InferenceSession(str(folder / name), options, providers=["CPUExecutionProvider"])
             for name in ("melspectrogram.onnx", "embedding_model.onnx")
