@@ -13,8 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from crossclr.features import (
-    ArraysConfig,
-    CootConfig,
     DataError,
     DataReport,
     EmojiConfig,
@@ -22,6 +20,7 @@ from crossclr.features import (
     guess_data_config,
     load_data_config,
 )
+from crossclr.features.config import AnyData
 
 app = typer.Typer(help="Check a data set before training; compute text features for one.", no_args_is_help=True)
 
@@ -103,7 +102,7 @@ def text_command(
     Console().print(f"wrote {out}", highlight=False, soft_wrap=True)
 
 
-def find_data_config(data: str, root: str | None = None) -> CootConfig | ArraysConfig | EmojiConfig:
+def find_data_config(data: str, root: str | None = None) -> AnyData:
     """The data config that a command's argument means.
 
     Args:
@@ -114,7 +113,7 @@ def find_data_config(data: str, root: str | None = None) -> CootConfig | ArraysC
         DataError: it means nothing, or the config is wrong.
     """
     path = Path(data).expanduser()
-    config: CootConfig | ArraysConfig | EmojiConfig
+    config: AnyData
     if (path / "config.yaml").is_file():
         config = load_data_config(path / "config.yaml")
     elif path.is_dir():
@@ -163,7 +162,7 @@ def show_report(report: DataReport, console: Console) -> None:
     console.print(f"{len(report.faults):,} faults, {len(report.warnings):,} warnings", highlight=False)
 
 
-def _check(config: CootConfig | ArraysConfig | EmojiConfig, limit: int | None, errors: Console) -> DataReport:
+def _check(config: AnyData, limit: int | None, errors: Console) -> DataReport:
     columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("checking", total=None)

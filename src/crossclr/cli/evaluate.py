@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -75,24 +75,51 @@ def evaluate(
             console.print(evaluation.neighbours_table())
 
 
+class Engine(str, Enum):
+    """Who embeds shards."""
+
+    local = "local"
+    ray = "ray"
+
+
 def embed(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    out: Annotated[Path, typer.Option(help="File to write: .h5 (COOT's layout) or .npz.")],
+    out: Annotated[Path, typer.Option(help="File to write: .h5 (COOT's layout) or .npz. Of shards: a folder.")],
     split: Split = None,
     checkpoint: Checkpoint = Which.best,
     batch_size: BatchSize = 64,
     device: Device = "cpu",
+    shards: Annotated[
+        list[str] | None,
+        typer.Option(help="Embed these shards (files, patterns or folders of Parquet or HDF5); several times."),
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="Shards: embed in this process, or on a Ray cluster.")] = Engine.local,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="ray: shards that are embedded at the same time; default: all CPUs.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="ray: address of a running cluster, or auto; default: start one here.")
+    ] = None,
 ) -> None:
     """Write the embeddings of a split to a file, raw and normalised, with their keys.
+
+    Shards of features become shards of embeddings, in Parquet: id, a, b. Those that are there already are not made
+    again, so a call that was stopped is simply repeated. Without --shards, those of the run's own data are taken.
 
     Examples:
         crossclr embed runs/emoji --out emoji.npz
 
         crossclr embed runs/youcook2 --split val --out youcook2_val.h5
+
+        crossclr embed runs/web --shards 'features/*.parquet' --out embeddings --engine ray --workers 8
     """
     from crossclr.evaluation.export import is_hdf5, save_embeddings
     from crossclr.evaluation.runs import embed_run
 
+    if shards or engine is Engine.ray or not out.suffix:
+        options = {"engine": engine.value, "workers": workers, "address": address}
+        _embed_shards(run, out, split, shards, which=checkpoint.value, batch_size=batch_size, device=device, **options)
+        return
     is_hdf5(out)  # a wrong ending shall show before the work, not after it
     embeddings = embed_run(
         run, split=split, which=checkpoint.value, batch_size=batch_size, device=device, progress=True
@@ -101,4 +128,36 @@ def embed(
     typer.echo(
         f"{out}: {len(embeddings.video_keys)} videos, {len(embeddings.clip_a)} clips, "
         f"{len(embeddings.clip_b)} sentences"
+    )
+
+
+def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | None, **options: Any) -> None:
+    from crossclr.evaluation.bulk import embed_shards
+    from crossclr.evaluation.progress import progress_bar
+    from crossclr.evaluation.runs import default_split
+    from crossclr.features.shard_source import ShardSource
+    from crossclr.training import Run
+
+    opened = Run.open(run)
+    chosen: list[str | Path] = list(shards or [])
+    if not chosen:
+        source = opened.open_source()
+        if not isinstance(source, ShardSource):
+            raise ValueError(
+                "name the shards to embed with --shards (the data of this run is not in shards), or give --out a file "
+                "ending in .h5 or .npz"
+            )
+        chosen = list(source.shards(split or default_split(opened.config)))
+    with progress_bar(True) as bar:
+        task = bar.add_task("embedding shards", total=None)
+        counts = embed_shards(
+            opened,
+            chosen,
+            out,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            **options,
+        )
+    typer.echo(
+        f"{out}: {counts['samples']:,} samples in {counts['shards']:,} shards, of which {counts['embedded']:,} were "
+        "embedded now"
     )

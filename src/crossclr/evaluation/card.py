@@ -9,6 +9,7 @@ from typing import Any
 
 from crossclr.evaluation.metrics import METRICS
 from crossclr.features import CootConfig, EmojiConfig
+from crossclr.features.config import ShardsConfig
 from crossclr.training import Run, RunConfig
 from crossclr.training.checkpoint import write_atomically
 
@@ -56,6 +57,9 @@ def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
         what = f"The built-in emoji set. Modality A: `{data.a}`, modality B: `{data.b}`."
     elif isinstance(data, CootConfig):
         what = f"Files in COOT's layout. A: {_files(data.video)}; B: {_files(data.text)}; meta: {_files([data.meta])}."
+    elif isinstance(data, ShardsConfig):
+        parts = (f"{split}: {_files(patterns)}" for split, patterns in data.shards.items())
+        what = f"Shards. {'; '.join(parts)}."
     else:
         sides = (_files([expert.values for expert in side]) for side in (data.a, data.b))
         what = "Arrays. A: {}; B: {}.".format(*sides)

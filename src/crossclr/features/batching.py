@@ -183,7 +183,10 @@ def batches(
     if batch_size < 1 or start < 0 or workers < 0:
         raise ValueError(f"batch_size >= 1, start >= 0, workers >= 0 needed; got {batch_size}, {start}, {workers}")
     keys = source.keys(split)
-    order = epoch_order(len(keys), seed, epoch) if shuffle else range(len(keys))
+    order: Sequence[int] = range(len(keys))
+    if shuffle:  # shards have an order of their own, which their disks like
+        own: Callable[..., Sequence[int]] | None = getattr(source, "order", None)
+        order = own(split, seed, epoch) if own is not None else epoch_order(len(keys), seed, epoch)
     stop = threading.Event()
 
     def read(number: int) -> Batch | None:

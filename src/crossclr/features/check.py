@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.features.config import ArraysConfig, CootConfig, EmojiConfig
+from crossclr.features.config import AnyData, CootConfig, EmojiConfig
 from crossclr.features.data_report import DataReport, Lengths, SplitSummary
 from crossclr.features.errors import DataError
 from crossclr.features.findings import Finding, fault, warn
@@ -21,9 +21,7 @@ from crossclr.features.source import Rows, Sample, Source, clip_keys
 Progress = Callable[[int, int], None]
 
 
-def check_data(
-    config: CootConfig | ArraysConfig | EmojiConfig, limit: int | None = None, progress: Progress | None = None
-) -> DataReport:
+def check_data(config: AnyData, limit: int | None = None, progress: Progress | None = None) -> DataReport:
     """Check the data that a config describes, with all rows of each sequence.
 
     Args:

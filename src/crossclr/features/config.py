@@ -167,6 +167,41 @@ class ArraysConfig(_FilesConfig):
     )
 
 
+class ShardsConfig(_FilesConfig):
+    """Data larger than memory: Parquet or HDF5 shards with ``id``, ``a``, ``b``, and perhaps ``text`` and ``group``."""
+
+    kind: Literal["shards"] = Field(default="shards", description="Files of some thousand samples each.")
+    shards: dict[str, Annotated[list[str], BeforeValidator(_listed)]] = Field(
+        description="Files of each split: names, patterns or folders, e.g. {train: 'train/*.parquet'}.", min_length=1
+    )
+    max_frames: int | None = Field(
+        default=80, ge=1, description="Longer sequences of A are sampled down to so many rows; null keeps all."
+    )
+    max_frames_b: int | None = Field(default=None, ge=1, description="The same for modality B; null keeps all.")
+    window: int = Field(
+        default=16,
+        ge=1,
+        description="Blocks (row groups, or 1,000 samples of HDF5) whose samples are mixed in training; twice as many "
+        "are held in memory.",
+    )
+
+    def places(self, split: str) -> list[Path]:
+        """The patterns of a split, in full, where they name something."""
+        found = []
+        for pattern in self.shards[split]:
+            plain = Path(pattern).expanduser()
+            tried = [plain] if plain.is_absolute() else [base / plain for base in self.bases()]
+            named = [place for place in tried if place.exists() or any(place.parent.glob(place.name))]
+            if not named:
+                looked = " and ".join(str(place) for place in tried)
+                raise DataError(
+                    f"cannot find shards at {looked} (data.shards.{split} is {pattern!r}); correct it, or set "
+                    f"data.root or the environment variable {ROOT_VARIABLE} to the folder that holds them"
+                )
+            found.append(named[0].absolute())
+        return found
+
+
 _EMOJI_MODALITY = r"^(text|(noto|fluent|twemoji)(\+(noto|fluent|twemoji))*)$"
 
 
@@ -190,10 +225,11 @@ class EmojiConfig(BaseModel):
     )
 
 
-DataConfig = Annotated[CootConfig | ArraysConfig | EmojiConfig, Field(discriminator="kind")]
+AnyData = CootConfig | ArraysConfig | ShardsConfig | EmojiConfig
+DataConfig = Annotated[AnyData, Field(discriminator="kind")]
 
 
-def parse_data_config(values: Any, where: str = "data config") -> CootConfig | ArraysConfig | EmojiConfig:
+def parse_data_config(values: Any, where: str = "data config") -> AnyData:
     """A data config from plain values.
 
     Raises:
@@ -204,7 +240,7 @@ def parse_data_config(values: Any, where: str = "data config") -> CootConfig | A
         80
     """
     try:
-        config: CootConfig | ArraysConfig | EmojiConfig = TypeAdapter(DataConfig).validate_python(values)
+        config: AnyData = TypeAdapter(DataConfig).validate_python(values)
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in problem['loc']) or 'data'}: {problem['msg']}"
@@ -233,7 +269,7 @@ def guess_data_config(folder: str | Path) -> CootConfig:
     return CootConfig(root=str(folder.resolve()), video=video, text=text)
 
 
-def load_data_config(path: str | Path) -> CootConfig | ArraysConfig | EmojiConfig:
+def load_data_config(path: str | Path) -> AnyData:
     """A data config from a YAML file: the file itself, or what it has under ``data``."""
     path = Path(path)
     try:

@@ -11,17 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features.arrays import ArraySource, split_by_fraction
-from crossclr.features.config import ArrayConfig, ArraysConfig, CootConfig, EmojiConfig
+from crossclr.features.config import AnyData, ArrayConfig, ArraysConfig, CootConfig, ShardsConfig
 from crossclr.features.coot import CootSource, FrameSide, SideReader, open_tokens, sentence_splits_path
 from crossclr.features.errors import DataError
 from crossclr.features.meta import read_meta
 from crossclr.features.references import open_sequences, read_values
 from crossclr.features.rows import open_rows
 from crossclr.features.sequences import JoinedSequences, Sequences
+from crossclr.features.shard_source import ShardSource
+from crossclr.features.shards import find_shards
 from crossclr.features.source import Source
 
 
-def open_source(config: CootConfig | ArraysConfig | EmojiConfig) -> Source:
+def open_source(config: AnyData) -> Source:
     """Open the data that a config describes; features stay on disk.
 
     Raises:
@@ -39,6 +41,8 @@ def open_source(config: CootConfig | ArraysConfig | EmojiConfig) -> Source:
         return open_coot(config)
     if isinstance(config, ArraysConfig):
         return open_arrays(config)
+    if isinstance(config, ShardsConfig):
+        return open_shards(config)
     emoji = importlib.import_module("crossclr.features.emoji")  # late: only who uses the set pays for it
     return cast(Source, emoji.EmojiSource(**config.model_dump(exclude={"kind"})))
 
@@ -88,6 +92,13 @@ def open_arrays(config: ArraysConfig) -> ArraySource:
     source.add_split_parts(config.split_parts)
     source.add_split_names(config.split_names)
     return source
+
+
+def open_shards(config: ShardsConfig) -> ShardSource:
+    """Open data in shards."""
+    splits = {split: find_shards(config.places(split)) for split in config.shards}
+    splits |= {name: [path for part in parts for path in splits[part]] for name, parts in config.split_names.items()}
+    return ShardSource(splits, max_frames=config.max_frames, max_frames_b=config.max_frames_b, window=config.window)
 
 
 def _column(config: ArraysConfig, place: str | None, option: str, values: str = "") -> Any:

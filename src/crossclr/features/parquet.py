@@ -103,7 +103,7 @@ class ParquetSequences:
                 column = self._file.read_row_group(group, columns=[self._column]).column(0).combine_chunks()
             except (OSError, pa.ArrowException) as error:
                 raise DataError(f"{self.path}: row group {group} cannot be read ({error}); copy it again") from error
-            decoded = _decode(self.path, self._column, column)
+            decoded = decode_lists(self.path, self._column, column)
             self._kept[group] = decoded
             while len(self._kept) > self._groups_kept:
                 self._kept.popitem(last=False)
@@ -114,7 +114,7 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _decode(path: Path, name: str, column: Any) -> tuple[Array, Array]:
+def decode_lists(path: Path, name: str, column: Any) -> tuple[Array, Array]:
     """Flat rows (total, dim) and (samples + 1,) offsets into them."""
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from crossclr.features import ArraysConfig, CootConfig, Source, open_source
+from crossclr.features.config import ShardsConfig
 from crossclr.models import TwoBranch, build_model
 from crossclr.training.checkpoint import (
     BackgroundWriter,
@@ -207,6 +208,10 @@ def with_absolute_paths(data: Any) -> Any:
             place = getattr(data, option)
             update[option] = None if place is None else found(place, option)
         return data.model_copy(update=update)
+    if isinstance(data, ShardsConfig):
+        return data.model_copy(
+            update={"shards": {split: [str(place) for place in data.places(split)] for split in data.shards}}
+        )
     return data
 
 
