@@ -7,11 +7,10 @@ import errno
 import json
 import shutil
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -36,6 +35,7 @@ from crossclr.training.checkpoint import write_atomically
 from crossclr.training.processes import launch
 from crossclr.training.progress import LiveReporter
 from crossclr.training.run import CONFIG, MODEL, Run, RunRecorder, free_folder
+from crossclr.training.settings import torch_settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -220,7 +220,7 @@ def _train(
         raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
     source = open_source(config.data)
     _check_splits(config, source)
-    with _torch_settings(config):
+    with torch_settings(config.training):
         training = Training(config, source, fabric)
         training.read_first_batch()  # faults of the data shall show before anything is written
         state = training.state_dict()
@@ -247,7 +247,7 @@ def _discard(path: Path) -> None:
 def _continue(run: Run, fabric: Fabric, floor: bool, console: Console | None) -> Run:
     if run.results is not None:
         return run
-    with _torch_settings(run.config):
+    with torch_settings(run.config.training):
         training = Training(run.config, run.open_source(), fabric)
         weights, state = run.load_state()
         training.load_state_dict(weights, state)
@@ -264,7 +264,7 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: b
         reporter = LiveReporter(console, config.training.epochs, steps, training.position.step)
     try:
         with reporter or contextlib.nullcontext():
-            fit(training, recorder, reporter, _validator(config, training.source, fabric, reporter))
+            fit(training, recorder, reporter, _validator(config, training.inputs, fabric, reporter))
     except Interrupted:
         raise Interrupted(run.path) from None
     except OSError as error:
@@ -279,7 +279,7 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: b
             recorder.close()
     if first:
         with console.status("evaluating") if console is not None else contextlib.nullcontext():
-            results = _final_results(run, training.source, fabric, floor)
+            results = _final_results(run, training, floor)
         run.write_results(results)
         write_card(run)
         if console is not None:
@@ -322,8 +322,8 @@ def _validator(
     return validate
 
 
-def _final_results(run: Run, source: Source, fabric: Fabric, floor: bool) -> dict[str, Any]:
-    config = run.config
+def _final_results(run: Run, training: Training, floor: bool) -> dict[str, Any]:
+    config, device = run.config, training.fabric.device
     epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
     best = [record for record in epochs if record.get("best")]
     results: dict[str, Any] = {
@@ -338,11 +338,11 @@ def _final_results(run: Run, source: Source, fabric: Fabric, floor: bool) -> dic
     }
     if config.splits.test is not None:
         model = run.load_model("best")
-        embeddings = embed_source(model, source, config.splits.test, config.validation.batch_size, fabric.device)
+        embeddings = embed_source(model, training.inputs, config.splits.test, config.validation.batch_size, device)
         results["test"] = evaluate_embeddings(embeddings, progress=False)
         if floor:
             chosen_on = config.splits.validate_ if config.splits.validate_ != config.splits.test else None
-            fitted = cca_floor(source, config.splits.test, train=config.splits.train, validation=chosen_on)
+            fitted = cca_floor(training.source, config.splits.test, train=config.splits.train, validation=chosen_on)
             results["cca_floor"] = {name: found for name, found in fitted.items() if name in results["test"]}
     return results
 
@@ -361,24 +361,6 @@ def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Calla
             write_atomically(folder / SEEDS, json.dumps({"seeds": list(seeds)}).encode())
 
     return write
-
-
-@contextlib.contextmanager
-def _torch_settings(config: RunConfig) -> Iterator[None]:
-    """One result for one seed, also where torch has a faster way that is not; as many threads as the config says."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.training.threads or threads)
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    memory: Any = torch.utils.deterministic
-    filling = memory.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(config.training.deterministic or before[0], warn_only=True)
-    memory.fill_uninitialized_memory = False  # costs time and helps only with faulty code
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        memory.fill_uninitialized_memory = filling
 
 
 __all__ = ["embed", "evaluate", "results_table", "resume", "summarise", "summary_table", "train", "train_seeds"]

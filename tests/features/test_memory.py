@@ -109,3 +109,12 @@ def test_faults_are_named():
         next(MemorySource(ArraySource(bad, np.ones((3, 2)))).batches("train", 2))
     with pytest.raises(DataError, match="no sample"):
         MemorySource(captioned()).read("nobody")
+
+
+def test_processes_share_batches_as_those_of_the_source():
+    source = captioned()
+    memory = MemorySource(source)
+    for part in range(3):
+        wanted = batches(source, "train", 4, seed=2, share=(part, 3), workers=0)
+        for x, y in zip(memory.batches("train", 4, seed=2, share=(part, 3)), wanted, strict=True):
+            assert_equal_batches(x, y)

@@ -197,3 +197,11 @@ def test_a_run_trained_by_other_processes_is_not_continued(tiny, tmp_path):
     state["random_of_processes"] = torch.cat([state["random_of_processes"]] * 2)
     with pytest.raises(TrainingError, match="by 2 processes"):
         training.load_state_dict(training.model.state_dict(), state)
+
+
+def test_the_last_epoch_is_always_validated(tiny, tmp_path):
+    tiny["training"]["epochs"] = 4
+    tiny["validation"].update(first_epoch=0, every=3)
+    run = api.train(check_config(tiny), out=tmp_path / "run", floor=False)
+    epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
+    assert [record["epoch"] for record in epochs if "score" in record] == [0, 3]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
 
 from crossclr.evaluation import Semantics, evaluate_embeddings, kept_neighbours, pooled_split
-from crossclr.features import Batch, DataConfig, open_source, parse_data_config
+from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.memory import Form, MemorySource
-from crossclr.models import Embeddings, MLPEncoderConfig, ModelConfig, TwoBranch, embed_source
+from crossclr.models import Embeddings, TwoBranch, embed_source
 from crossclr.training import RunConfig, Training, fit, make_fabric
+from crossclr.training.loop import memory_form
 from crossclr.training.settings import torch_settings
 
 Results = dict[str, dict[str, float]]
@@ -64,7 +65,7 @@ class Bench:
         splits = config.splits
         with torch_settings(config.training):
             fabric = make_fabric("cpu", 1, config.training.precision)
-            training = _Training(config, self.source, fabric)
+            training = Training(config, self.source, fabric)
             memory = _Memory()
             fit(training, memory, None, self._validator(splits.validate_))
             model = training.model.eval()
@@ -107,16 +108,6 @@ class Trained:
         self.model, self.records, self.results = model, records, results
 
 
-class _Training(Training):
-    """Training whose batches come from memory."""
-
-    source: MemorySource
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        config = self.config
-        return self.source.batches(config.splits.train, config.training.batch_size, config.seed, epoch, start)
-
-
 class _Memory:
     """Keeps what the loop produces: a run of seconds is done again rather than continued."""
 
@@ -139,16 +130,13 @@ class _Memory:
         """Nothing waits."""
 
 
-def _form(model: ModelConfig, side: str) -> Form:
-    encoder = model.encoder_a if side == "a" else model.encoder_b
-    if not isinstance(encoder, MLPEncoderConfig) or encoder.row_dropout > 0:
-        return "rows"
-    return encoder.sequence_pooling
-
-
 def open_bench(config: RunConfig) -> Bench:
     """The bench of a config's data; the last ones are kept, so that runs on the same data share them."""
-    return _bench(config.data.model_dump_json(by_alias=True), _form(config.model, "a"), _form(config.model, "b"))
+    return _bench(
+        config.data.model_dump_json(by_alias=True),
+        memory_form(config.model.encoder_a),
+        memory_form(config.model.encoder_b),
+    )
 
 
 @lru_cache(maxsize=4)

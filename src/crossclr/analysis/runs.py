@@ -18,6 +18,7 @@ from crossclr.training.journal import METRICS
 from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
 
 RUNS = "runs"
+NOT_FINITE = "holds NaN or inf"  # how a loss complains of embeddings that have left the numbers
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ def perform(job: Job, out: Path) -> dict[str, Any]:
     try:
         trained = bench.train(job.config)
         results = trained.results
-    except TrainingError as error:
+    except ValueError as error:
+        if not isinstance(error, TrainingError) and NOT_FINITE not in str(error):
+            raise
         results = {"name": job.name, "seed": job.config.seed, "error": str(error)}
     write_run(job, job.path(out), trained, results)
     return results

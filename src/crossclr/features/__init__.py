@@ -19,6 +19,7 @@ from crossclr.features.coot import CootSource
 from crossclr.features.data_report import DataReport
 from crossclr.features.errors import DataError
 from crossclr.features.hashing import stable_hash
+from crossclr.features.memory import MemorySource
 from crossclr.features.opening import open_source
 from crossclr.features.ragged import Ragged
 from crossclr.features.source import Sample, Source, clip_keys
@@ -34,6 +35,7 @@ __all__ = [
     "DataError",
     "DataReport",
     "EmojiConfig",
+    "MemorySource",
     "Ragged",
     "Sample",
     "Side",

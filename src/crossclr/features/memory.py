@@ -14,7 +14,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from crossclr.features.batch import Batch, Side
-from crossclr.features.batching import epoch_order
+from crossclr.features.batching import bounds, epoch_order
 from crossclr.features.errors import DataError
 from crossclr.features.hashing import stable_hash
 from crossclr.features.ragged import Ragged
@@ -108,12 +108,20 @@ class MemorySource:
         return self._store(split).gather(places, seed, epoch)
 
     def batches(
-        self, split: str, batch_size: int, seed: int = 0, epoch: int = 0, start: int = 0
+        self,
+        split: str,
+        batch_size: int,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
+        share: tuple[int, int] = (0, 1),
     ) -> Generator[Batch, None, None]:
-        """The training batches of an epoch from ``start`` on, in the order of `crossclr.features.batches`."""
+        """The training batches of an epoch from ``start`` on; see `crossclr.features.batches`, whose they are."""
         order = epoch_order(len(self.keys(split)), seed, epoch)
-        for first in range(start * batch_size, len(order), batch_size):
-            yield self.gather(split, order[first : first + batch_size], seed, epoch)
+        for place in range(start * batch_size, len(order), batch_size):
+            places = order[place : place + batch_size]
+            first, last = bounds(len(places), *share)
+            yield self.gather(split, places[first:last] or places[:1], seed, epoch)
 
     def _store(self, split: str) -> _Store:
         with self._lock:

@@ -124,6 +124,11 @@ class TrainingConfig(_Strict):
         "of the whole batch (gradient caching), each video being encoded twice. Null: all at once.",
     )
     workers: int = Field(default=2, ge=0, description="Background threads that read ahead.")
+    in_memory: bool = Field(
+        default=False,
+        description="Read each split once and keep it in memory; sequences that an encoder pools anyway are kept "
+        "pooled. Long sequences are then cut to the frames of evaluation instead of random ones.",
+    )
     threads: int | None = Field(
         default=None, ge=1, description="CPU threads of torch; null: its own choice. Small models are fastest with 1."
     )
@@ -140,7 +145,7 @@ class ValidationConfig(_Strict):
     """When the model is measured during training, and which epoch wins."""
 
     first_epoch: int = Field(default=0, ge=0, description="First epoch (from 0) that is validated; 3 in COOT's recipe.")
-    every: int = Field(default=1, ge=1, description="Validate every so many epochs.")
+    every: int = Field(default=1, ge=1, description="Validate every so many epochs, and after the last.")
     batch_size: int = Field(default=64, ge=1, description="Videos (samples) that are embedded at once.")
     select_by: str = Field(
         default="clip/R@1",

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from crossclr.features import Batch, Source, batches
 from crossclr.features.batching import bounds
+from crossclr.features.memory import Form, MemorySource
 from crossclr.losses.sharing import shared_work
-from crossclr.models import TwoBranch, build_model
+from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig, TwoBranch, build_model
 from crossclr.training.build import build_optimiser, build_schedule
 from crossclr.training.caching import backward_in_parts
 from crossclr.training.checkpoint import random_state, set_random_state
@@ -97,6 +98,7 @@ class Training:
         self.optimiser = build_optimiser(config.optimiser, self.model, self.objective)
         self.schedule = build_schedule(config.schedule, config.training.epochs)
         self.position = Position()
+        self.inputs = inputs_of(source, config)
         self.samples = len(source.keys(config.splits.train))
         self.batches_per_epoch = math.ceil(self.samples / config.training.batch_size)
         self.clips = 0  # of the last step, over all processes
@@ -109,6 +111,8 @@ class Training:
         config, fabric = self.config, self.fabric
         size, workers = config.training.batch_size, config.training.workers
         share = fabric.global_rank, fabric.world_size
+        if isinstance(self.inputs, MemorySource):
+            return self.inputs.batches(config.splits.train, size, config.seed, epoch, start, share)
         return batches(self.source, config.splits.train, size, config.seed, epoch, start, workers=workers, share=share)
 
     def read_first_batch(self) -> Batch:
@@ -209,6 +213,19 @@ class Training:
         torch.set_rng_state(states[self.fabric.global_rank].clone())  # torch reads a view from its base's beginning
 
 
+def inputs_of(source: Source, config: FitConfig) -> Source:
+    """Where a run reads its samples: the source itself, or the source kept in memory in the form that encoders take."""
+    varies = getattr(source, "vary", False)  # each reading gives something else, which cannot be kept
+    if isinstance(source, MemorySource) or varies or not config.training.in_memory:
+        return source
+    return MemorySource(source, memory_form(config.model.encoder_a), memory_form(config.model.encoder_b))
+
+
+def memory_form(encoder: MLPEncoderConfig | TransformerEncoderConfig) -> Form:
+    """How sequences may be kept for an encoder: pooled where it pools them itself."""
+    return encoder.sequence_pooling if isinstance(encoder, MLPEncoderConfig) else "rows"
+
+
 def fit(
     training: Training, recorder: Recorder, reporter: Reporter | None = None, validate: Validate | None = None
 ) -> None:
@@ -247,7 +264,8 @@ def fit(
             record = {"kind": "epoch", "epoch": epoch, "step": position.step, **means}
             record["learning_rate"] = training.optimiser.param_groups[0]["lr"]
             best = False
-            wanted = epoch >= checking.first_epoch and (epoch - checking.first_epoch) % checking.every == 0
+            due = epoch >= checking.first_epoch and (epoch - checking.first_epoch) % checking.every == 0
+            wanted = due or epoch + 1 == settings.epochs  # the end of a schedule is often its best
             if validate is not None and wanted:
                 metrics = _on_first_process(training, validate)
                 score = selection_score(metrics, checking.select_by)

@@ -1,0 +1,76 @@
+"""Several processes: the same figures as one, Ctrl-C and kill leave nothing broken, and finished runs stay."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from crossclr.analysis import EXPERIMENTS, open_context
+from crossclr.analysis.pool import Pool
+from crossclr.analysis.runs import perform
+
+
+def command(study_file, out):
+    words = ["experiment", "ablation", "--data", str(study_file), "--out", str(out), "--jobs", "2"]
+    return [sys.executable, "-m", "crossclr", *words, "--set", "training.epochs=10"]
+
+
+def finished(out):
+    return sorted(out.glob("runs/*/seed-*/results.json"))
+
+
+def wait_for(condition, seconds=240):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def children(pid):
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in found.stdout.split()]
+
+
+def alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes as Linux shows them")
+def test_killed_and_interrupted_work_goes_on_without_doing_finished_runs_again(study_file, tmp_path):
+    out = tmp_path / "out"
+    process = subprocess.Popen(command(study_file, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(finished(out)) >= 3)
+    workers = children(process.pid)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(alive(pid) for pid in workers), 60)  # nobody works on without a parent
+    stamps = {path: path.stat().st_mtime_ns for path in finished(out)}
+    process = subprocess.Popen(command(study_file, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: len(finished(out)) >= len(stamps) + 2)
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert "the same command goes on" in told
+    assert "Traceback" not in told
+    assert not list(out.glob("runs/*/.*.partial"))
+    stamps |= {path: path.stat().st_mtime_ns for path in finished(out)}
+    done = subprocess.run(command(study_file, out), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+    # This process, without others, gets the same figures.
+    context = open_context(study_file, out, ["training.epochs=10"])
+    job = EXPERIMENTS["ablation"].variants(context)[3].jobs()[1]
+    alone = perform(job, tmp_path / "alone")
+    assert alone["test"] == context.finished.results(job)["test"]
+
+
+def test_no_processes_are_too_few(tmp_path):
+    with pytest.raises(ValueError, match="at least one"):
+        Pool(tmp_path, 0)

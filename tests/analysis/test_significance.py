@@ -1,0 +1,45 @@
+"""Paired t-tests by hand."""
+
+import math
+
+import pytest
+from scipy import integrate, special
+
+from crossclr.analysis.significance import against_best, paired
+
+
+def p_by_hand(a, b):
+    """The t distribution integrated from its density."""
+    n = len(a)
+    d = [x - y for x, y in zip(a, b, strict=True)]
+    mean = sum(d) / n
+    t = mean / math.sqrt(sum((x - mean) ** 2 for x in d) / (n - 1) / n)
+    nu = n - 1
+    scale = special.gamma((nu + 1) / 2) / math.sqrt(nu * math.pi) / special.gamma(nu / 2)
+    tail, _ = integrate.quad(lambda x: scale * (1 + x * x / nu) ** (-(nu + 1) / 2), abs(t), math.inf)
+    return 2 * tail
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([10.1, 11.2, 10.7, 9.9, 10.4], [9.8, 10.1, 10.9, 9.2, 10.0]), ([1.0, 2.0, 3.0], [3.0, 2.0, 1.5])]
+)
+def test_against_the_density(a, b):
+    found = paired(a, b)
+    assert found.p == pytest.approx(p_by_hand(a, b), rel=1e-6)
+    assert found.difference == pytest.approx(sum(a) / len(a) - sum(b) / len(b))
+    assert found.relative == pytest.approx(100 * (sum(a) / sum(b) - 1))
+
+
+def test_cases_without_a_spread():
+    assert paired([1.0, 1.0], [1.0, 1.0]).p == 1.0
+    assert paired([2.0, 3.0], [1.0, 2.0]).p == 0.0
+    assert math.isnan(paired([2.0], [1.0]).p)
+    assert "n.s." in paired([2.0], [1.0]).words()
+    with pytest.raises(ValueError, match="same seeds"):
+        paired([1.0, 2.0], [1.0])
+
+
+def test_the_best_rival_is_the_one_with_the_best_mean():
+    values = {"ours": [5.0, 6.0], "weak": [1.0, 1.0], "strong": [5.5, 5.0]}
+    assert against_best("ours", values, ["weak", "strong", "ours"]).rival == "strong"
+    assert against_best("ours", values, ["ours"]) is None
