@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from crossclr import api
+from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig
 from crossclr.training import RunConfig, load_config
+from crossclr.training.loop import memory_form
 
 
 def config_of(folder, **training):
@@ -50,6 +52,12 @@ def test_a_run_from_memory_is_resumed_and_evaluated_as_any_other(tmp_path):
     found = api.evaluate([run.path], floor=False).runs["run"]
     for direction, metrics in run.results["test"].items():
         assert {name: found[direction][name] for name in metrics} == pytest.approx(metrics)
+
+
+def test_what_an_encoder_changes_at_each_step_is_not_pooled_before():
+    assert memory_form(MLPEncoderConfig(sequence_pooling="mean_max")) == "mean_max"
+    assert memory_form(MLPEncoderConfig(sequence_pooling="mean_max", row_dropout=0.5)) == "rows"
+    assert memory_form(TransformerEncoderConfig()) == "rows"
 
 
 def test_shipped_configs_that_fit_into_memory_are_kept_there():

@@ -116,8 +116,9 @@ def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None
         ('dcl', 0.2, 'noto')
     """
     values = base.model_dump(mode="json", by_alias=True)
-    start = dict(method.loss) if method.loss is not None else dict(values["loss"]["local"])
-    if method.loss is not None and "temperature" in method.space:
+    own = values["loss"]["local"] if base.loss.local.name == "crossclr" else {"name": "crossclr"}
+    start = dict(method.loss) if method.loss is not None else dict(own)
+    if "temperature" in method.space:
         start.setdefault("temperature", base.loss.local.options.get("temperature", 0.1))
     local = {**start, **method.options, **(options or {})}
     above = None

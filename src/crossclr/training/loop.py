@@ -222,8 +222,10 @@ def inputs_of(source: Source, config: FitConfig) -> Source:
 
 
 def memory_form(encoder: MLPEncoderConfig | TransformerEncoderConfig) -> Form:
-    """How sequences may be kept for an encoder: pooled where it pools them itself."""
-    return encoder.sequence_pooling if isinstance(encoder, MLPEncoderConfig) else "rows"
+    """How sequences may be kept for an encoder: pooled where it pools them itself, and always in the same way."""
+    if isinstance(encoder, MLPEncoderConfig) and not encoder.row_dropout:
+        return encoder.sequence_pooling
+    return "rows"
 
 
 def fit(

@@ -7,14 +7,16 @@ from typing import Any
 
 from crossclr.analysis.context import B_TO_A, Context, Variant
 from crossclr.analysis.experiments.contract import Curve
+from crossclr.analysis.methods import loss_option
 from crossclr.analysis.significance import Comparison, paired
 from crossclr.analysis.tables import Cell, Table
 
 PARTS = ("weighting", "intra-modal term", "pruning")
-OFF: dict[str, dict[str, Any]] = {
-    "weighting": {"weight_scale": None},
-    "intra-modal term": {"intra_weight": 0.0},
-    "pruning": {"prune_threshold": None},
+# The option of each part, what switches it off, and the paper's value for configs that have it off.
+SWITCHES: dict[str, tuple[str, Any, float]] = {
+    "weighting": ("weight_scale", None, 0.0035),
+    "intra-modal term": ("intra_weight", 0.0, 0.8),
+    "pruning": ("prune_threshold", None, 0.9),
 }
 
 
@@ -41,9 +43,13 @@ class Ablation:
     def variant(self, context: Context, on: tuple[bool, ...]) -> Variant:
         """One combination."""
         options: dict[str, Any] = {}
+        whole = context.tuned("crossclr")
         for part, used in zip(PARTS, on, strict=True):
+            option, off, paper = SWITCHES[part]
             if not used:
-                options |= OFF[part]
+                options[option] = off
+            elif loss_option(whole, option) in (None, off):
+                options[option] = paper
         name = " + ".join(part for part, used in zip(PARTS, on, strict=True) if used) or "none"
         return Variant(name, context.tuned("crossclr", options), context.seeds)
 
