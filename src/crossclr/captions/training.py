@@ -189,7 +189,8 @@ def fit(
             record["loss"] = position.sums.get("loss", 0.0) / max(1, position.batch)
             record["learning_rate"] = training.optimiser.param_groups[0]["lr"]
             best, last = False, epoch == settings.epochs - 1
-            wanted = epoch >= checking.first_epoch and (epoch - checking.first_epoch) % checking.every == 0
+            due = epoch >= checking.first_epoch and (epoch - checking.first_epoch) % checking.every == 0
+            wanted = due or epoch + 1 == settings.epochs  # the end of a schedule is often its best
             if validate is not None and (wanted or last):
                 best = _measure(training, validate, record)
             recorder.log(record)
