@@ -29,7 +29,13 @@ class Modality(str, Enum):
 def index(
     run: RunFolder,
     splits: Annotated[str | None, typer.Option(help="Splits to index, as train,test; default: the config's.")] = None,
-    modalities: Annotated[str, typer.Option(help="Modalities to index: a, b or a,b.")] = "a,b",
+    shards: Annotated[
+        list[str] | None,
+        typer.Option(help="Index these shards of embeddings (see crossclr embed), not the run's data; several times."),
+    ] = None,
+    modalities: Annotated[
+        str | None, typer.Option(help="Modalities to index: a, b or a,b; default: both, or what the shards have.")
+    ] = None,
     media: Annotated[
         Path | None, typer.Option(help="Folder of pictures, videos or sounds named like the samples, or a JSON table.")
     ] = None,
@@ -54,6 +60,8 @@ def index(
         crossclr index runs/youcook2 --update --splits train
 
         crossclr index runs/emoji --delete a/1F34E@noto
+
+        crossclr index runs/web --shards embeddings
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -85,7 +93,8 @@ def index(
             build_index(
                 run,
                 splits=chosen,
-                modalities=[part.strip() for part in modalities.split(",")],
+                shards=shards,
+                modalities=[part.strip() for part in modalities.split(",")] if modalities else None,
                 media=media,
                 backend=backend.value,
                 uri=uri,

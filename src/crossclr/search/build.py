@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crossclr.features import EmojiConfig, Source
+from crossclr.features import EmojiConfig
 from crossclr.search.collect import MODALITIES, Gathered, Progress, gather
 from crossclr.search.encoders import text_side
 from crossclr.search.faiss_index import FaissIndex
@@ -22,6 +22,7 @@ from crossclr.search.index import Index, Vectors
 from crossclr.search.items import Items
 from crossclr.search.media import MediaFinder
 from crossclr.search.projection import centre, place_among, project
+from crossclr.search.shards import gather_shards
 from crossclr.training import Run
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
@@ -33,7 +34,8 @@ def build_index(
     run: Run | str | Path,
     *,
     splits: Sequence[str] | None = None,
-    modalities: Sequence[str] = MODALITIES,
+    shards: Sequence[str | Path] | None = None,
+    modalities: Sequence[str] | None = None,
     media: str | Path | None = None,
     backend: Literal["faiss", "milvus"] = "faiss",
     uri: str | None = None,
@@ -48,7 +50,8 @@ def build_index(
     Args:
         run: a trained run, or its folder.
         splits: splits to index; left out, those that the run's config names.
-        modalities: ``a``, ``b`` or both.
+        shards: index these shards of embeddings (files, patterns or folders) and not the run's own data.
+        modalities: ``a``, ``b`` or both; left out, both, or those that the shards have.
         media: where pictures, videos or sounds are (see `MediaFinder`).
         backend: ``faiss``, or ``milvus`` with a ``uri``.
         uri: address of the Milvus server, or a ``.db`` file.
@@ -62,14 +65,24 @@ def build_index(
         the folder of the complete index.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    modalities = check_modalities(modalities)
-    source = run.open_source()
-    finder = MediaFinder(source, media)
+    wanted = check_modalities(MODALITIES if modalities is None else modalities)
+    if shards is not None and (splits or media):
+        raise ValueError("shards are indexed as they are: they go without splits and media")
+    roots: set[str] = set()
     chosen = list(splits) if splits else default_splits(run)
-    for split in chosen:
-        source.keys(split)  # an unknown name shall show before anything is written
+    source = None
+    if shards is None:
+        source = run.open_source()
+        finder = MediaFinder(source, media)
+        for split in chosen:
+            source.keys(split)  # an unknown name shall show before anything is written
     with new_generation(run.path / INDEX) as folder:
-        gathered = gather(run.load_model(), source, chosen, finder, batch_size, device, progress)
+        if shards is not None:
+            gathered = gather_shards(shards, embedding_dim(run), weights_digest(run), progress)
+            wanted = _present(gathered, wanted, explicit=modalities is not None)
+        elif source is not None:
+            gathered = gather(run.load_model(), source, chosen, finder, batch_size, device, progress)
+            roots = set(finder.roots)
         meta: dict[str, Any] = {
             "format": FORMAT,
             "name": run.config.name,
@@ -77,19 +90,19 @@ def build_index(
             "weights": weights_digest(run),
             "dim": int(gathered["a"].vectors.shape[1]),
             "text_side": text_side(run.config),
-            "media_roots": sorted(finder.roots),
+            "media_roots": sorted(roots),
             "hubness": hubness,
             "backend": backend,
             "modalities": {},
         }
         numbers, first = {}, 0
         for modality in MODALITIES:
-            count = len(gathered[modality].items) if modality in modalities else 0
+            count = len(gathered[modality].items) if modality in wanted else 0
             numbers[modality] = np.arange(first, first + count, dtype=np.int64)
             first += count
         _report(progress, "building the index", 0, 3)
         indexes: dict[str, Index] = {}
-        for modality in modalities:
+        for modality in wanted:
             asked = gathered[_other(modality)].vectors
             rows = _corrected(gathered[modality].vectors, asked, hubness)
             index = _new_index(backend, rows.shape[1], settings, uri, run, modality)
@@ -98,12 +111,12 @@ def build_index(
                 index.compact(_corrected_queries(asked, hubness))
             index.save(folder / modality)
             indexes[modality] = index
-            meta["modalities"][modality] = {"label": _label(run, source, modality, gathered[modality])}
+            meta["modalities"][modality] = {"label": _label(run, modality, gathered[modality])}
         _report(progress, "counting hubs", 1, 3)
         items = Items(folder / ITEMS, writable=True)
         _describe(items, indexes, gathered, numbers, meta, run)
         _report(progress, "drawing the map", 2, 3)
-        _place(items, {name: gathered[name] for name in modalities}, numbers)
+        _place(items, {name: gathered[name] for name in wanted}, numbers)
         _finish(folder, items, indexes, meta)
         _report(progress, "drawing the map", 3, 3)
     return run.path / INDEX
@@ -206,6 +219,20 @@ def check_modalities(names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise ValueError("name at least one modality to index: a, b or both")
     return tuple(name for name in MODALITIES if name in names)
+
+
+def embedding_dim(run: Run) -> int:
+    """Channels of a run's embeddings."""
+    model = run.config.model
+    return int(model.output_dim or model.dim)
+
+
+def _present(gathered: Mapping[str, Gathered], wanted: tuple[str, ...], explicit: bool) -> tuple[str, ...]:
+    """The modalities that shards have; one that was asked for and is absent is an error."""
+    present = tuple(name for name in wanted if gathered[name].items)
+    if (explicit and present != wanted) or not present:
+        raise ValueError(f"the shards have no vectors of modality {' or '.join(set(wanted) - set(present))}")
+    return present
 
 
 def weights_digest(run: Run) -> str:
@@ -362,7 +389,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 70 else text[:69] + "…"
 
 
-def _label(run: Run, source: Source, modality: str, found: Gathered) -> str:
+def _label(run: Run, modality: str, found: Gathered) -> str:
     """What the page calls the items of a modality."""
     kinds = {item.media for item in found.items if item.media}
     if len(kinds) == 1:
