@@ -1,0 +1,84 @@
+"""Two processes against one, and shards against a full shuffle: the same figures within the noise of seeds.
+
+    python -m benchmarks.scale_training                 the built-in set
+    python -m benchmarks.scale_training msvd            another shipped config (its data is looked for as always)
+
+Shards are the worst case: samples sorted by their group, small row groups, few of them mixed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from crossclr.features import Source, open_source
+from crossclr.training import Run, load_config
+
+SEEDS = (0, 1, 2)
+GROUP, WINDOW = 50, 4
+
+
+def write_shards(source: Source, split: str, path: Path) -> None:
+    """A split as one file, sorted by group, each clip once with its first sentence."""
+    samples = sorted((source.read(key) for key in source.keys(split)), key=lambda sample: (sample.group, sample.key))
+    columns: dict[str, Any] = {
+        "id": [sample.key for sample in samples],
+        "a": [np.asarray(sample.clips[0]).tolist() for sample in samples],
+        "b": [np.asarray(sample.sentences[0]).tolist() for sample in samples],
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=GROUP)
+
+
+def recall(config: str, folder: Path, name: str, *options: str) -> list[float]:
+    """R@1 (mean of both directions) of every seed, trained by the command in processes of its own."""
+    command = [sys.executable, "-m", "crossclr", "train", config, "--no-floor", "--seeds", ",".join(map(str, SEEDS))]
+    done = subprocess.run(
+        [*command, "--out", str(folder / name), *options], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found = []
+    for seed in SEEDS:
+        test = (Run.open(folder / name / f"seed-{seed}").results or {})["test"]
+        found.append(statistics.fmean(test[f"clip/{way}"]["R@1"] for way in ("a->b", "b->a")))
+    return found
+
+
+def run(config: str = "emoji") -> dict[str, float]:
+    """Mean R@1 and its standard deviation over seeds."""
+    with tempfile.TemporaryDirectory(prefix="crossclr-scale-") as made:
+        folder = Path(made)
+        results = {
+            "one_process": recall(config, folder, "one"),
+            "two_processes": recall(config, folder, "two", "--devices", "2", "--set", "training.threads=1"),
+        }
+        loaded = load_config(config)
+        source = open_source(loaded.data)
+        splits = dict.fromkeys(s for s in (loaded.splits.train, loaded.splits.validate_, loaded.splits.test) if s)
+        for split in splits:
+            write_shards(source, split, folder / f"{split}.parquet")
+        shards = {split: str(folder / f"{split}.parquet") for split in splits}
+        values = loaded.model_dump(mode="json", by_alias=True)
+        for name, window in (("full_shuffle", 1_000_000), ("windows", WINDOW)):
+            values["data"] = {"kind": "shards", "shards": shards, "window": window}
+            (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
+            results[name] = recall(str(folder / f"{name}.yaml"), folder, name)
+    figures = {}
+    for name, found in results.items():
+        figures[f"{name}_r1"] = statistics.fmean(found)
+        figures[f"{name}_r1_std"] = statistics.stdev(found)
+    return figures
+
+
+if __name__ == "__main__":
+    for name, value in run(*sys.argv[1:2]).items():
+        print(f"{name:28s}{value:10.2f}")
