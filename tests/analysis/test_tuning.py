@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from crossclr.analysis import METHODS, open_context
+from crossclr.analysis import METHODS, conduct, open_context
 from crossclr.analysis.pool import Pool
 from crossclr.analysis.runs import Finished
 from crossclr.analysis.tuning import LOST, objective
@@ -57,6 +57,17 @@ def test_a_killed_tuning_goes_on_the_same_way(study_file, tmp_path, tables, cont
     assert again.tuner.best("clip").trials == whole.tuner.best("clip").trials
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     assert again.tuner.best("clip").trials[:2] == context.tuner.best("clip").trials  # a larger budget begins alike
+
+
+def test_options_of_another_study_are_taken_as_they_are(study_file, context, tables, tmp_path):
+    other = open_context(study_file, tmp_path / "out", ["training.epochs=1"], seeds=[0], tuned_in=context.out)
+    found = conduct(["losses"], other)["losses"]
+    assert other.tuner.missing(["clip"]) == 2  # nothing was tuned here
+    assert other.options("clip") == context.tuner.best("clip").options
+    assert "tuned in" in str(found[2].rows[0][3])
+    assert f"--tuned-in {context.out}" in other.command("losses")
+    with pytest.raises(ValueError, match="crossclr experiment losses"):
+        open_context(study_file, tmp_path / "x", tuned_in=tmp_path)
 
 
 def test_another_config_is_tuned_anew(study_file, context, tables):

@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from crossclr.analysis.context import Context
+from crossclr.analysis.context import TUNED, Context
 from crossclr.analysis.experiments import EXPERIMENTS
 from crossclr.analysis.pool import Pool, open_pool
 from crossclr.analysis.runs import Job
@@ -30,6 +30,7 @@ def open_context(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
     trials: int | None = None,
+    tuned_in: str | Path | None = None,
 ) -> Context:
     """A study on some data, in a folder.
 
@@ -39,6 +40,7 @@ def open_context(
         overrides: changes to the config of every run, ``a.b=value``.
         seeds: instead of the study's.
         trials: tuning runs for each loss, instead of the study's.
+        tuned_in: folder of another study whose tuned options are taken, where tuning here would take too long.
     """
     study = load_study(data)
     base = base_config(study, overrides)
@@ -49,7 +51,8 @@ def open_context(
             f"splits.validate and splits.test are both {base.splits.test!r}, so tuning would look at the test samples; "
             "hold some training samples out with data.split_parts, as the shipped study youcook2-spoken does"
         )
-    context = Context(study, base, Path(out), seeds, trials, str(data), overrides)
+    other = None if tuned_in is None else Path(tuned_in)
+    context = Context(study, base, Path(out), seeds, trials, str(data), overrides, other)
     stored = {
         "data": str(data),
         "set": list(overrides),
@@ -84,9 +87,11 @@ def conduct(
         raise ValueError(f"there is no experiment {unknown[0]!r}; there are {', '.join(EXPERIMENTS)}")
     shown = [name for name in names if EXPERIMENTS[name].skip(context) is None]
     with open_pool(context.out, jobs) as pool:
-        losses = list(dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(context)))
+        wanted = dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(context))
+        losses = [loss for loss in wanted if loss not in context.given]
         with _progress("tuning", context.tuner.missing(losses), console) as step:
             context.tuner.tune(losses, pool, step)
+        _write_tuned(context, list(wanted))
         missing = missing_jobs(shown, context)
         with _progress("runs", len(missing), console) as step:
             run_all(missing, pool, step)
@@ -96,6 +101,14 @@ def conduct(
         for table in tables[name]:
             table.write(context.out / TABLES)
     return tables
+
+
+def _write_tuned(context: Context, losses: Sequence[str]) -> None:
+    """Keep the tuned options where other studies find them."""
+    path = context.out / TUNED
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    known.update({loss: context.options(loss) for loss in losses})
+    write_atomically(path, json.dumps(known, indent=2).encode())
 
 
 def missing_jobs(names: Sequence[str], context: Context) -> list[Job]:

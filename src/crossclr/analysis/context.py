@@ -21,6 +21,7 @@ from crossclr.training import RunConfig
 from crossclr.training.checkpoint import write_atomically
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
+TUNED = "tuned.json"
 B_TO_A, A_TO_B = "clip/b->a", "clip/a->b"
 
 
@@ -52,6 +53,7 @@ class Context:
         trials: tuning runs for each loss; left out, the study's own.
         data: what the user called the study, for the commands that the report shows.
         overrides: what the user changed of the config, likewise.
+        tuned_in: folder of another study; options of losses that were tuned there are taken as they are.
     """
 
     def __init__(
@@ -63,11 +65,14 @@ class Context:
         trials: int | None = None,
         data: str = "",
         overrides: Sequence[str] = (),
+        tuned_in: Path | None = None,
     ) -> None:
         self.study, self.base, self.out = study, base, out
         self.seeds = list(seeds or study.seeds)
         self.few_seeds = self.seeds[: study.few_seeds]
         self.data, self.overrides = data or study.config, list(overrides)
+        self.tuned_in = tuned_in
+        self.given: dict[str, dict[str, float]] = {} if tuned_in is None else read_tuned(tuned_in)
         self.finished = Finished(out)
         self.tuner = Tuner(base, trials or study.trials, study.tune_by, out)
 
@@ -78,13 +83,18 @@ class Context:
 
     def tuned(self, name: str, options: Mapping[str, Any] | None = None) -> RunConfig:
         """A loss with its tuned options, and others over them."""
-        return configure(self.base, METHODS[name], {**self.tuner.best(name).options, **(options or {})})
+        return configure(self.base, METHODS[name], {**self.options(name), **(options or {})})
+
+    def options(self, name: str) -> dict[str, float]:
+        """The tuned options of a loss: those of another study where they were given, else found here."""
+        return self.given[name] if name in self.given else self.tuner.best(name).options
 
     def command(self, name: str) -> str:
         """The command that makes an experiment (or ``report``) in this folder."""
         words = ["crossclr", *(["experiment", name] if name != "report" else [name])]
         words += ["--data", self.data, "--out", str(self.out)]
         words += [word for override in self.overrides for word in ("--set", override)]
+        words += [] if self.tuned_in is None else ["--tuned-in", str(self.tuned_in)]
         words += ["--seeds", ",".join(map(str, self.seeds)), "--trials", str(self.tuner.trials)]
         return shlex.join(words)
 
@@ -129,6 +139,19 @@ class Context:
             cells = [Cell.of(self.values(variant, d, m)) for d in (B_TO_A, A_TO_B) for m in metrics]
             rows.append([*cells, *(Cell.of(self.kept(variant, side)) for side in ("a", "b"))])
         return heads, groups, rows
+
+
+def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
+    """The tuned options of every loss that a study has tuned.
+
+    Raises:
+        ValueError: the folder holds no such study, or it has not finished its experiment ``losses``.
+    """
+    path = folder / TUNED
+    if not path.is_file():
+        raise ValueError(f"{path} is not there: finish `crossclr experiment losses --out {folder}` first")
+    found: dict[str, dict[str, float]] = json.loads(path.read_text())
+    return found
 
 
 def figure(results: Mapping[str, Any], direction: str, metric: str) -> float:

@@ -20,6 +20,9 @@ Set = Annotated[
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds, as 0,1,2,3,4; default: the study's.")]
 Trials = Annotated[int | None, typer.Option(min=1, help="Tuning runs of each loss; default: the study's.")]
+TunedIn = Annotated[
+    Path | None, typer.Option(help="Folder of another study: take its tuned options instead of tuning here.")
+]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once, a process each; default: one for each core.")]
 
 
@@ -35,6 +38,7 @@ def experiment(
     set_: Set = None,
     seeds: Seeds = None,
     trials: Trials = None,
+    tuned_in: TunedIn = None,
     jobs: Jobs = None,
 ) -> None:
     """Run an experiment of the paper: tune on validation, train every seed, write the tables.
@@ -55,7 +59,7 @@ def experiment(
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], _numbers(seeds), trials)
+    context = open_context(data, out, set_ or [], _numbers(seeds), trials, tuned_in)
     try:
         found = conduct(names, context, jobs or os.cpu_count() or 1, console)
     except Interrupted:
@@ -71,7 +75,13 @@ def experiment(
 
 
 def report(
-    data: Data, out: Out, set_: Set = None, seeds: Seeds = None, trials: Trials = None, jobs: Jobs = None
+    data: Data,
+    out: Out,
+    set_: Set = None,
+    seeds: Seeds = None,
+    trials: Trials = None,
+    tuned_in: TunedIn = None,
+    jobs: Jobs = None,
 ) -> None:
     """Run every experiment that is missing, draw every figure, and write one HTML file that needs nothing else.
 
@@ -87,7 +97,7 @@ def report(
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], _numbers(seeds), trials)
+    context = open_context(data, out, set_ or [], _numbers(seeds), trials, tuned_in)
     try:
         path = write_report(context, jobs or os.cpu_count() or 1, console)
     except Interrupted:

@@ -77,6 +77,11 @@ class Losses:
         """What tuning found."""
         rows = []
         for name in context.methods:
+            if name in context.given:
+                options = ", ".join(f"{option} {value:.3g}" for option, value in context.given[name].items())
+                words = (METHODS[name].title, options, "–", f"tuned in {context.tuned_in}", "–", "0")
+                rows.append([Cell(text=text) for text in words])
+                continue
             best = context.tuner.best(name)
             options = ", ".join(f"{option} {value:.3g}" for option, value in best.options.items())
             defaults = ", ".join(f"{option} {value:.3g}" for option, value in best.trials[0][0].items())
