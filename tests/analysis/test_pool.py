@@ -52,7 +52,13 @@ def test_killed_and_interrupted_work_goes_on_without_doing_finished_runs_again(s
     process.wait()
     wait_for(lambda: not any(alive(pid) for pid in workers), 60)  # nobody works on without a parent
     stamps = {path: path.stat().st_mtime_ns for path in finished(out)}
-    process = subprocess.Popen(command(study_file, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command(study_file, out),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     wait_for(lambda: len(finished(out)) >= len(stamps) + 2)
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=120)

@@ -120,7 +120,14 @@ def test_ctrl_c_says_how_to_go_on(videos):
         write_video(videos / "videos" / f"n{number}.mp4", [RED] * 50)
     command = [sys.executable, "-m", "crossclr", "extract", str(videos / "videos"), "--experts", "appearance"]
     command += ["--out", str(videos / "features"), "--set", "appearance.rate=10", "--set", "appearance.batch_size=4"]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     parts = videos / "features" / ".parts" / "appearance"
     deadline = time.monotonic() + 90
     while not (parts.is_dir() and any(parts.glob("*.npz"))) and time.monotonic() < deadline:

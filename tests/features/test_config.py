@@ -25,7 +25,7 @@ from crossclr.features import (
             {"kind": "coot", "video": "v", "text": "t", "max_frames": 0},
             r"coot\.max_frames: .*greater than or equal to 1",
         ),
-        ({"kind": "cot", "video": "v", "text": "t"}, "'coot', 'arrays', 'emoji'"),
+        ({"kind": "cot", "video": "v", "text": "t"}, "'coot', 'arrays', 'shards', 'emoji'"),
         ({"kind": "arrays", "a": {"value": "x"}, "b": {"values": "y"}}, r"arrays\.a\.0\.value"),
         ({"kind": "emoji", "a": "apple"}, r"emoji\.a: "),
         ({}, "kind"),
