@@ -115,7 +115,8 @@ def train_seeds(
     if not seeds or len(set(seeds)) != len(seeds):
         raise ValueError(f"different seeds are needed, got {list(seeds)}")
     fabric = _fabric(config)
-    folder = Path(out) if out is not None else free_folder(Path("runs") / config.name)
+    begun = _begun(config, out)
+    folder = begun or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
     folder = Path(fabric.broadcast(str(folder)))
     if folder.exists() and not (folder / SEEDS).is_file():
         raise FileExistsError(f"{folder} is already there and holds no runs of several seeds; choose another --out")
@@ -199,13 +200,16 @@ def _fabric(config: RunConfig) -> Fabric:
 
 
 def _begun(config: RunConfig, out: str | Path | None) -> Path | None:
-    """The folder of the run that this very call of torchrun began, before a process died and all were started anew."""
+    """The folder that this very call of torchrun made, before a process died and all were started anew."""
     if launch() is None:
         return None
     wanted = Path(out) if out is not None else Path("runs") / config.name
     places = [wanted] if out is not None else [wanted, *wanted.parent.glob(f"{wanted.name}-*")]
-    begun = [place for place in places if (place / MODEL).is_file() and Run.open(place).launch == launch()]
-    return begun[0] if begun else None
+    for place in places:
+        runs = [path for path in (place, *place.glob("seed-*")) if (path / MODEL).is_file()]
+        if any(Run.open(path).launch == launch() for path in runs):
+            return place
+    return None
 
 
 def _train(

@@ -110,3 +110,6 @@ def test_a_launch_finds_its_run_also_without_a_name(tiny, tmp_path, monkeypatch)
             monkeypatch.setenv("WORLD_SIZE", "1")
         runs.append(api.train(config, floor=False).path.name)
     assert runs == ["tiny", "tiny-2", "tiny-2", "tiny-3"]
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "three")
+    folders = [[run.path.parent.name for run in api.train_seeds(config, seeds, floor=False)] for seeds in ([0], [0, 1])]
+    assert folders == [["tiny-4"], ["tiny-4", "tiny-4"]]
