@@ -14,6 +14,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from crossclr.cli.allocator import keep_freed_memory
+
 # name: module, its function or `app`, one line of help
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": (
@@ -114,6 +116,7 @@ def crossclr(
 
 def main() -> None:
     """Run the command line; an expected error is one line on stderr and exit code 2."""
+    keep_freed_memory()
     try:
         app(prog_name="crossclr")
     except KeyboardInterrupt:

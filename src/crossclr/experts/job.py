@@ -84,7 +84,7 @@ class Settings:
         stored: number type of the rows, ``float16`` or ``float32``.
         fractions: share of each split, where the captions name none.
         workers: recordings decoded at once; None chooses by the machine.
-        threads: of the networks; None leaves one core to the decoders.
+        threads: of the networks; None takes as many as torch would (decoders need little).
     """
 
     strict: bool = False
@@ -217,7 +217,7 @@ class Extraction:
         cores = os.cpu_count() or 1
         workers = self.settings.workers or max(1, min(4, cores // 2))
         before = torch.get_num_threads()
-        torch.set_num_threads(self.settings.threads or max(1, min(before, cores - 1)))
+        torch.set_num_threads(self.settings.threads or before)
         pipeline = Pipeline(workers, 1 if cores <= 2 else 0, self.progress)
         experts = {recording.key: wanted for recording, wanted in todo}
         try:
