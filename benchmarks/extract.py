@@ -5,7 +5,6 @@ Run: python -m benchmarks.extract [overlap | text | film]
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.measure import in_own_process, peak_megabytes, side_by_side
+from benchmarks.measure import in_own_process, peak_megabytes, side_by_side, start_peak
 from crossclr.cli.allocator import keep_freed_memory
 from crossclr.experts import Settings, TokenEncoder, decode, extract, load
 from crossclr.experts.contract import FrameExpert
@@ -151,7 +150,7 @@ def film(seconds: float = FILM_SECONDS) -> dict[str, float]:
         assert isinstance(appearance, FrameExpert)
         appearance([np.zeros((48, 64, 3), np.uint8)] * 16)
         experts = [appearance, load("audio", every=8)]
-        before = _start_peak()
+        before = start_peak()
         start = time.perf_counter()
         report = extract(path, Path(name) / "out", experts, settings=Settings())
         taken = time.perf_counter() - start
@@ -161,13 +160,6 @@ def film(seconds: float = FILM_SECONDS) -> dict[str, float]:
         "film_growth_megabytes": peak_megabytes() - before,
         "film_times_real_time": seconds / taken,
     }
-
-
-def _start_peak() -> float:
-    """Megabytes held now; the highest mark begins here, where the system can reset it."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return peak_megabytes()
 
 
 def run() -> dict[str, float]:

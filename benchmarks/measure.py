@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import statistics
@@ -38,6 +39,17 @@ def peak_megabytes() -> float:
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def start_peak() -> float:
+    """Begin a new peak, where the system allows it.
+
+    Returns:
+        Megabytes held now.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_megabytes()
 
 
 def in_own_process(module: str, *arguments: str) -> dict[str, float]:

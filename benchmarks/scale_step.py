@@ -17,7 +17,7 @@ import time
 
 import torch
 
-from benchmarks.measure import in_own_process, peak_megabytes
+from benchmarks.measure import in_own_process, peak_megabytes, start_peak
 from crossclr.losses import CrossCLR
 
 SIZES = (8_192, 16_384, 32_768, 65_536)
@@ -53,7 +53,7 @@ def measure(size: int) -> None:
         more_a, more_b = (torch.nn.functional.normalize(part, dim=1) for part in (a.flip(0), b.flip(0)))
         loss_fn.queue.push(more_a, more_b, rows, rows, ids + size)
     before = bare_products(size, tiles)
-    held, start = peak_megabytes(), time.perf_counter()
+    held, start = start_peak(), time.perf_counter()
     loss_fn(za, zb, a, b, ids).backward()
     seconds = time.perf_counter() - start
     added = peak_megabytes() - held

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from crossclr.evaluation import evaluate_embeddings
+from crossclr.evaluation.anchoring import fit_anchors
 from crossclr.evaluation.card import write_card
 from crossclr.evaluation.floor import cca_floor
+from crossclr.evaluation.metrics import flat
 from crossclr.evaluation.runs import embed_run as embed
 from crossclr.evaluation.runs import evaluate_runs as evaluate
 from crossclr.features import DataError, Source, open_source
@@ -169,12 +171,12 @@ def summary_table(summary: Mapping[str, Any], title: str) -> Table:
 def results_table(results: Mapping[str, Any], title: str) -> Table:
     """The final evaluation as a table for the terminal, the CCA floor beside the learned figures."""
     table = _table(title)
-    floor = results.get("cca_floor") or {}
+    beside = {"without anchors": results.get("test_without_anchors"), "CCA floor": results.get("cca_floor")}
     for direction, metrics in (results.get("test") or {}).items():
         table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
-        if direction in floor:
-            row = (f"{floor[direction][name]:.1f}" for name in SHOWN)
-            table.add_row("  CCA floor", *row, style="dim")
+        for title, other in beside.items():
+            if other and direction in other:
+                table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
     return table
 
 
@@ -320,8 +322,7 @@ def _validator(
 
     def validate(model: TwoBranch) -> dict[str, float]:
         embeddings = embed_source(model, source, split, config.validation.batch_size, fabric.device, progress)
-        results = evaluate_embeddings(embeddings, progress=False)
-        return {f"{name}/{metric}": value for name, found in results.items() for metric, value in found.items()}
+        return flat(evaluate_embeddings(embeddings, progress=False))
 
     return validate
 
@@ -336,19 +337,27 @@ def _final_results(run: Run, training: Training, floor: bool) -> dict[str, Any]:
         "epochs": len(epochs),
         "best_epoch": best[-1]["epoch"] if best else len(epochs) - 1,
         "validation": best[-1]["validation"] if best else None,
+        "anchors": fit_anchors(run, training.inputs, device),
         "split": config.splits.test,
         "test": None,
+        "test_without_anchors": None,
         "cca_floor": None,
     }
     if config.splits.test is not None:
-        model = run.load_model("best")
-        embeddings = embed_source(model, training.inputs, config.splits.test, config.validation.batch_size, device)
-        results["test"] = evaluate_embeddings(embeddings, progress=False)
+        results["test"] = _measured(run, training, config.splits.test)
+        if (results["anchors"] or {}).get("kept"):
+            results["test_without_anchors"] = _measured(run, training, config.splits.test, anchored=False)
         if floor:
             chosen_on = config.splits.validate_ if config.splits.validate_ != config.splits.test else None
             fitted = cca_floor(training.source, config.splits.test, train=config.splits.train, validation=chosen_on)
             results["cca_floor"] = {name: found for name, found in fitted.items() if name in results["test"]}
     return results
+
+
+def _measured(run: Run, training: Training, split: str, anchored: bool = True) -> Results:
+    model, size = run.load_model("best", anchored), run.config.validation.batch_size
+    embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
+    return evaluate_embeddings(embeddings, progress=False)
 
 
 def _check_splits(config: RunConfig, source: Source) -> None:

@@ -60,6 +60,22 @@ def test_initial_weights() -> None:
             assert float(parameter.detach().std()) == pytest.approx(0.0088, rel=0.5), name
 
 
+def test_xavier_weights() -> None:
+    torch.manual_seed(0)
+    encoder = TransformerEncoderConfig(initial_weights="xavier")
+    above = GlobalEncoderConfig(initial_weights="xavier")
+    config = ModelConfig(dim=64, encoder_a=encoder, encoder_b=encoder, global_encoder=above)
+    model = build_model(config, (32, 48), two_level=True)
+    for name, parameter in model.named_parameters():
+        if name.endswith(".gain"):
+            assert bool((parameter == 1).all()), name
+        elif name.endswith("bias"):
+            assert bool((parameter == 0).all()), name
+        else:
+            wanted = (2 / (parameter.shape[-1] + parameter.shape[-2])) ** 0.5
+            assert float(parameter.detach().std()) == pytest.approx(wanted, rel=0.1), name
+
+
 def test_lsmdc_setting(make_batch: Maker) -> None:
     encoder = TransformerEncoderConfig(heads=16, pooler="max", dropout=0.01)
     config = ModelConfig(dim=768, encoder_a=encoder, encoder_b=encoder, global_encoder=GlobalEncoderConfig(heads=8))

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from crossclr.evaluation import Semantics, evaluate_embeddings, kept_neighbours, pooled_split
+from crossclr.evaluation.metrics import flat
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.memory import Form, MemorySource
 from crossclr.models import Embeddings, TwoBranch, embed_source
@@ -95,8 +96,7 @@ class Bench:
             return None
 
         def validate(model: TwoBranch) -> dict[str, float]:
-            found = evaluate_embeddings(self.embed(model, split), progress=False)
-            return {f"{name}/{metric}": value for name, scores in found.items() for metric, value in scores.items()}
+            return flat(evaluate_embeddings(self.embed(model, split), progress=False))
 
         return validate
 

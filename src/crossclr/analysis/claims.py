@@ -100,5 +100,8 @@ def _neighbours(context: Context) -> list[Claim]:
 def claims_table(found: Sequence[Claim]) -> Table:
     """The claims as a table."""
     rows = [[Cell(text=text) for text in (one.question, one.answer, one.figure)] for one in found]
-    caption = "An answer is a yes or a no only where the paired t-test of its first figure has p < 0.05."
+    caption = (
+        "Answers with a p-value are a yes or a no only where the paired t-test of their first figure over seeds has "
+        "p < 0.05; those on similarities of pairs rest on one run of each loss."
+    )
     return Table("claims", "The paper's claims on this data", ["claim", "on this data", "figures"], rows, caption)

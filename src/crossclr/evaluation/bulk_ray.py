@@ -21,9 +21,11 @@ class Worker:
     """Holds the model and embeds the shards that it is given."""
 
     def __init__(self, run: str, folder: str, which: Checkpoint, batch_size: int, device: str) -> None:
+        import pyarrow
         import torch
 
         torch.set_num_threads(1)  # the cluster counts one CPU for each worker
+        pyarrow.set_cpu_count(1)
         self._settings = (which, batch_size, device)
         self._run, self._folder = run, Path(folder)
 
@@ -70,7 +72,7 @@ def embed_with_ray(
             Worker,
             fn_constructor_args=(str(run.absolute()), str(folder.absolute()), which, batch_size, device),
             batch_size=1,
-            concurrency=count,
+            compute=ray.data.ActorPoolStrategy(size=count),
             num_cpus=1,
             num_gpus=1 if device.startswith("cuda") else 0,
         )

@@ -78,12 +78,14 @@ def _files(paths: list[str]) -> str:
 def _figures(results: Mapping[str, Any] | None) -> str:
     if not results or not results.get("test"):
         return "The run is not finished or has no test split; there are no figures."
-    floor = results.get("cca_floor") or {}
+    beside = {
+        "the same without anchors": results.get("test_without_anchors") or {},
+        "CCA on the same features": results.get("cca_floor") or {},
+    }
     lines = [f"| split `{results['split']}` | " + " | ".join(METRICS) + " |", "|---" * (len(METRICS) + 1) + "|"]
     for direction, metrics in results["test"].items():
         lines.append(_row(_direction(direction), metrics))
-        if direction in floor:
-            lines.append(_row("— CCA on the same features", floor[direction]))
+        lines += [_row(f"— {name}", found[direction]) for name, found in beside.items() if direction in found]
     told = "R@K: percent of queries whose target is among the first K. MdR, MnR: median and mean rank (1 is best)."
     epoch = f"Best epoch: {results['best_epoch'] + 1} of {results['epochs']}. One seed ({results['seed']})."
     return "\n".join(lines) + f"\n\n{told} {epoch}"

@@ -42,6 +42,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         name: _side_by_side([getattr(one, name) for one in embeddings], name)
         for name in ("clip_a", "clip_b", "video_a", "video_b", "context_a", "context_b")
     }
+    if any(one.anchored_a is not None for one in embeddings):
+        joined["anchored_a"] = _side_by_side([one.gallery_a for one in embeddings], "anchored_a")
     return replace(first, **joined)
 
 

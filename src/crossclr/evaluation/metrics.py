@@ -69,6 +69,16 @@ def coot_median(ranks: Tensor) -> float:
     return float(int(_median(ranks.to(torch.float64) - 1)) + 1)
 
 
+def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Figures by ``level/direction/metric``, as training records them.
+
+    Example:
+        >>> flat({"clip/a->b": {"R@1": 5.0}})
+        {'clip/a->b/R@1': 5.0}
+    """
+    return {f"{name}/{metric}": value for name, found in results.items() for metric, value in found.items()}
+
+
 def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, dict[str, float]]:
     """Retrieval between the two modalities, in both directions, at every level that the embeddings have.
 
@@ -86,7 +96,7 @@ def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None)
     a, b, clip_of = embeddings.clip_a, embeddings.clip_b, embeddings.clip_of
     asked, sentences = sentences_of(clip_of, len(a))
     results = {
-        "clip/b->a": retrieval_metrics(b, a, clip_of, progress=progress),
+        "clip/b->a": retrieval_metrics(b, embeddings.gallery_a, clip_of, progress=progress),
         "clip/a->b": retrieval_metrics(a[asked], b, sentences, progress=progress),
     }
     if embeddings.video_a is not None and embeddings.video_b is not None:

@@ -50,10 +50,11 @@ class Semantics:
         if not torch.equal(clip_of, self.clip_of):
             raise ValueError("these embeddings are of other samples than the captions")
         asked, _ = sentences_of(clip_of, len(a))
-        there = shared_ranks(b, a, clip_of, torch.arange(len(a)), self.shared)
+        gallery = embeddings.gallery_a
+        there = shared_ranks(b, gallery, clip_of, torch.arange(len(a)), self.shared)
         back = shared_ranks(a[asked], b, asked, clip_of, self.shared)
         return {
-            "clip/b->a": {"nDCG": mean_percent(ndcg(b, a, self.relevance)), **_shared(there)},
+            "clip/b->a": {"nDCG": mean_percent(ndcg(b, gallery, self.relevance)), **_shared(there)},
             "clip/a->b": {"nDCG": mean_percent(ndcg(a[asked], b, self.turned)), **_shared(back)},
         }
 

@@ -216,7 +216,7 @@ def as_ragged(path: Path, rows: ShardRows) -> Ragged:
     lengths = np.diff(rows.offsets).astype(np.int64)
     if len(lengths) and lengths.min() < 1:
         raise DataError(f"{path}: sample {int(lengths.argmin())} of a block has no rows; every sample needs one")
-    return Ragged(torch.from_numpy(np.ascontiguousarray(values)), torch.from_numpy(lengths))
+    return Ragged(torch.from_numpy(np.require(values, requirements=["C", "W"])), torch.from_numpy(lengths))
 
 
 def _check_parts(path: Path, names: set[str]) -> None:

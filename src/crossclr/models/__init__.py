@@ -1,6 +1,8 @@
 """Encoders and the two-branch model over them."""
 
+from crossclr.models.anchors import Anchors
 from crossclr.models.config import (
+    AnchorsConfig,
     EncoderConfig,
     GlobalEncoderConfig,
     MLPEncoderConfig,
@@ -13,6 +15,8 @@ from crossclr.models.embeddings import Embeddings
 from crossclr.models.two_branch import TwoBranch, build_model
 
 __all__ = [
+    "Anchors",
+    "AnchorsConfig",
     "Embeddings",
     "EncoderConfig",
     "GlobalEncoderConfig",

@@ -7,6 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 InputNorm = Literal["coot", "layer", "l2", "none"]
+InitialWeights = Annotated[
+    Literal["coot", "xavier"],
+    Field(
+        description="COOT's, small (deviation 0.01), from which hundreds of steps pass before anything is learned; or "
+        "Xavier's, which learn from the first step."
+    ),
+]
 
 
 class _Strict(BaseModel):
@@ -44,6 +51,7 @@ class TransformerEncoderConfig(_Strict):
         default="coot",
         description="Normalisation of input rows: COOT's layer norm, torch's layer norm, unit length, or none.",
     )
+    initial_weights: InitialWeights = "coot"
 
 
 class MLPEncoderConfig(_Strict):
@@ -108,6 +116,23 @@ class GlobalEncoderConfig(_Strict):
         "depend on the other videos of its batch (only for COOT checkpoints).",
     )
     dropout: float = Field(default=0.05, ge=0, lt=1, description="Dropout in attention and feed-forward.")
+    initial_weights: InitialWeights = "coot"
+
+
+class AnchorsConfig(_Strict):
+    """After training, clips are drawn towards the sentences of the training clips that they are near to.
+
+    Example:
+        >>> AnchorsConfig().neighbours
+        20
+    """
+
+    neighbours: int = Field(default=20, ge=1, description="Training clips that a clip is drawn to.")
+    temperature: float = Field(default=0.05, gt=0, description="How much more the nearest of them count.")
+    weight: float = Field(default=0.5, gt=0, description="How far: at 1 their sentences count as much as the clip.")
+    most: int = Field(
+        default=50_000, ge=1, description="Most training clips that are kept; of more, so many spread evenly."
+    )
 
 
 class ModelConfig(_Strict):

@@ -115,6 +115,7 @@ def embed_source(
         video_b=joined.get("par_emb"),
         context_a=joined.get("vid_context"),
         context_b=joined.get("par_context"),
+        anchored_a=None if model.anchors is None else model.anchors(joined["clip_emb"]),
     )
 
 

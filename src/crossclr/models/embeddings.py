@@ -22,6 +22,7 @@ class Embeddings:
         groups: (videos) a coarse label for each video, or empty.
         video_a: (videos, Dv) or None for data of one level; likewise ``video_b``.
         context_a: (videos, D) the local encoder on whole videos, or None; likewise ``context_b``.
+        anchored_a: (clips, D) where sentences shall look for the clips, moved by anchors; None: at ``clip_a``.
     """
 
     clip_a: Tensor
@@ -36,3 +37,9 @@ class Embeddings:
     video_b: Tensor | None = None
     context_a: Tensor | None = None
     context_b: Tensor | None = None
+    anchored_a: Tensor | None = None
+
+    @property
+    def gallery_a(self) -> Tensor:
+        """(clips, D) the clips as what is searched."""
+        return self.clip_a if self.anchored_a is None else self.anchored_a

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from crossclr.models.attention import TransformerLayer
 from crossclr.models.config import GlobalEncoderConfig
-from crossclr.models.initialise import initialise_like_coot
+from crossclr.models.initialise import initialise
 from crossclr.models.norm import CootNorm
 from crossclr.models.packing import Packing
 from crossclr.models.pooling import MeanPool
@@ -39,7 +39,7 @@ class GlobalEncoder(nn.Module):
         )
         self.context_layer = TransformerLayer(dim, config.heads, hidden, config.dropout)
         self.mean = MeanPool()
-        initialise_like_coot(self)
+        initialise(self, config.initial_weights)
 
     def forward(self, clips: Tensor, context: Tensor, clip_counts: Tensor) -> Tensor:
         """(videos, 2 dim) from ``clips`` (clips, dim), ``context`` (videos, dim) and ``clip_counts`` (videos,)."""

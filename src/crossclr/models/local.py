@@ -10,7 +10,7 @@ from crossclr.features.ragged import Ragged
 from crossclr.models.attention import TransformerLayer
 from crossclr.models.config import MLPEncoderConfig, TransformerEncoderConfig
 from crossclr.models.dropout import Dropout, drop_rows
-from crossclr.models.initialise import initialise_like_coot
+from crossclr.models.initialise import initialise
 from crossclr.models.norm import CootNorm, build_input_norm
 from crossclr.models.packing import Packing
 from crossclr.models.pooling import build_pooler
@@ -52,7 +52,7 @@ class TransformerEncoder(nn.Module):
             for _ in range(config.layers)
         )
         self.pooler = build_pooler(config, dim)
-        initialise_like_coot(self)
+        initialise(self, config.initial_weights)
 
     def forward(self, *sequences: Ragged) -> Tensor:
         """(sequences, dim) one vector for each sequence; several Ragged run as one, in the order given."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.features.batch import Batch, Side
+from crossclr.models.anchors import Anchors
 from crossclr.models.config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
 from crossclr.models.coot_batch import sides_from_coot
 from crossclr.models.global_ import GlobalEncoder
@@ -88,6 +89,7 @@ class TwoBranch(nn.Module):
         self.two_level = two_level
         self.branch_a = Branch(config.encoder_a, config, self.dims[0], two_level)
         self.branch_b = Branch(config.encoder_b, config, self.dims[1], two_level)
+        self.anchors: Anchors | None = None  # set after training, used where clips are what is searched; see `Anchors`
 
     @property
     def device(self) -> torch.device:

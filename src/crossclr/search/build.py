@@ -78,7 +78,9 @@ def build_index(
             source.keys(split)  # an unknown name shall show before anything is written
     with new_generation(run.path / INDEX) as folder:
         if shards is not None:
-            gathered = gather_shards(shards, embedding_dim(run), weights_digest(run), progress)
+            gathered = gather_shards(
+                shards, embedding_dim(run), weights_digest(run), progress, run.load_model().anchors
+            )
             wanted = _present(gathered, wanted, explicit=modalities is not None)
         elif source is not None:
             gathered = gather(run.load_model(), source, chosen, finder, batch_size, device, progress)

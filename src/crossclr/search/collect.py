@@ -117,7 +117,7 @@ def gather(
             number[owner] = number.get(owner, 0) + 1
             sentence = _item("b", a[owner].key, text, split, groups[owner], None)
             b.append(replace(sentence, name=f"{sentence.name}#{number[owner]}") if number[owner] > 1 else sentence)
-        for modality, items, vectors in (("a", a, embedded.clip_a), ("b", b, embedded.clip_b)):
+        for modality, items, vectors in (("a", a, embedded.gallery_a), ("b", b, embedded.clip_b)):
             found = Gathered(items, unit(vectors.numpy()), np.stack(watched.pooled[modality]))
             if isinstance(source, EmojiSource):
                 # `all` is every split together; each item keeps the name of its own.

@@ -8,17 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from crossclr.evaluation.bulk import MARK
 from crossclr.features import DataError
 from crossclr.features.shards import ShardRows, find_shards, open_shard
+from crossclr.models import Anchors
 from crossclr.search.collect import MODALITIES, Gathered, Progress, unit
 from crossclr.search.index import Vectors
 from crossclr.search.items import Item
 
 
 def gather_shards(
-    shards: Sequence[str | Path], dim: int, weights: str, progress: Progress | None = None
+    shards: Sequence[str | Path],
+    dim: int,
+    weights: str,
+    progress: Progress | None = None,
+    anchors: Anchors | None = None,
 ) -> dict[str, Gathered]:
     """Items of both modalities of the shards named; a modality that they lack has none.
 
@@ -29,6 +35,7 @@ def gather_shards(
         dim: channels of the model's embeddings.
         weights: digest of the model's weights; the shards must be of the same.
         progress: called with what is being done, how much is done and how much there is.
+        anchors: of the run. Shards hold clips where the encoder put them, an index where sentences shall find them.
 
     Raises:
         DataError: the vectors have another size.
@@ -49,7 +56,10 @@ def gather_shards(
             for modality, rows in (("a", block.a), ("b", block.b)):
                 if rows is None:
                     continue
-                vectors[modality].append(_vectors(path, rows, len(block), dim))
+                found = _vectors(path, rows, len(block), dim)
+                if modality == "a" and anchors is not None:
+                    found = unit(anchors(torch.from_numpy(found)).numpy())
+                vectors[modality].append(found)
                 for place, key in enumerate(block.ids):
                     seen[modality][key] += 1
                     times = seen[modality][key]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from typing_extensions import Self
 
 from crossclr.features import DataConfig
-from crossclr.models import ModelConfig
+from crossclr.models import AnchorsConfig, ModelConfig
 from crossclr.training.objective import build_term
 
 
@@ -185,6 +185,11 @@ class FitConfig(_Strict):
     schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="How the learning rate moves.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="The loop.")
     validation: ValidationConfig = Field(default=ValidationConfig(), description="Measuring during training.")
+    anchors: AnchorsConfig | None = Field(
+        default=None,
+        description="After training, draw clips towards the sentences of their nearest training clips, unless that "
+        "makes the validation score worse; null: leave them where they are.",
+    )
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

@@ -5,7 +5,7 @@ environment.json   versions, machine, command
 model.json         input dims and levels of the model, so that it can be built without the data
 metrics.jsonl      one line for every few steps and one for every epoch; equal runs have equal bytes
 tensorboard/       the same as events, with times
-last/  best/       checkpoints; training continues from ``last``
+last/  best/       checkpoints; training continues from ``last``; anchors, if any, lie in ``best``
 results.json       the final evaluation; present when the run is finished
 """
 
@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from crossclr.features import ArraysConfig, CootConfig, Source, open_source
 from crossclr.features.config import ShardsConfig
-from crossclr.models import TwoBranch, build_model
+from crossclr.models import Anchors, TwoBranch, build_model
 from crossclr.training.checkpoint import (
     BackgroundWriter,
     CheckpointError,
@@ -46,6 +48,7 @@ from crossclr.training.journal import Journal, read_metrics
 from crossclr.training.processes import launch
 
 CONFIG, ENVIRONMENT, MODEL, RESULTS = "config.yaml", "environment.json", "model.json", "results.json"
+ANCHORS = "anchors.safetensors"
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "safetensors", "lightning-fabric")
 
 
@@ -94,8 +97,13 @@ class Run:
             raise
         return cls(path, config)
 
-    def load_model(self, which: Literal["best", "last"] = "best") -> TwoBranch:
-        """The trained model, in evaluation mode on the CPU."""
+    def load_model(self, which: Literal["best", "last"] = "best", anchored: bool = True) -> TwoBranch:
+        """The trained model, in evaluation mode on the CPU.
+
+        Args:
+            which: the checkpoint.
+            anchored: with the anchors that were kept after training, if any; they belong to the best checkpoint.
+        """
         if which not in ("best", "last"):
             raise ValueError(f"a run has the checkpoints best and last, not {which!r}")
         weights = load_weights(self.path / which)
@@ -105,7 +113,17 @@ class Run:
             model.load_state_dict(weights)
         except RuntimeError as error:
             raise CheckpointError(f"the weights in {self.path / which} do not fit {CONFIG}: {error}") from error
+        if anchored and self.config.anchors is not None and (self.path / which / ANCHORS).is_file():
+            try:
+                model.anchors = Anchors(self.config.anchors, **load_file(self.path / which / ANCHORS))
+            except (OSError, SafetensorError) as error:
+                raise CheckpointError(f"{self.path / which / ANCHORS} cannot be read: {error}") from error
         return model.eval()
+
+    def write_anchors(self, anchors: Anchors) -> None:
+        """Put anchors beside the best weights, from where `load_model` takes them."""
+        content = save({"clips": anchors.clips.cpu().contiguous(), "sentences": anchors.sentences.cpu().contiguous()})
+        write_atomically(self.path / "best" / ANCHORS, content)
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Weights and state to continue from."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from crossclr.analysis.context import B_TO_A, Context, Variant
 from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.methods import loss_option
@@ -69,12 +71,15 @@ class Ablation:
         return []
 
     def gain(self, context: Context, part: str, direction: str = B_TO_A, metric: str = "R@1") -> Comparison:
-        """With a part against without it, paired by seed and by the combination of the others."""
+        """With a part against without it: for each seed the mean over the combinations of the others, paired by seed.
+
+        Runs of one seed share their initial weights and batches, so they are one observation and not four.
+        """
         place = PARTS.index(part)
-        without: list[float] = []
-        with_it: list[float] = []
+        found: dict[bool, list[list[float]]] = {False: [], True: []}
         for others in product((False, True), repeat=len(PARTS) - 1):
-            for used, found in ((False, without), (True, with_it)):
+            for used, values in found.items():
                 on = (*others[:place], used, *others[place:])
-                found.extend(context.values(self.variant(context, on), direction, metric))
+                values.append(context.values(self.variant(context, on), direction, metric))
+        without, with_it = (np.mean(found[used], axis=0).tolist() for used in (False, True))
         return paired(with_it, without, "without it")

@@ -82,6 +82,7 @@ class Sweeps:
         sentence = (
             f"{first} is highest at {title} {values[best]:g} ({means[first][best]:.1f} ± {stds[first][best]:.1f}) and "
             f"lowest at {values[worst]:g} ({means[first][worst]:.1f} ± {stds[first][worst]:.1f}); "
-            f"mean and deviation over {len(context.few_seeds)} seeds."
+            f"mean and deviation over {len(context.few_seeds)} seeds, on the test split. Nothing was chosen by it: the "
+            "mark is what tuning chose on the validation split."
         )
         return Curve(option, title, values, means, stds, chosen, sentence)
