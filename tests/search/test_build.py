@@ -160,6 +160,12 @@ def test_an_updated_index_finds_what_a_new_one_finds(run_copy, trained, tmp_path
     for modality in "ab":
         facts = [one.meta["modalities"][modality] for one in (updated, built)]
         assert facts[0]["usual"] == pytest.approx(facts[1]["usual"])
+    # Items that came later know their connectivity to all; those that were there keep theirs to what was there then.
+    scores = [dict(one.items.columns("name", "connectivity")) for one in (updated, built)]
+    added = [name for name, split in built.items.columns("name", "split") if split == "train"]
+    assert len(added) > 100
+    for name in added:
+        assert scores[0][name] == pytest.approx(scores[1][name], abs=1e-5)
     for text in ("a red fruit", "two people", "flag"):
         ours, theirs = (
             [(hit.item.name, round(hit.score, 4)) for hit in one.search(text=text, top=20)] for one in (updated, built)

@@ -14,11 +14,11 @@ import numpy as np
 from crossclr.features import EmojiConfig
 from crossclr.search.collect import MODALITIES, Gathered, Progress, gather
 from crossclr.search.encoders import text_side
+from crossclr.search.facts import corrected, corrected_queries, count_again, describe, influence_of_new, other_modality
 from crossclr.search.faiss_index import FaissIndex
 from crossclr.search.generations import current_generation, new_generation
 from crossclr.search.graph import IndexSettings
-from crossclr.search.hubs import NEAREST, TRIED, correction, count_occurrences, influence
-from crossclr.search.index import Index, Vectors
+from crossclr.search.index import Index
 from crossclr.search.items import Items
 from crossclr.search.media import MediaFinder
 from crossclr.search.projection import centre, place_among, project
@@ -105,18 +105,18 @@ def build_index(
         _report(progress, "building the index", 0, 3)
         indexes: dict[str, Index] = {}
         for modality in wanted:
-            asked = gathered[_other(modality)].vectors
-            rows = _corrected(gathered[modality].vectors, asked, hubness)
+            asked = gathered[other_modality(modality)].vectors
+            rows = corrected(gathered[modality].vectors, asked, hubness)
             index = _new_index(backend, rows.shape[1], settings, uri, run, modality)
             index.add(numbers[modality], rows)
             if isinstance(index, FaissIndex):
-                index.compact(_corrected_queries(asked, hubness))
+                index.compact(corrected_queries(asked, hubness))
             index.save(folder / modality)
             indexes[modality] = index
             meta["modalities"][modality] = {"label": _label(run, modality, gathered[modality])}
         _report(progress, "counting hubs", 1, 3)
         items = Items(folder / ITEMS, writable=True)
-        _describe(items, indexes, gathered, numbers, meta, run)
+        describe(items, indexes, gathered, numbers, meta, run)
         _report(progress, "drawing the map", 2, 3)
         _place(items, {name: gathered[name] for name in wanted}, numbers)
         _finish(folder, items, indexes, meta)
@@ -185,9 +185,9 @@ def update_index(
                 next_id += len(fresh)
                 ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
                 places = _places_among(items, index, found, meta)
-                rows = _corrected(found.vectors, gathered[_other(modality)].vectors, meta["hubness"])
+                rows = corrected(found.vectors, gathered[other_modality(modality)].vectors, meta["hubness"])
                 index.add(ids, rows)
-                scores, shares = influence(found.pooled)
+                scores, shares = influence_of_new(items, modality, found, fresh, meta["modalities"][modality])
                 items.put(
                     replace(
                         item, id=int(key), x=float(x), y=float(y), connectivity=float(score), influence=float(share)
@@ -200,7 +200,7 @@ def update_index(
             if isinstance(index, FaissIndex) and index.needs_compacting:
                 index.compact()
         if splits:
-            _count_again(items, indexes, meta)
+            count_again(items, indexes, meta)
         meta["media_roots"] = sorted({*meta["media_roots"], *finder.roots})
         for modality, index in indexes.items():
             index.save(folder / modality)
@@ -262,67 +262,6 @@ def _new_index(
 
     name = "".join(character if character.isalnum() else "_" for character in run.config.name)
     return MilvusIndex(dim, uri, f"crossclr_{name}_{modality}", fresh=True)
-
-
-def _other(modality: str) -> str:
-    return "b" if modality == "a" else "a"
-
-
-def _corrected(vectors: Vectors, queries: Vectors, hubness: bool) -> Vectors:
-    if not hubness:
-        return vectors
-    asked = FaissIndex(queries.shape[1])
-    asked.add(np.arange(len(queries)), queries)
-    asked.compact()
-    return np.concatenate([vectors, correction(asked, vectors)], axis=1)
-
-
-def _corrected_queries(queries: Vectors, hubness: bool) -> Vectors:
-    return np.pad(queries, ((0, 0), (0, 1)), constant_values=1.0) if hubness else queries
-
-
-def _describe(
-    items: Items,
-    indexes: Mapping[str, Index],
-    gathered: Mapping[str, Gathered],
-    numbers: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]],
-    meta: dict[str, Any],
-    run: Run,
-) -> None:
-    """Put all items in, with what may make them hubs or influential."""
-    threshold = float(run.config.loss.local.options.get("prune_threshold") or 0.9)
-    for modality, index in indexes.items():
-        found, ids = gathered[modality], numbers[modality]
-        asked = _corrected_queries(gathered[_other(modality)].vectors, meta["hubness"])
-        counts, tried = count_occurrences(index, asked, int(ids[-1]) + 1)
-        scores, shares = influence(found.pooled)
-        meta["modalities"][modality] |= {
-            "tried": tried,
-            "usual": NEAREST * tried / len(found.items),
-            "influential": threshold * float(scores.max()),
-        }
-        items.put(
-            replace(item, id=int(key), connectivity=float(score), influence=float(share), hub=int(counts[key]))
-            for item, key, score, share in zip(found.items, ids, scores, shares, strict=True)
-        )
-
-
-def _count_again(items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
-    """Hubs after a change, with the items of the other modality as queries."""
-    for modality, index in indexes.items():
-        about = meta["modalities"][modality]
-        other = indexes.get(_other(modality))
-        ids = np.array([row[0] for row in items.columns("id", where=modality)], dtype=np.int64)
-        asked = np.array([row[0] for row in items.columns("id", where=_other(modality))], dtype=np.int64)
-        if other is None or not len(asked):
-            about["tried"] = 0  # the counts are of other times, so nothing is said about hubs any more
-            continue
-        if len(asked) > TRIED:
-            asked = np.sort(np.random.default_rng(0).choice(asked, TRIED, replace=False))
-        queries = _corrected_queries(other.vectors(asked)[:, : meta["dim"]], meta["hubness"])
-        counts, tried = count_occurrences(index, queries, int(ids.max()) + 1)
-        items.set_columns(ids.tolist(), {"hub": counts[ids].tolist()})
-        about["tried"], about["usual"] = tried, NEAREST * tried / len(ids)
 
 
 def _place(

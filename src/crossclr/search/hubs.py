@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn.functional import normalize
 
 from crossclr.features import connectivity
+from crossclr.features.connectivity import connectivity_to
 from crossclr.search.index import Index, Vectors
 
 NEAREST = 10  # a hub is among the ten nearest of many queries
@@ -49,6 +51,38 @@ def influence(pooled: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64],
     scores = connectivity(torch.from_numpy(np.ascontiguousarray(pooled))).double().numpy()
     ordered = np.sort(scores)
     return scores, np.searchsorted(ordered, scores, side="left") / len(scores)
+
+
+def unit_sum(pooled: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """(channels,) the sum of the rows at length one: all that connectivity to a set needs to know of it."""
+    total: npt.NDArray[np.float64] = (
+        normalize(torch.from_numpy(np.ascontiguousarray(pooled)).double(), dim=1).sum(0).numpy()
+    )
+    return total
+
+
+def influence_among(
+    pooled: npt.NDArray[np.float32], total: npt.NDArray[np.float64], count: int, known: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The same as `influence` for new items of a set of which only a sum is kept.
+
+    Args:
+        pooled: (items, channels) of the new items.
+        total: `unit_sum` of the whole set, the new items included.
+        count: size of the whole set.
+        known: connectivity of the items that were there before.
+
+    Example:
+        >>> rows = np.array([[1, 0], [1, 0.1], [-1, 0]], dtype=np.float32)
+        >>> before, _ = influence(rows[:2])
+        >>> scores, shares = influence_among(rows[2:], unit_sum(rows), 3, before)
+        >>> scores.round(3).tolist(), shares.tolist()
+        ([-0.998], [0.0])
+    """
+    rows = normalize(torch.from_numpy(np.ascontiguousarray(pooled)).double(), dim=1)
+    scores = connectivity_to(rows, torch.from_numpy(total), count).numpy()
+    ordered = np.sort(np.concatenate([known, scores]))
+    return scores, np.searchsorted(ordered, scores, side="left") / len(ordered)
 
 
 def correction(queries: Index, vectors: Vectors, weight: float = 0.5) -> Vectors:
