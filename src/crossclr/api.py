@@ -122,6 +122,8 @@ def train_seeds(
     folder = Path(fabric.broadcast(str(folder)))
     if folder.exists() and not (folder / SEEDS).is_file():
         raise FileExistsError(f"{folder} is already there and holds no runs of several seeds; choose another --out")
+    if not fabric.is_global_zero:
+        console = None  # the first process speaks for all
     runs = []
     for seed in seeds:
         path = folder / f"seed-{seed}"
@@ -133,7 +135,8 @@ def train_seeds(
         else:
             runs.append(_train(chosen, path, fabric, floor, console, on_creation=_plan_writer(folder, config, seeds)))
     summary = summarise([run.results or {} for run in runs])
-    write_atomically(folder / SUMMARY, json.dumps({"seeds": list(seeds), **summary}, indent=2).encode())
+    if fabric.is_global_zero:
+        write_atomically(folder / SUMMARY, json.dumps({"seeds": list(seeds), **summary}, indent=2).encode())
     if console is not None:
         console.print(summary_table(summary, f"{config.name}: {len(seeds)} seeds, mean ± standard deviation"))
     return runs

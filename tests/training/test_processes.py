@@ -99,3 +99,23 @@ def test_two_processes_train_like_one(tiny, tmp_path):
     other = two.load_model("last").state_dict()
     for name, weight in one.load_model("last").state_dict().items():
         torch.testing.assert_close(weight, other[name], rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_one_of_the_processes_speaks(tiny, tmp_path):
+    tiny["training"].update(epochs=1)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(tiny))
+    command = [sys.executable, "-m", "crossclr", "train", str(path), "--no-floor", "--seeds", "0,1", "--devices", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "runs")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [done.stdout.count(f"seed {seed}\n") for seed in (0, 1)] == [1, 1]
+    assert done.stdout.count("2 seeds, mean") == 1
+    assert (tmp_path / "runs" / "summary.json").is_file()
