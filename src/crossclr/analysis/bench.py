@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from crossclr.evaluation import Semantics, evaluate_embeddings, kept_neighbours, pooled_split
+from crossclr.evaluation.anchoring import choose_anchors
 from crossclr.evaluation.metrics import flat
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.memory import Form, MemorySource
@@ -71,11 +72,13 @@ class Bench:
             fit(training, memory, None, self._validator(splits.validate_))
             model = training.model.eval()
             model.load_state_dict(memory.best)
+            anchors = choose_anchors(model, config, lambda split: self.embed(model, split))
             results: dict[str, Any] = {
                 "name": config.name,
                 "seed": config.seed,
                 "epochs": sum(record["kind"] == "epoch" for record in memory.records),
                 "best_epoch": memory.best_epoch,
+                "anchors": anchors,
                 "split": splits.test,
                 "validation": None,
                 "test": None,

@@ -37,7 +37,7 @@ class Method:
         loss: the loss and its options; None takes those of the study's config and ``options`` on top.
         options: options that are put over the config's own.
         space: what is tuned, by option.
-        ours: whether it is CrossCLR; all others are its rivals.
+        ours: whether it is CrossCLR or has anchors; all others are the rivals.
         overrides: further changes to the config, by dotted name.
     """
 
@@ -62,6 +62,20 @@ METHODS: dict[str, Method] = {
             "positive_weight": Range(low=0.02, high=0.5),
         },
         ours=True,
+    ),
+    "crossclr-anchors": Method(
+        "CrossCLR + anchors",
+        space={"temperature": TEMPERATURE, "intra_weight": Range(low=0.02, high=1.0)},
+        ours=True,
+        overrides={"anchors": {}},
+    ),
+    # Anchors on a rival's loss, to tell what they give from what the loss gives.
+    "clip-anchors": Method(
+        "CLIP + anchors",
+        {"name": "clip", "learnable": False},
+        space={"temperature": TEMPERATURE},
+        ours=True,
+        overrides={"anchors": {}},
     ),
     "maxmargin": Method("MaxMargin", {"name": "maxmargin", "margin": 0.2}, space={"margin": Range(low=0.02, high=0.8)}),
     "milnce": Method("MIL-NCE", {"name": "milnce"}, space={"temperature": TEMPERATURE}),
