@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.features import connectivity
 from crossclr.features.connectivity import connectivity_to
 from crossclr.search.index import Index, Vectors
 
@@ -48,17 +48,12 @@ def influence(pooled: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64],
         >>> shares.round(2).tolist()
         [0.33, 0.67, 0.0]
     """
-    scores = connectivity(torch.from_numpy(np.ascontiguousarray(pooled))).double().numpy()
-    ordered = np.sort(scores)
-    return scores, np.searchsorted(ordered, scores, side="left") / len(scores)
+    return influence_among(pooled, unit_sum(pooled), len(pooled), np.empty(0))
 
 
 def unit_sum(pooled: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """(channels,) the sum of the rows at length one: all that connectivity to a set needs to know of it."""
-    total: npt.NDArray[np.float64] = (
-        normalize(torch.from_numpy(np.ascontiguousarray(pooled)).double(), dim=1).sum(0).numpy()
-    )
-    return total
+    return _unit(pooled).sum(0).numpy()
 
 
 def influence_among(
@@ -79,8 +74,7 @@ def influence_among(
         >>> scores.round(3).tolist(), shares.tolist()
         ([-0.998], [0.0])
     """
-    rows = normalize(torch.from_numpy(np.ascontiguousarray(pooled)).double(), dim=1)
-    scores = connectivity_to(rows, torch.from_numpy(total), count).numpy()
+    scores = connectivity_to(_unit(pooled), torch.from_numpy(total), count).numpy()
     ordered = np.sort(np.concatenate([known, scores]))
     return scores, np.searchsorted(ordered, scores, side="left") / len(ordered)
 
@@ -143,3 +137,7 @@ def explain(
             f"modality (connectivity {connectivity_:.2f})."
         )
     return reasons
+
+
+def _unit(rows: npt.NDArray[np.float32]) -> Tensor:
+    return normalize(torch.from_numpy(np.ascontiguousarray(rows)).double(), dim=1)
