@@ -25,6 +25,8 @@ def fit_anchors(run: Run, source: Source, device: torch.device | str = "cpu") ->
     Returns:
         as `choose_anchors`.
     """
+    if run.config.anchors is None:
+        return None  # spares loading the model
     size = run.config.validation.batch_size
     model = run.load_model("best", anchored=False)
     found = choose_anchors(model, run.config, lambda split: embed_source(model, source, split, size, device))
