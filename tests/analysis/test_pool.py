@@ -1,5 +1,6 @@
 """Several processes: the same figures as one, Ctrl-C and kill leave nothing broken, and finished runs stay."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from crossclr.analysis import EXPERIMENTS, open_context
-from crossclr.analysis.pool import Pool
-from crossclr.analysis.runs import perform
+from crossclr.analysis import EXPERIMENTS, open_context, runs
+from crossclr.analysis.pool import Pool, open_pool
+from crossclr.analysis.runs import Job, perform
+from crossclr.training import load_config
 
 
 def command(study_file, out):
@@ -80,3 +82,34 @@ def test_killed_and_interrupted_work_goes_on_without_doing_finished_runs_again(s
 def test_no_processes_are_too_few(tmp_path):
     with pytest.raises(ValueError, match="at least one"):
         Pool(tmp_path, 0)
+
+
+def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    dead, mine = (tmp_path / "runs" / "x-0" / f".seed-0.{pid}.partial" for pid in (gone.pid, os.getpid()))
+    for folder in (dead, mine):
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").touch()
+    with open_pool(tmp_path, 1):
+        assert not dead.exists()
+        assert mine.exists()  # somebody may be writing it
+
+
+def write_slowly(job, out):
+    """Of a worker: a run that is being written for minutes."""
+    write = runs.write_atomically
+    runs.write_atomically = lambda target, content: (write(target, content), time.sleep(300))
+    runs.write_run(job, job.path(out), None, {})
+    return {}
+
+
+def test_a_worker_that_is_ended_while_it_writes_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("crossclr.analysis.pool.perform", write_slowly)
+    job = Job("slow", load_config("emoji"))
+    pool = Pool(tmp_path, 2)
+    pool.start(job, lambda results: None)
+    wait_for(lambda: list(tmp_path.glob("runs/*/.*.partial/results.json")))
+    pool.close()
+    assert not list(tmp_path.glob("runs/*/.*"))
+    assert not finished(tmp_path)

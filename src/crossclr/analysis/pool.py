@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from crossclr.analysis.runs import Job, perform
+from crossclr.analysis.runs import Job, perform, sweep
 from crossclr.training import Interrupted
 
 Results = dict[str, Any]
@@ -79,6 +79,7 @@ def open_pool(out: Path, jobs: int) -> Iterator[Pool]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
+    sweep(out)
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, interrupt) if main else None
     try:
@@ -92,12 +93,20 @@ def open_pool(out: Path, jobs: int) -> Iterator[Pool]:
 
 
 def _prepare(parent: int) -> None:
-    """Of a worker: Ctrl-C is the parent's affair, and without a parent there is nothing left to do."""
+    """Of a worker: Ctrl-C is the parent's affair, and without a parent there is nothing left to do.
+
+    SIGTERM ends it as an exception, so that what is half written is taken away.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
     import torch
 
     torch.set_num_threads(1)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _watch(parent: int) -> None:

@@ -18,6 +18,7 @@ from crossclr.training.journal import METRICS
 from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
 
 RUNS = "runs"
+PARTIAL = ".partial"  # how the name of a folder ends that is still being written
 NOT_FINITE = "holds NaN or inf"  # how a loss complains of embeddings that have left the numbers
 
 
@@ -108,10 +109,10 @@ def perform(job: Job, out: Path) -> dict[str, Any]:
 def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:
     """Write a run folder as `crossclr train` does, weights only where they are to be kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
     try:
+        partial.mkdir()
         config = job.config.model_copy(update={"data": with_absolute_paths(job.config.data)})
         (partial / CONFIG).write_text(dump_config(config), encoding="utf-8")
         (partial / ENVIRONMENT).write_text(json.dumps(environment(), indent=2))
@@ -127,3 +128,25 @@ def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, 
         partial.rename(path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def sweep(out: Path) -> None:
+    """Take away what processes that are no more have left half written.
+
+    Example:
+        >>> sweep(Path("no such folder"))
+    """
+    for left in out.glob(f"{RUNS}/*/.*{PARTIAL}"):
+        writer = left.name.removesuffix(PARTIAL).rpartition(".")[2]
+        if not (writer.isdigit() and _alive(int(writer))):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is there, and somebody else's
+        return True
+    return True
