@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from crossclr.evaluation import evaluate_embeddings
-from crossclr.evaluation.anchoring import fit_anchors
 from crossclr.evaluation.card import write_card
+from crossclr.evaluation.fitting import any_kept, fit_search
 from crossclr.evaluation.floor import cca_floor
 from crossclr.evaluation.metrics import flat
 from crossclr.evaluation.runs import embed_run as embed
@@ -174,11 +174,11 @@ def summary_table(summary: Mapping[str, Any], title: str) -> Table:
 def results_table(results: Mapping[str, Any], title: str) -> Table:
     """The final evaluation as a table for the terminal, the CCA floor beside the learned figures."""
     table = _table(title)
-    beside = {"without anchors": results.get("test_without_anchors"), "CCA floor": results.get("cca_floor")}
+    beside = {"search not fitted": results.get("test_not_fitted"), "CCA floor": results.get("cca_floor")}
     for direction, metrics in (results.get("test") or {}).items():
         table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
         for title, other in beside.items():
-            if other and direction in other:
+            if other and direction in other and other[direction] != metrics:
                 table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
     return table
 
@@ -340,16 +340,16 @@ def _final_results(run: Run, training: Training, floor: bool) -> dict[str, Any]:
         "epochs": len(epochs),
         "best_epoch": best[-1]["epoch"] if best else len(epochs) - 1,
         "validation": best[-1]["validation"] if best else None,
-        "anchors": fit_anchors(run, training.inputs, device),
+        "fitted": fit_search(run, training.inputs, device),
         "split": config.splits.test,
         "test": None,
-        "test_without_anchors": None,
+        "test_not_fitted": None,
         "cca_floor": None,
     }
     if config.splits.test is not None:
         results["test"] = _measured(run, training, config.splits.test)
-        if (results["anchors"] or {}).get("kept"):
-            results["test_without_anchors"] = _measured(run, training, config.splits.test, anchored=False)
+        if any_kept(results["fitted"]):
+            results["test_not_fitted"] = _measured(run, training, config.splits.test, fitted=False)
         if floor:
             chosen_on = config.splits.validate_ if config.splits.validate_ != config.splits.test else None
             fitted = cca_floor(training.source, config.splits.test, train=config.splits.train, validation=chosen_on)
@@ -357,8 +357,8 @@ def _final_results(run: Run, training: Training, floor: bool) -> dict[str, Any]:
     return results
 
 
-def _measured(run: Run, training: Training, split: str, anchored: bool = True) -> Results:
-    model, size = run.load_model("best", anchored), run.config.validation.batch_size
+def _measured(run: Run, training: Training, split: str, fitted: bool = True) -> Results:
+    model, size = run.load_model("best", fitted), run.config.validation.batch_size
     embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
     return evaluate_embeddings(embeddings, progress=False)
 

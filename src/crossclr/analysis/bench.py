@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from crossclr.evaluation import Semantics, evaluate_embeddings, kept_neighbours, pooled_split
-from crossclr.evaluation.anchoring import choose_anchors
+from crossclr.evaluation.fitting import choose_search
 from crossclr.evaluation.metrics import flat
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.memory import Form, MemorySource
@@ -64,21 +64,40 @@ class Bench:
     def train(self, config: RunConfig) -> Trained:
         """Train one run and measure its best epoch on validation and, where the config names it, on the test split."""
         began = time.monotonic()
-        splits = config.splits
         with torch_settings(config.training):
             fabric = make_fabric("cpu", 1, config.training.precision)
             training = Training(config, self.source, fabric)
             memory = _Memory()
-            fit(training, memory, None, self._validator(splits.validate_))
-            model = training.model.eval()
-            model.load_state_dict(memory.best)
-            anchors = choose_anchors(model, config, lambda split: self.embed(model, split))
+            fit(training, memory, None, self._validator(config.splits.validate_))
+            training.model.load_state_dict(memory.best)
+        about = {
+            "epochs": sum(record["kind"] == "epoch" for record in memory.records),
+            "best_epoch": memory.best_epoch,
+            "seconds": time.monotonic() - began,
+        }
+        return self.finish(training.model, config, memory.records, about)
+
+    def finish(
+        self, model: TwoBranch, config: RunConfig, records: list[dict[str, Any]], about: Mapping[str, Any]
+    ) -> Trained:
+        """What comes after training: fitting for search, where the config asks for it, and measuring.
+
+        Args:
+            model: with the weights of the best epoch.
+            config: of the run.
+            records: of its training.
+            about: ``epochs``, ``best_epoch`` and ``seconds`` of its training.
+        """
+        began = time.monotonic()
+        splits = config.splits
+        with torch_settings(config.training):
+            model.eval()
             results: dict[str, Any] = {
                 "name": config.name,
                 "seed": config.seed,
-                "epochs": sum(record["kind"] == "epoch" for record in memory.records),
-                "best_epoch": memory.best_epoch,
-                "anchors": anchors,
+                "epochs": about["epochs"],
+                "best_epoch": about["best_epoch"],
+                "fitted": choose_search(model, config, lambda split: self.embed(model, split)),
                 "split": splits.test,
                 "validation": None,
                 "test": None,
@@ -91,8 +110,8 @@ class Bench:
                 embeddings = self.embed(model, splits.test)
                 results["test"] = self.measure(embeddings, splits.test)
                 results["neighbours"] = kept_neighbours(self.inputs(splits.test), embeddings)
-        results["seconds"] = round(time.monotonic() - began, 2)
-        return Trained(model, memory.records, results)
+        results["seconds"] = round(about["seconds"] + time.monotonic() - began, 2)
+        return Trained(model, records, results)
 
     def _validator(self, split: str | None) -> Callable[[TwoBranch], dict[str, float]] | None:
         if split is None:

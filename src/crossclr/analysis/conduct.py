@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from crossclr.analysis.context import TUNED, Context
+from crossclr.analysis.context import TUNED, Context, tuned_name
 from crossclr.analysis.experiments import EXPERIMENTS
 from crossclr.analysis.pool import Pool, open_pool
 from crossclr.analysis.runs import Job
@@ -87,7 +87,7 @@ def conduct(
         raise ValueError(f"there is no experiment {unknown[0]!r}; there are {', '.join(EXPERIMENTS)}")
     shown = [name for name in names if EXPERIMENTS[name].skip(context) is None]
     with open_pool(context.out, jobs) as pool:
-        wanted = dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(context))
+        wanted = dict.fromkeys(tuned_name(loss) for name in shown for loss in EXPERIMENTS[name].tunes(context))
         losses = [loss for loss in wanted if loss not in context.given]
         with _progress("tuning", context.tuner.missing(losses), console) as step:
             context.tuner.tune(losses, pool, step)
@@ -120,7 +120,9 @@ def missing_jobs(names: Sequence[str], context: Context) -> list[Job]:
                 key = (job.path(context.out).parent.name.rpartition("-")[2], job.config.seed)
                 known = wanted.get(key, job)  # equal configs of other experiments: the first one names the folder
                 wanted[key] = replace(known, keep=known.keep or job.keep)
-    return [job for job in wanted.values() if context.finished.find(job) is None]
+    missing = [job for job in wanted.values() if context.finished.find(job) is None]
+    # Runs that may begin with the weights of others come last.
+    return sorted(missing, key=lambda job: job.config.anchors is not None or job.config.hubs is not None)
 
 
 def run_all(jobs: Sequence[Job], pool: Pool, progress: Step) -> None:

@@ -70,6 +70,7 @@ class Context:
         self.study, self.base, self.out = study, base, out
         self.seeds = list(seeds or study.seeds)
         self.few_seeds = self.seeds[: study.few_seeds]
+        self.ablation_seeds = self.seeds[: study.ablation_seeds]
         self.data, self.overrides = data or study.config, list(overrides)
         self.tuned_in = tuned_in
         self.given: dict[str, dict[str, float]] = {} if tuned_in is None else read_tuned(tuned_in)
@@ -87,6 +88,7 @@ class Context:
 
     def options(self, name: str) -> dict[str, float]:
         """The tuned options of a loss: those of another study where they were given, else found here."""
+        name = tuned_name(name)
         return self.given[name] if name in self.given else self.tuner.best(name).options
 
     def command(self, name: str) -> str:
@@ -152,6 +154,16 @@ def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
         raise ValueError(f"{path} is not there: finish `crossclr experiment losses --out {folder}` first")
     found: dict[str, dict[str, float]] = json.loads(path.read_text())
     return found
+
+
+def tuned_name(name: str) -> str:
+    """The method whose tuning a method goes by: its own, or that of the one that it is trained as.
+
+    Example:
+        >>> tuned_name("clip"), tuned_name("clip-fitted")
+        ('clip', 'clip')
+    """
+    return METHODS[name].tuned_as or name
 
 
 def figure(results: Mapping[str, Any], direction: str, metric: str) -> float:

@@ -26,6 +26,8 @@ class Range(BaseModel):
 
 
 TEMPERATURE = Range(low=0.01, high=0.5)
+CROSSCLR_SPACE = {"temperature": TEMPERATURE, "intra_weight": Range(low=0.02, high=1.0)}
+FITTED_SEARCH: dict[str, Any] = {"anchors": {"weight": 0.25}, "hubs": {}}
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,9 @@ class Method:
         loss: the loss and its options; None takes those of the study's config and ``options`` on top.
         options: options that are put over the config's own.
         space: what is tuned, by option.
-        ours: whether it is CrossCLR or has anchors; all others are the rivals.
+        ours: whether it is CrossCLR or searches as fitted; all others are the rivals.
         overrides: further changes to the config, by dotted name.
+        tuned_as: the method whose tuned options it takes, where the two differ only in what comes after training.
     """
 
     title: str
@@ -47,35 +50,28 @@ class Method:
     space: Mapping[str, Range] = field(default_factory=dict)
     ours: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    tuned_as: str | None = None
 
 
 METHODS: dict[str, Method] = {
-    "crossclr": Method(
-        "CrossCLR", space={"temperature": TEMPERATURE, "intra_weight": Range(low=0.02, high=1.0)}, ours=True
-    ),
+    "crossclr": Method("CrossCLR", space=CROSSCLR_SPACE, ours=True),
     "crossclr-mp": Method(
         "CrossCLR+MP",
         options={"extra_positives": 2, "positive_weight": 0.15},
-        space={
-            "temperature": TEMPERATURE,
-            "intra_weight": Range(low=0.02, high=1.0),
-            "positive_weight": Range(low=0.02, high=0.5),
-        },
+        space={**CROSSCLR_SPACE, "positive_weight": Range(low=0.02, high=0.5)},
         ours=True,
     ),
-    "crossclr-anchors": Method(
-        "CrossCLR + anchors",
-        space={"temperature": TEMPERATURE, "intra_weight": Range(low=0.02, high=1.0)},
-        ours=True,
-        overrides={"anchors": {}},
+    "crossclr-fitted": Method(
+        "CrossCLR, fitted search", space=CROSSCLR_SPACE, ours=True, overrides=FITTED_SEARCH, tuned_as="crossclr"
     ),
-    # Anchors on a rival's loss, to tell what they give from what the loss gives.
-    "clip-anchors": Method(
-        "CLIP + anchors",
+    # The same on a rival's loss, to tell what it gives from what the loss gives.
+    "clip-fitted": Method(
+        "CLIP, fitted search",
         {"name": "clip", "learnable": False},
         space={"temperature": TEMPERATURE},
         ours=True,
-        overrides={"anchors": {}},
+        overrides=FITTED_SEARCH,
+        tuned_as="clip",
     ),
     "maxmargin": Method("MaxMargin", {"name": "maxmargin", "margin": 0.2}, space={"margin": Range(low=0.02, high=0.8)}),
     "milnce": Method("MIL-NCE", {"name": "milnce"}, space={"temperature": TEMPERATURE}),

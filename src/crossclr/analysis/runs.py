@@ -7,11 +7,11 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crossclr.analysis.bench import Trained, open_bench
+from crossclr.analysis.bench import Bench, Trained, open_bench
 from crossclr.training import Run, RunConfig, TrainingError, dump_config
 from crossclr.training.checkpoint import save_checkpoint, write_atomically
 from crossclr.training.journal import METRICS
@@ -50,8 +50,12 @@ class Job:
 
 
 def digest(config: RunConfig) -> str:
-    """A short name for everything that decides a run but its seed."""
-    decisive = config.model_dump_json(exclude={"seed", "name", "about"}, by_alias=True)
+    """A short name for everything that decides a run but its seed.
+
+    Parts of a config that are not there (null) do not count, so that a part which a later version adds changes no name.
+    """
+    values = config.model_dump(mode="json", exclude={"seed", "name", "about"}, by_alias=True)
+    decisive = json.dumps({name: value for name, value in values.items() if value is not None})
     return hashlib.blake2b(decisive.encode(), digest_size=5).hexdigest()
 
 
@@ -96,7 +100,7 @@ def perform(job: Job, out: Path) -> dict[str, Any]:
     bench = open_bench(job.config)
     trained: Trained | None = None
     try:
-        trained = bench.train(job.config)
+        trained = _from_twin(job, bench, Finished(out)) or bench.train(job.config)
         results = trained.results
     except ValueError as error:
         if not isinstance(error, TrainingError) and NOT_FINITE not in str(error):
@@ -104,6 +108,18 @@ def perform(job: Job, out: Path) -> dict[str, Any]:
         results = {"name": job.name, "seed": job.config.seed, "error": str(error)}
     write_run(job, job.path(out), trained, results)
     return results
+
+
+def _from_twin(job: Job, bench: Bench, finished: Finished) -> Trained | None:
+    """A run that differs from a finished one only in what is fitted after training begins with its weights."""
+    config = job.config
+    if config.anchors is None and config.hubs is None:
+        return None
+    twin = replace(job, config=config.model_copy(update={"anchors": None, "hubs": None}), keep=True)
+    if finished.find(twin) is None:
+        return None
+    run = finished.open(twin)
+    return bench.finish(run.load_model(), config, run.metrics(), finished.results(twin))
 
 
 def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ class StudyConfig(_Strict):
     methods: list[str] = Field(default=list(METHODS), description="Losses to compare.")
     seeds: list[int] = Field(default=[0, 1, 2, 3, 4], min_length=1, description="Seeds of the tables.")
     few_seeds: int = Field(default=3, ge=1, description="How many of them sweeps, grids and pairs take.")
+    ablation_seeds: int | None = Field(default=None, ge=1, description="How many the ablation takes; null: all.")
     trials: int = Field(default=12, ge=1, description="Tuning runs of each loss; the first has the default options.")
     tune_by: list[str] = Field(
         default=["R@1", "R@10", "nDCG", "sR@1"],

@@ -11,7 +11,7 @@ from typing import Any
 
 from crossclr.analysis.methods import METHODS, Method, configure, loss_option
 from crossclr.analysis.pool import Pool
-from crossclr.analysis.runs import Finished, Job
+from crossclr.analysis.runs import Finished, Job, digest
 from crossclr.training import RunConfig
 
 JOURNAL = "tuning.jsonl"
@@ -148,7 +148,7 @@ class Tuner:
 
         method = METHODS[name]
         space = {option: allowed.model_dump() for option, allowed in method.space.items()}
-        decisive = [configure(self.base, method).model_dump_json(by_alias=True), space, self.metrics]
+        decisive = [digest(configure(self.base, method)), space, self.metrics]
         mark = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=5).hexdigest()
         return optuna.create_study(
             storage=self._storage, study_name=f"{name}-{mark}", direction="maximize", load_if_exists=True

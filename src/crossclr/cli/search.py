@@ -43,7 +43,7 @@ def index(
     delete: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Delete an item or all items of a clip; several times.")
     ] = None,
-    hubness: Annotated[bool, typer.Option("--hubness", help="Correct scores against hubs.")] = False,
+    hubness: Annotated[bool, typer.Option("--hubness", help="Correct scores against hubs of this index.")] = False,
     backend: Annotated[Backend, typer.Option(help="faiss inside the process, or a Milvus server.")] = Backend.faiss,
     uri: Annotated[str | None, typer.Option(help="Milvus: address of the server, or a file ending in .db.")] = None,
     device: Annotated[str, typer.Option(help="Where to embed: cpu, cuda, cuda:1, mps.")] = "cpu",

@@ -79,7 +79,7 @@ def _figures(results: Mapping[str, Any] | None) -> str:
     if not results or not results.get("test"):
         return "The run is not finished or has no test split; there are no figures."
     beside = {
-        "the same without anchors": results.get("test_without_anchors") or {},
+        "search not fitted": results.get("test_not_fitted") or {},
         "CCA on the same features": results.get("cca_floor") or {},
     }
     lines = [f"| split `{results['split']}` | " + " | ".join(METRICS) + " |", "|---" * (len(METRICS) + 1) + "|"]

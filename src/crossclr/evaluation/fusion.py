@@ -44,6 +44,10 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
     }
     if any(one.anchored_a is not None for one in embeddings):
         joined["anchored_a"] = _side_by_side([one.gallery_a for one in embeddings], "anchored_a")
+    for name in ("hub_a", "hub_b"):  # halves of equal length: their cosines are averaged, and so is what is added
+        given = [getattr(one, name) for one in embeddings]
+        if any(bias is not None for bias in given):
+            joined[name] = sum(bias for bias in given if bias is not None) / len(given)
     return replace(first, **joined)
 
 

@@ -93,11 +93,11 @@ def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None)
     Returns:
         metrics by ``clip/b->a``, ``clip/a->b`` and, for data of two levels, ``video/b->a`` and ``video/a->b``.
     """
-    a, b, clip_of = embeddings.clip_a, embeddings.clip_b, embeddings.clip_of
-    asked, sentences = sentences_of(clip_of, len(a))
+    asked, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
+    clips_ask, sentences_found = embeddings.a_to_b()
     results = {
-        "clip/b->a": retrieval_metrics(b, embeddings.gallery_a, clip_of, progress=progress),
-        "clip/a->b": retrieval_metrics(a[asked], b, sentences, progress=progress),
+        "clip/b->a": retrieval_metrics(*embeddings.b_to_a(), embeddings.clip_of, progress=progress),
+        "clip/a->b": retrieval_metrics(clips_ask[asked], sentences_found, sentences, progress=progress),
     }
     if embeddings.video_a is not None and embeddings.video_b is not None:
         results["video/b->a"] = retrieval_metrics(embeddings.video_b, embeddings.video_a, progress=progress)

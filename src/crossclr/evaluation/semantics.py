@@ -46,16 +46,18 @@ class Semantics:
 
     def scores(self, embeddings: Embeddings) -> dict[str, dict[str, float]]:
         """``nDCG`` and ``sR@1 sR@5 sR@10`` in percent, by ``clip/b->a`` and ``clip/a->b``."""
-        a, b, clip_of = embeddings.clip_a, embeddings.clip_b, embeddings.clip_of
+        clip_of, clips = embeddings.clip_of, len(embeddings.clip_a)
         if not torch.equal(clip_of, self.clip_of):
             raise ValueError("these embeddings are of other samples than the captions")
-        asked, _ = sentences_of(clip_of, len(a))
-        gallery = embeddings.gallery_a
-        there = shared_ranks(b, gallery, clip_of, torch.arange(len(a)), self.shared)
-        back = shared_ranks(a[asked], b, asked, clip_of, self.shared)
+        asked, _ = sentences_of(clip_of, clips)
+        sentences_ask, clips_found = embeddings.b_to_a()
+        clips_ask, sentences_found = embeddings.a_to_b()
+        clips_ask = clips_ask[asked]
+        there = shared_ranks(sentences_ask, clips_found, clip_of, torch.arange(clips), self.shared)
+        back = shared_ranks(clips_ask, sentences_found, asked, clip_of, self.shared)
         return {
-            "clip/b->a": {"nDCG": mean_percent(ndcg(b, gallery, self.relevance)), **_shared(there)},
-            "clip/a->b": {"nDCG": mean_percent(ndcg(a[asked], b, self.turned)), **_shared(back)},
+            "clip/b->a": {"nDCG": mean_percent(ndcg(sentences_ask, clips_found, self.relevance)), **_shared(there)},
+            "clip/a->b": {"nDCG": mean_percent(ndcg(clips_ask, sentences_found, self.turned)), **_shared(back)},
         }
 
 

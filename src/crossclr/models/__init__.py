@@ -5,13 +5,15 @@ from crossclr.models.config import (
     AnchorsConfig,
     EncoderConfig,
     GlobalEncoderConfig,
+    HubsConfig,
     MLPEncoderConfig,
     ModelConfig,
     TransformerEncoderConfig,
 )
 from crossclr.models.coot_checkpoint import export_coot, import_coot
-from crossclr.models.embedding import embed_source
+from crossclr.models.embedding import as_searched, embed_source
 from crossclr.models.embeddings import Embeddings
+from crossclr.models.hubs import Hubs
 from crossclr.models.two_branch import TwoBranch, build_model
 
 __all__ = [
@@ -20,10 +22,13 @@ __all__ = [
     "Embeddings",
     "EncoderConfig",
     "GlobalEncoderConfig",
+    "Hubs",
+    "HubsConfig",
     "MLPEncoderConfig",
     "ModelConfig",
     "TransformerEncoderConfig",
     "TwoBranch",
+    "as_searched",
     "build_model",
     "embed_source",
     "export_coot",

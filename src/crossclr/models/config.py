@@ -135,6 +135,24 @@ class AnchorsConfig(_Strict):
     )
 
 
+class HubsConfig(_Strict):
+    """After training, the scores of items that are near to every query are lowered.
+
+    Example:
+        >>> HubsConfig().sharpness
+        [5.0, 10.0, 20.0]
+    """
+
+    sharpness: list[Annotated[float, Field(gt=0)]] = Field(
+        default=[5.0, 10.0, 20.0],
+        min_length=1,
+        description="How much the nearest queries count among all; the value that validation likes best is taken.",
+    )
+    most: int = Field(
+        default=20_000, ge=1, description="Most training samples that are asked; of more, so many spread evenly."
+    )
+
+
 class ModelConfig(_Strict):
     """The two-branch model. The defaults are the YouCook2 setting of the paper.
 

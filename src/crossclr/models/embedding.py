@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,7 +12,9 @@ from torch import Tensor
 from crossclr.features.batch import Side
 from crossclr.features.ragged import Ragged
 from crossclr.features.source import Rows, Sample, Source
+from crossclr.models.anchors import Anchors
 from crossclr.models.embeddings import Embeddings
+from crossclr.models.hubs import Hubs
 from crossclr.models.two_branch import TwoBranch
 
 Progress = Callable[[int, int], None]
@@ -102,7 +105,7 @@ def embed_source(
         model.train(was_training).to(home)
     # Cloned outside of inference mode, so that the result may take part in later gradients.
     joined = {name: torch.cat(columns.pop(name)) for name in list(columns)}
-    return Embeddings(
+    embeddings = Embeddings(
         clip_a=joined["clip_emb"],
         clip_b=joined["sent_emb"],
         clip_of=torch.tensor(clip_of, dtype=torch.int64),
@@ -115,7 +118,17 @@ def embed_source(
         video_b=joined.get("par_emb"),
         context_a=joined.get("vid_context"),
         context_b=joined.get("par_context"),
-        anchored_a=None if model.anchors is None else model.anchors(joined["clip_emb"]),
+    )
+    return as_searched(embeddings, model.anchors, model.hubs)
+
+
+def as_searched(embeddings: Embeddings, anchors: Anchors | None, hubs: Mapping[str, Hubs]) -> Embeddings:
+    """Embeddings of the encoders alone, with what was fitted for search after training."""
+    found = replace(embeddings, anchored_a=None if anchors is None else anchors(embeddings.clip_a))
+    return replace(
+        found,
+        hub_a=hubs["a"](found.gallery_a) if "a" in hubs else None,
+        hub_b=hubs["b"](found.clip_b) if "b" in hubs else None,
     )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from crossclr.models.hubs import with_bias
+
 
 @dataclass(frozen=True)
 class Embeddings:
@@ -23,6 +25,8 @@ class Embeddings:
         video_a: (videos, Dv) or None for data of one level; likewise ``video_b``.
         context_a: (videos, D) the local encoder on whole videos, or None; likewise ``context_b``.
         anchored_a: (clips, D) where sentences shall look for the clips, moved by anchors; None: at ``clip_a``.
+        hub_a: (clips,) what is added to the score of a clip that is searched, see `Hubs`; None: nothing.
+        hub_b: (sentences,) likewise.
     """
 
     clip_a: Tensor
@@ -38,8 +42,18 @@ class Embeddings:
     context_a: Tensor | None = None
     context_b: Tensor | None = None
     anchored_a: Tensor | None = None
+    hub_a: Tensor | None = None
+    hub_b: Tensor | None = None
 
     @property
     def gallery_a(self) -> Tensor:
         """(clips, D) the clips as what is searched."""
         return self.clip_a if self.anchored_a is None else self.anchored_a
+
+    def b_to_a(self) -> tuple[Tensor, Tensor]:
+        """Queries and gallery, to be compared by cosine, where sentences look for clips."""
+        return with_bias(self.clip_b, self.gallery_a, self.hub_a)
+
+    def a_to_b(self) -> tuple[Tensor, Tensor]:
+        """Queries and gallery, to be compared by cosine, where clips look for sentences."""
+        return with_bias(self.clip_a, self.clip_b, self.hub_b)

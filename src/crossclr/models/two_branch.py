@@ -13,6 +13,7 @@ from crossclr.models.anchors import Anchors
 from crossclr.models.config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
 from crossclr.models.coot_batch import sides_from_coot
 from crossclr.models.global_ import GlobalEncoder
+from crossclr.models.hubs import Hubs
 from crossclr.models.local import build_local_encoder
 
 _NAMES_A = ("clip_emb", "vid_emb", "vid_context")
@@ -89,7 +90,9 @@ class TwoBranch(nn.Module):
         self.two_level = two_level
         self.branch_a = Branch(config.encoder_a, config, self.dims[0], two_level)
         self.branch_b = Branch(config.encoder_b, config, self.dims[1], two_level)
-        self.anchors: Anchors | None = None  # set after training, used where clips are what is searched; see `Anchors`
+        # Set after training, for what is searched: where clips are looked for, and what scores of "a" and "b" get.
+        self.anchors: Anchors | None = None
+        self.hubs: dict[str, Hubs] = {}
 
     @property
     def device(self) -> torch.device:

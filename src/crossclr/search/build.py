@@ -14,7 +14,16 @@ import numpy as np
 from crossclr.features import EmojiConfig
 from crossclr.search.collect import MODALITIES, Gathered, Progress, gather
 from crossclr.search.encoders import text_side
-from crossclr.search.facts import corrected, corrected_queries, count_again, describe, influence_of_new, other_modality
+from crossclr.search.facts import (
+    FITTED,
+    Hubness,
+    corrected,
+    corrected_queries,
+    count_again,
+    describe,
+    influence_of_new,
+    other_modality,
+)
 from crossclr.search.faiss_index import FaissIndex
 from crossclr.search.generations import current_generation, new_generation
 from crossclr.search.graph import IndexSettings
@@ -55,7 +64,8 @@ def build_index(
         media: where pictures, videos or sounds are (see `MediaFinder`).
         backend: ``faiss``, or ``milvus`` with a ``uri``.
         uri: address of the Milvus server, or a ``.db`` file.
-        hubness: store a correction against hubs with each item, as a further channel.
+        hubness: store a correction against hubs with each item, as a further channel, computed from the items of the
+            index. Where the run has fitted one and this is not asked for, that one is stored.
         settings: how the faiss index is built.
         batch_size: samples embedded at once.
         device: where to embed.
@@ -68,6 +78,8 @@ def build_index(
     wanted = check_modalities(MODALITIES if modalities is None else modalities)
     if shards is not None and (splits or media):
         raise ValueError("shards are indexed as they are: they go without splits and media")
+    model = run.load_model()
+    correct: Hubness = hubness or (FITTED if model.hubs else False)
     roots: set[str] = set()
     chosen = list(splits) if splits else default_splits(run)
     source = None
@@ -78,12 +90,10 @@ def build_index(
             source.keys(split)  # an unknown name shall show before anything is written
     with new_generation(run.path / INDEX) as folder:
         if shards is not None:
-            gathered = gather_shards(
-                shards, embedding_dim(run), weights_digest(run), progress, run.load_model().anchors
-            )
+            gathered = gather_shards(shards, embedding_dim(run), weights_digest(run), progress, model.anchors)
             wanted = _present(gathered, wanted, explicit=modalities is not None)
         elif source is not None:
-            gathered = gather(run.load_model(), source, chosen, finder, batch_size, device, progress)
+            gathered = gather(model, source, chosen, finder, batch_size, device, progress)
             roots = set(finder.roots)
         meta: dict[str, Any] = {
             "format": FORMAT,
@@ -93,7 +103,7 @@ def build_index(
             "dim": int(gathered["a"].vectors.shape[1]),
             "text_side": text_side(run.config),
             "media_roots": sorted(roots),
-            "hubness": hubness,
+            "hubness": correct,
             "backend": backend,
             "modalities": {},
         }
@@ -106,11 +116,11 @@ def build_index(
         indexes: dict[str, Index] = {}
         for modality in wanted:
             asked = gathered[other_modality(modality)].vectors
-            rows = corrected(gathered[modality].vectors, asked, hubness)
+            rows = corrected(gathered[modality].vectors, asked, correct, model.hubs.get(modality))
             index = _new_index(backend, rows.shape[1], settings, uri, run, modality)
             index.add(numbers[modality], rows)
             if isinstance(index, FaissIndex):
-                index.compact(corrected_queries(asked, hubness))
+                index.compact(corrected_queries(asked, correct))
             index.save(folder / modality)
             indexes[modality] = index
             meta["modalities"][modality] = {"label": _label(run, modality, gathered[modality])}
@@ -175,7 +185,8 @@ def update_index(
             items.delete(item.id for item in gone)
             counts["deleted"] += len(gone)
         if splits:
-            gathered = gather(run.load_model(), source, splits, finder, batch_size, device, progress)
+            model = run.load_model()
+            gathered = gather(model, source, splits, finder, batch_size, device, progress)
             next_id = 1 + max((row[0] for row in items.columns("id")), default=-1)
             for modality, index in indexes.items():
                 found = gathered[modality]
@@ -185,7 +196,8 @@ def update_index(
                 next_id += len(fresh)
                 ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
                 places = _places_among(items, index, found, meta)
-                rows = corrected(found.vectors, gathered[other_modality(modality)].vectors, meta["hubness"])
+                asked = gathered[other_modality(modality)].vectors
+                rows = corrected(found.vectors, asked, meta["hubness"], model.hubs.get(modality))
                 index.add(ids, rows)
                 scores, shares = influence_of_new(items, modality, found, fresh, meta["modalities"][modality])
                 items.put(

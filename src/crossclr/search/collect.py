@@ -193,8 +193,11 @@ def _encode(
     with torch.inference_mode():
         for start in range(0, len(rows), batch_size):
             block = [torch.tensor(part) for part in rows[start : start + batch_size]]
-            parts.append(encode(Side(Ragged.from_list(block)).to(torch.device(device)))[name].float().cpu().numpy())
-    return unit(np.concatenate(parts))
+            parts.append(encode(Side(Ragged.from_list(block)).to(torch.device(device)))[name].float().cpu())
+        found = torch.cat(parts)
+        if modality == "a" and model.anchors is not None:
+            found = model.anchors.cpu()(found)
+    return unit(found.numpy())
 
 
 def _joined(parts: Sequence[Gathered]) -> Gathered:

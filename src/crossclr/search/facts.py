@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from crossclr.models import Hubs
 from crossclr.search.collect import Gathered
 from crossclr.search.faiss_index import FaissIndex
 from crossclr.search.hubs import NEAREST, TRIED, correction, count_occurrences, influence, influence_among, unit_sum
@@ -17,6 +19,8 @@ from crossclr.search.items import Item, Items
 from crossclr.training import Run
 
 Scores = npt.NDArray[np.float64]
+FITTED: Literal["fitted"] = "fitted"
+Hubness = bool | Literal["fitted"]
 
 
 def other_modality(modality: str) -> str:
@@ -24,17 +28,27 @@ def other_modality(modality: str) -> str:
     return "b" if modality == "a" else "a"
 
 
-def corrected(vectors: Vectors, queries: Vectors, hubness: bool) -> Vectors:
-    """Vectors with one more channel against hubs, where that is wished."""
+def corrected(vectors: Vectors, queries: Vectors, hubness: Hubness, fitted: Hubs | None = None) -> Vectors:
+    """Vectors with one more channel against hubs, where the index has one.
+
+    Args:
+        vectors: (items, dim) unit vectors.
+        queries: (queries, dim) of the other modality, for a correction by the items of the index themselves.
+        hubness: False: no channel; True: by those queries; ``fitted``: as the run has it, or nothing (0).
+        fitted: what the run has fitted for this modality.
+    """
     if not hubness:
         return vectors
+    if hubness == FITTED:
+        bias = np.zeros(len(vectors)) if fitted is None else fitted(torch.from_numpy(vectors)).numpy()
+        return np.concatenate([vectors, bias[:, None].astype(np.float32)], axis=1)
     asked = FaissIndex(queries.shape[1])
     asked.add(np.arange(len(queries)), queries)
     asked.compact()
     return np.concatenate([vectors, correction(asked, vectors)], axis=1)
 
 
-def corrected_queries(queries: Vectors, hubness: bool) -> Vectors:
+def corrected_queries(queries: Vectors, hubness: Hubness) -> Vectors:
     """Queries that read that channel."""
     return np.pad(queries, ((0, 0), (0, 1)), constant_values=1.0) if hubness else queries
 

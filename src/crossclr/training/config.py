@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from typing_extensions import Self
 
 from crossclr.features import DataConfig
-from crossclr.models import AnchorsConfig, ModelConfig
+from crossclr.models import AnchorsConfig, HubsConfig, ModelConfig
 from crossclr.training.objective import build_term
 
 
@@ -189,6 +189,11 @@ class FitConfig(_Strict):
         default=None,
         description="After training, draw clips towards the sentences of their nearest training clips, unless that "
         "makes the validation score worse; null: leave them where they are.",
+    )
+    hubs: HubsConfig | None = Field(
+        default=None,
+        description="After training, lower the scores of items that are near to every training sample of the other "
+        "modality, unless that makes the validation score worse; null: leave scores as they are.",
     )
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ environment.json   versions, machine, command
 model.json         input dims and levels of the model, so that it can be built without the data
 metrics.jsonl      one line for every few steps and one for every epoch; equal runs have equal bytes
 tensorboard/       the same as events, with times
-last/  best/       checkpoints; training continues from ``last``; anchors, if any, lie in ``best``
+last/  best/       checkpoints; training continues from ``last``; what was fitted for search lies in ``best``
 results.json       the final evaluation; present when the run is finished
 """
 
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from crossclr.features import ArraysConfig, CootConfig, Source, open_source
 from crossclr.features.config import ShardsConfig
-from crossclr.models import Anchors, TwoBranch, build_model
+from crossclr.models import Anchors, Hubs, TwoBranch, build_model
 from crossclr.training.checkpoint import (
     BackgroundWriter,
     CheckpointError,
@@ -48,7 +48,7 @@ from crossclr.training.journal import Journal, read_metrics
 from crossclr.training.processes import launch
 
 CONFIG, ENVIRONMENT, MODEL, RESULTS = "config.yaml", "environment.json", "model.json", "results.json"
-ANCHORS = "anchors.safetensors"
+ANCHORS, HUBS = "anchors.safetensors", "hubs.safetensors"
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "safetensors", "lightning-fabric")
 
 
@@ -97,12 +97,12 @@ class Run:
             raise
         return cls(path, config)
 
-    def load_model(self, which: Literal["best", "last"] = "best", anchored: bool = True) -> TwoBranch:
+    def load_model(self, which: Literal["best", "last"] = "best", fitted: bool = True) -> TwoBranch:
         """The trained model, in evaluation mode on the CPU.
 
         Args:
             which: the checkpoint.
-            anchored: with the anchors that were kept after training, if any; they belong to the best checkpoint.
+            fitted: with what was fitted for search after training, if anything; it belongs to the best checkpoint.
         """
         if which not in ("best", "last"):
             raise ValueError(f"a run has the checkpoints best and last, not {which!r}")
@@ -113,17 +113,37 @@ class Run:
             model.load_state_dict(weights)
         except RuntimeError as error:
             raise CheckpointError(f"the weights in {self.path / which} do not fit {CONFIG}: {error}") from error
-        if anchored and self.config.anchors is not None and (self.path / which / ANCHORS).is_file():
-            try:
-                model.anchors = Anchors(self.config.anchors, **load_file(self.path / which / ANCHORS))
-            except (OSError, SafetensorError) as error:
-                raise CheckpointError(f"{self.path / which / ANCHORS} cannot be read: {error}") from error
+        if fitted and which == "best":
+            anchors, hubs = (self._read_fitted(name) for name in (ANCHORS, HUBS))
+            if anchors and self.config.anchors is not None:
+                model.anchors = Anchors(self.config.anchors, **anchors)
+            if hubs and self.config.hubs is not None:
+                sides = [side for side in ("a", "b") if f"queries_{side}" in hubs]
+                model.hubs = {s: Hubs(hubs[f"queries_{s}"], float(hubs[f"sharpness_{s}"])) for s in sides}
         return model.eval()
 
-    def write_anchors(self, anchors: Anchors) -> None:
-        """Put anchors beside the best weights, from where `load_model` takes them."""
-        content = save({"clips": anchors.clips.cpu().contiguous(), "sentences": anchors.sentences.cpu().contiguous()})
-        write_atomically(self.path / "best" / ANCHORS, content)
+    def write_fitted(self, model: TwoBranch) -> None:
+        """Put what was fitted for search beside the best weights, from where `load_model` takes it."""
+        found: dict[str, dict[str, Tensor]] = {ANCHORS: {}, HUBS: {}}
+        if model.anchors is not None:
+            found[ANCHORS] = {"clips": model.anchors.clips, "sentences": model.anchors.sentences}
+        for side, hubs in model.hubs.items():
+            found[HUBS] |= {f"queries_{side}": hubs.queries, f"sharpness_{side}": torch.tensor(hubs.sharpness)}
+        for name, tensors in found.items():
+            path = self.path / "best" / name
+            if tensors:
+                write_atomically(path, save({key: value.cpu().contiguous() for key, value in tensors.items()}))
+            else:
+                path.unlink(missing_ok=True)
+
+    def _read_fitted(self, name: str) -> dict[str, Tensor]:
+        path = self.path / "best" / name
+        if not path.is_file():
+            return {}
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Weights and state to continue from."""

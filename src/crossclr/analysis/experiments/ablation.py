@@ -53,7 +53,7 @@ class Ablation:
             elif loss_option(whole, option) in (None, off):
                 options[option] = paper
         name = " + ".join(part for part, used in zip(PARTS, on, strict=True) if used) or "none"
-        return Variant(name, context.tuned("crossclr", options), context.seeds)
+        return Variant(name, context.tuned("crossclr", options), context.ablation_seeds)
 
     def tables(self, context: Context) -> list[Table]:
         """Table 2, and the gain of each part."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crossclr.analysis.context import A_TO_B, B_TO_A, SEMANTIC, STRICT, Context, Variant
+from crossclr.analysis.context import A_TO_B, B_TO_A, SEMANTIC, STRICT, Context, Variant, tuned_name
 from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.methods import METHODS
 from crossclr.analysis.significance import Comparison, against_best
@@ -32,7 +32,10 @@ class Losses:
 
     def variants(self, context: Context) -> list[Variant]:
         """Every loss with its tuned options."""
-        return [Variant(METHODS[name].title, context.tuned(name), context.seeds, keep=KEEP) for name in context.methods]
+        return [
+            Variant(METHODS[name].title, context.tuned(name), context.seeds, keep=self._kept(context, name))
+            for name in context.methods
+        ]
 
     def tables(self, context: Context) -> list[Table]:
         """The scores, the differences to the best rival, and what tuning found."""
@@ -76,7 +79,7 @@ class Losses:
     def tuning(self, context: Context) -> Table:
         """What tuning found."""
         rows = []
-        for name in context.methods:
+        for name in dict.fromkeys(map(tuned_name, context.methods)):
             if name in context.given:
                 options = ", ".join(f"{option} {value:.3g}" for option, value in context.given[name].items())
                 words = (METHODS[name].title, options, "–", f"tuned in {context.tuned_in}", "–", "0")
@@ -91,7 +94,10 @@ class Losses:
             )
         heads = ["loss", "tuned options", "score", "first options", "their score", "runs"]
         metrics = ", ".join(context.study.tune_by)
-        caption = f"Tuning on the validation split; the score is the mean of {metrics} over both directions, one seed."
+        caption = (
+            f"Tuning on the validation split; the score is the mean of {metrics} over both directions, one seed. "
+            "Fitted search begins with the weights of its loss, so it is not tuned again."
+        )
         return Table("losses-tuning", "What tuning found", heads, rows, caption)
 
     def compare(self, context: Context, name: str, direction: str, metric: str) -> Comparison | None:
@@ -102,6 +108,11 @@ class Losses:
     def values(self, context: Context, direction: str, metric: str) -> dict[str, Sequence[float]]:
         """One figure of every loss, for each seed."""
         return {variant.name: context.values(variant, direction, metric) for variant in self.variants(context)}
+
+    def _kept(self, context: Context, name: str) -> int:
+        """Of how many seeds the weights are kept: of all, where another method begins with them."""
+        begun_with = {METHODS[other].tuned_as for other in METHODS}
+        return len(context.seeds) if name in begun_with else KEEP
 
     def _ours(self, context: Context) -> list[str]:
         return [name for name in context.methods if METHODS[name].ours]

@@ -1,0 +1,275 @@
+"""Fitted search: kept or dropped by validation, written and read, used by an index, shown beside plain figures."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from crossclr.api import results_table, train
+from crossclr.evaluation import evaluate_embeddings, retrieval_metrics
+from crossclr.evaluation.fitting import any_kept, choose_search, fit_search
+from crossclr.evaluation.fusion import fuse
+from crossclr.evaluation.runs import evaluate_runs
+from crossclr.evaluation.semantics import semantic_scores
+from crossclr.models import Anchors, Embeddings, Hubs, as_searched, embed_source
+from crossclr.training import Run, load_config
+from crossclr.training.run import ANCHORS, HUBS
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Clips that are copies of a few kinds with much noise, so that neighbours help."""
+    folder = tmp_path_factory.mktemp("anchored")
+    rng = np.random.default_rng(0)
+    kinds = rng.normal(size=(20, 6))
+    of = np.arange(120) % 20
+    np.save(folder / "a.npy", (kinds[of] @ rng.normal(size=(6, 10)) + rng.normal(size=(120, 10))).astype(np.float32))
+    np.save(folder / "b.npy", (kinds[of] @ rng.normal(size=(6, 8))).astype(np.float32))
+    splits = {f"{row}": "train" if row < 80 else "val" if row < 100 else "test" for row in range(120)}
+    (folder / "splits.json").write_text(json.dumps(splits))
+    encoder = {"kind": "mlp", "blocks": 0}
+    values = {
+        "data": {
+            "kind": "arrays",
+            "root": str(folder),
+            "a": {"values": "a.npy"},
+            "b": {"values": "b.npy"},
+            "splits": "splits.json",
+        },
+        "model": {"dim": 8, "encoder_a": encoder, "encoder_b": encoder},
+        "loss": {"local": {"name": "clip"}, "global": None},
+        "training": {"epochs": 3, "batch_size": 40, "accelerator": "cpu"},
+        "anchors": {"neighbours": 3},
+    }
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(values))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(config, tmp_path_factory):
+    return train(config, {"validation.select_by": "clip/R@10"}, out=tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_a_finished_run_has_both_figures_and_reads_its_anchors_back(run):
+    results = run.results
+    found = results["fitted"]["clip/b->a"]
+    assert found["anchors"]
+    assert found["hubs"] is None
+    assert found["with_them"] > found["without"]
+    assert not any_kept({"clip/a->b": results["fitted"]["clip/a->b"]})
+    plain, fitted = run.load_model(fitted=False), run.load_model()
+    assert plain.anchors is None
+    source = run.open_source()
+    training = embed_source(plain, source, "train")
+    torch.testing.assert_close(fitted.anchors.clips, Anchors.of(run.config.anchors, training).clips)
+    again = evaluate_runs([run.path], floor=False, progress=False).rows()
+    assert next(iter(again.values()))["clip/b->a"]["R@5"] == pytest.approx(results["test"]["clip/b->a"]["R@5"])
+    moved, still = (embed_source(model, source, "test") for model in (fitted, plain))
+    torch.testing.assert_close(moved.clip_a, still.clip_a)
+    torch.testing.assert_close(moved.gallery_a, fitted.anchors(still.clip_a))
+    torch.testing.assert_close(still.gallery_a, still.clip_a)
+    assert results["test"]["clip/b->a"] == retrieval_metrics(moved.clip_b, moved.gallery_a)
+    assert results["test_not_fitted"]["clip/b->a"] == retrieval_metrics(still.clip_b, still.clip_a)
+    assert results["test"]["clip/a->b"] == results["test_not_fitted"]["clip/a->b"]  # a clip that asks stays
+    shown = [str(cell) for cell in results_table(results, "x").columns[0].cells]
+    assert shown.count("  search not fitted") == 1  # only where it makes a difference
+
+
+def test_meaning_is_judged_by_the_moved_clips(run):
+    embeddings = embed_source(run.load_model(), run.open_source(), "test")
+    texts = tuple(f"kind {row % 5}" for row in range(len(embeddings.clip_b)))
+    found = semantic_scores(replace(embeddings, texts=texts))
+    expected = semantic_scores(replace(embeddings, texts=texts, clip_a=embeddings.gallery_a, anchored_a=None))
+    assert found["clip/b->a"] == expected["clip/b->a"]
+    plain = semantic_scores(replace(embeddings, texts=texts, anchored_a=None))
+    assert found["clip/a->b"] == plain["clip/a->b"]
+
+
+def test_joined_runs_keep_their_anchors(run):
+    embeddings = embed_source(run.load_model(), run.open_source(), "test")
+    alone = replace(embeddings, anchored_a=None)
+    joined = fuse([embeddings, alone])
+    half = joined.gallery_a.shape[1] // 2
+    torch.testing.assert_close(joined.gallery_a[:, :half], normalize(embeddings.gallery_a, dim=1))
+    torch.testing.assert_close(joined.gallery_a[:, half:], normalize(alone.clip_a, dim=1))
+    assert fuse([alone, alone]).anchored_a is None
+
+
+def test_an_index_holds_the_moved_clips(run, tmp_path):
+    pytest.importorskip("faiss")
+    from crossclr.search.collect import gather
+    from crossclr.search.media import MediaFinder
+    from crossclr.search.shards import gather_shards
+
+    source = run.open_source()
+    found = gather(run.load_model(), source, ["test"], MediaFinder(source))
+    expected = normalize(embed_source(run.load_model(), run.open_source(), "test").gallery_a, dim=1)
+    np.testing.assert_allclose(found["a"].vectors, expected.numpy(), atol=1e-6)
+    embeddings = embed_source(run.load_model(), run.open_source(), "test")
+    shard = {"id": embeddings.clip_keys, "a": embeddings.clip_a.tolist(), "b": embeddings.clip_b.tolist()}
+    pq.write_table(pa.table(shard), tmp_path / "part.parquet")
+    from_shards = gather_shards([tmp_path], 8, "", anchors=run.load_model().anchors)
+    np.testing.assert_allclose(from_shards["a"].vectors, expected.numpy(), atol=1e-6)
+
+
+def test_the_last_checkpoint_has_none(run):
+    assert run.load_model("last").anchors is None
+
+
+def test_they_are_dropped_where_validation_gets_worse(run):
+    """Anchors whose neighbours are told the wrong sentences: a clip is drawn to where it does not belong."""
+    source, model = run.open_source(), run.load_model(fitted=False)
+
+    def embed(split):
+        found = embed_source(model, source, split)
+        return replace(found, clip_b=-found.clip_b) if split == "train" else found
+
+    found = choose_search(model, run.config, embed)["clip/b->a"]
+    assert not found["anchors"]
+    assert found["with_them"] == found["without"]
+    assert model.anchors is None
+
+
+def test_without_a_validation_split_anchors_are_kept_and_hubs_left_alone(run):
+    splits = run.config.splits.model_copy(update={"validate_": None})
+    hubs = load_config("msvd", {"hubs": {}}).hubs
+    model = run.load_model(fitted=False)
+    config = run.config.model_copy(update={"splits": splits, "hubs": hubs})
+    found = choose_search(model, config, lambda split: embed_source(model, run.open_source(), split))
+    assert found["clip/b->a"] == {"anchors": True, "hubs": None, "without": None, "with_them": None}
+    assert model.anchors is not None
+    assert model.hubs == {}
+
+
+def test_a_run_that_asks_for_nothing_gets_nothing(run):
+    assert fit_search(Run(run.path, run.config.model_copy(update={"anchors": None})), run.open_source()) is None
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def crowd(samples, seed, side):
+    """Noisy pairs; every tenth item of one side lies near to all that ask for it, whatever they ask."""
+    rng = np.random.default_rng(seed)
+    meaning = unit(rng.normal(size=(samples, 16)))
+    asking, found = (unit(meaning + 0.7 * unit(rng.normal(size=meaning.shape))) for _ in range(2))
+    generic = np.zeros((samples, 1))
+    generic[::10] = 2.0
+    asking, found = np.hstack([asking, np.ones((samples, 1))]), np.hstack([found, generic])
+    asking, found = (torch.tensor(unit(rows), dtype=torch.float32) for rows in (asking, found))
+    a, b = (found, asking) if side == "a" else (asking, found)
+    keys = tuple(map(str, range(samples)))
+    return Embeddings(a, b, torch.arange(samples), keys, torch.ones(samples, dtype=torch.int64), keys)
+
+
+@pytest.mark.parametrize(("side", "direction"), [("a", "clip/b->a"), ("b", "clip/a->b")])
+def test_hubs_are_corrected_in_the_direction_that_has_them(run, side, direction):
+    splits = {"train": crowd(300, 0, side), "val": crowd(200, 1, side), "test": crowd(200, 2, side)}
+    values = {"anchors": None, "hubs": load_config("msvd", {"hubs": {"sharpness": [2.0, 20.0]}}).hubs}
+    model = run.load_model(fitted=False)
+    chosen = choose_search(model, run.config.model_copy(update=values), splits.__getitem__)
+    asks, items = ("clip_b", "clip_a") if side == "a" else ("clip_a", "clip_b")
+    sharpness = chosen[direction]["hubs"]
+    assert sharpness in (2.0, 20.0)
+
+    def scored(split):
+        """Percent of queries that find their own at once, and among ten, as one would compute it by hand."""
+        queries, found = (getattr(splits[split], name).double().numpy() for name in (asks, items))
+        training = getattr(splits["train"], asks).double().numpy()
+        bias = -np.log(np.exp(sharpness * found @ training.T).mean(1)) / sharpness
+        scores = queries @ found.T + bias
+        better = (scores > np.diag(scores)[:, None]).sum(1)
+        return [100 * float((better < cutoff).mean()) for cutoff in (1, 10)]
+
+    assert chosen[direction]["with_them"] == pytest.approx(sum(scored("val")) / 2)
+    assert chosen[direction]["with_them"] > chosen[direction]["without"] + 20
+    test = evaluate_embeddings(as_searched(splits["test"], model.anchors, model.hubs), progress=False)
+    assert [test[direction]["R@1"], test[direction]["R@10"]] == pytest.approx(scored("test"))
+    other = next(name for name in chosen if name != direction)
+    plain = evaluate_embeddings(splits["val"], progress=False)[other]
+    assert chosen[other]["without"] == pytest.approx((plain["R@1"] + plain["R@10"]) / 2)
+    assert chosen[other]["with_them"] >= chosen[other]["without"]
+
+
+@pytest.fixture(scope="module")
+def corrected_run(config, tmp_path_factory):
+    """A run whose hubs are corrected, whatever validation says."""
+    run = train(config, {"hubs": {"sharpness": [3.0]}}, out=tmp_path_factory.mktemp("hubs") / "run")
+    model = run.load_model(fitted=False)
+    training = embed_source(model, run.open_source(), "train")
+    model.anchors = Anchors.of(run.config.anchors, training)
+    model.hubs = {"a": Hubs(training.clip_b, 3.0), "b": Hubs(training.clip_a, 7.0)}
+    run.write_fitted(model)
+    return run
+
+
+def test_the_correction_is_read_back(corrected_run):
+    model = corrected_run.load_model()
+    assert {side: hubs.sharpness for side, hubs in model.hubs.items()} == {"a": 3.0, "b": 7.0}
+    found = embed_source(model, corrected_run.open_source(), "test")
+    torch.testing.assert_close(found.hub_a, model.hubs["a"](model.anchors(found.clip_a)))
+    torch.testing.assert_close(found.hub_b, model.hubs["b"](found.clip_b))
+    plain = corrected_run.load_model("last")
+    assert plain.hubs == {}
+    assert plain.anchors is None
+
+
+def test_what_is_no_longer_kept_is_taken_away(corrected_run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(corrected_run.path, copy)
+    again = Run.open(copy)
+    assert (copy / "best" / HUBS).is_file()
+    again.write_fitted(again.load_model(fitted=False))
+    assert not (copy / "best" / HUBS).exists()
+    assert not (copy / "best" / ANCHORS).exists()
+
+
+def test_an_index_adds_the_correction(corrected_run):
+    pytest.importorskip("faiss")
+    from crossclr.search.build import build_index
+    from crossclr.search.searcher import Searcher
+
+    build_index(corrected_run, splits=["test"])
+    found = embed_source(corrected_run.load_model(), corrected_run.open_source(), "test")
+    searcher = Searcher.open(corrected_run, text=False)
+    for find, queries, items, bias in (
+        ("a", found.clip_b, found.gallery_a, found.hub_a),
+        ("b", found.clip_a, found.clip_b, found.hub_b),
+    ):
+        scores = normalize(queries, dim=1) @ normalize(items, dim=1).T + bias
+        for row in range(3):
+            hits = searcher.search(vector=queries[row].numpy(), find=find, top=5)
+            best = scores[row].topk(5)
+            assert [hit.item.key for hit in hits] == [found.clip_keys[place] for place in best.indices.tolist()]
+            assert [hit.score for hit in hits] == pytest.approx(best.values.tolist(), abs=1e-5)
+
+
+def test_joined_runs_average_their_corrections(corrected_run):
+    one = embed_source(corrected_run.load_model(), corrected_run.open_source(), "test")
+    alone = replace(one, anchored_a=None, hub_a=None, hub_b=None)
+    joined = fuse([one, alone])
+    torch.testing.assert_close(joined.hub_a, one.hub_a / 2)
+    queries, items = (normalize(rows, dim=1) for rows in joined.b_to_a())
+    parts = [tuple(normalize(rows, dim=1) for rows in (single.clip_b, single.gallery_a)) for single in (one, alone)]
+    means = sum(asked @ found.T for asked, found in parts) / 2 + one.hub_a / 2
+    torch.testing.assert_close(2 * queries @ items.T, means)
+    assert fuse([alone, alone]).hub_a is None
+
+
+def test_damaged_anchors_are_named(run, tmp_path):
+    path = run.path / "best" / ANCHORS
+    whole = path.read_bytes()
+    path.write_bytes(whole[:50])
+    try:
+        with pytest.raises(ValueError, match=r"anchors\.safetensors cannot be read"):
+            run.load_model()
+    finally:
+        path.write_bytes(whole)
