@@ -1,6 +1,7 @@
 """The report: one file, nothing from elsewhere, every figure drawn in a real Chromium."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -8,8 +9,9 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from crossclr.analysis.claims import claims
+from crossclr.analysis.claims import _verdict, claims
 from crossclr.analysis.report import _Drawn, write_report
+from crossclr.analysis.significance import Comparison
 from crossclr.cli import app
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -57,13 +59,30 @@ def test_every_plot_is_valid_data(text):
         assert json.loads(content)["data"]
 
 
-def test_claims_are_answered_with_figures(context, tables):
+def test_claims_are_answered_with_figures(context, report):
     found = claims(context, _Drawn(context).similarities())
     assert len(found) == 7
     for claim in found:
-        assert claim.answer in ("yes", "no", "no, it hurts", "no clear effect")
+        assert claim.answer in ("yes", "no", "no, it hurts", "no clear effect", "mixed")
         assert re.search(r"\d", claim.figure)
     assert (context.out / "tables" / "claims.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ([(1.0, 0.01), (0.5, 0.3)], "yes"),
+        ([(-1.0, 0.01), (-0.5, 0.01)], "no, it hurts"),
+        ([(1.0, 0.2), (-0.5, 0.01)], "no clear effect"),
+        ([(1.0, 0.01), (-0.5, 0.2)], "yes"),
+        ([(1.0, 0.01), (-0.5, 0.01)], "mixed"),
+        ([(math.nan, math.nan), (-0.5, 0.01)], "no, it hurts"),
+        ([(1.0, math.nan)], "no clear effect"),
+    ],
+)
+def test_an_answer_is_no_stronger_than_its_figures(figures, expected):
+    found = [(str(place), Comparison("rival", difference, 0.0, p)) for place, (difference, p) in enumerate(figures)]
+    assert _verdict(found)[0] == expected
 
 
 def test_the_command_only_writes_what_is_finished(context, study_file, report):

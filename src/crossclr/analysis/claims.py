@@ -47,12 +47,14 @@ def _arrow(context: Context, direction: str, metric: str) -> str:
 
 
 def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
-    """An answer from the first figure, and all figures in words."""
+    """An answer from the first figure, unless another one says the contrary, and all figures in words."""
     known = [(name, one) for name, one in found if one.difference == one.difference]  # NaN: the data has no such figure
     first = known[0][1]
     answer = "yes" if first.difference > 0 else "no, it hurts"
     if not first.p < 0.05:
         answer = "no clear effect"
+    elif any(one.p < 0.05 and one.difference * first.difference < 0 for _, one in known):
+        answer = "mixed"
     return answer, "; ".join(f"{name} {one.difference:+.2f} (p = {one.p:.3f})" for name, one in known)
 
 
@@ -102,6 +104,7 @@ def claims_table(found: Sequence[Claim]) -> Table:
     rows = [[Cell(text=text) for text in (one.question, one.answer, one.figure)] for one in found]
     caption = (
         "Answers with a p-value are a yes or a no only where the paired t-test of their first figure over seeds has "
-        "p < 0.05; those on similarities of pairs rest on one run of each loss."
+        "p < 0.05, and mixed where another figure says the contrary with p < 0.05; those on similarities of pairs "
+        "rest on one run of each loss."
     )
     return Table("claims", "The paper's claims on this data", ["claim", "on this data", "figures"], rows, caption)
