@@ -6,7 +6,8 @@ fitted on the training split; validation says which of them are used, and how sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +55,9 @@ def fit_search(run: Run, source: Source, device: torch.device | str = "cpu") -> 
 def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str, Any] | None:
     """Give a model the anchors and the correction of hubs that a config asks for, as far as validation speaks for them.
 
-    Each direction is judged alone, by the mean of R@1, R@10 and, where the data has texts, nDCG and shared-caption R@1.
-    Of equal candidates the plainest is taken. Without a validation split anchors are kept, and hubs are left alone:
-    nothing tells how sharply to correct them.
+    Each direction is judged alone, by R@1, R@10 and, where the data has texts, nDCG and shared-caption R@1: what makes
+    any of them worse is out, of the rest the best mean counts, and of equal ones the plainest. Without a validation
+    split anchors are kept, and hubs are left alone: nothing tells how sharply to correct them.
 
     Args:
         model: a trained model with nothing fitted.
@@ -65,7 +66,8 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str
 
     Returns:
         for ``clip/b->a`` and ``clip/a->b``: whether ``anchors`` are kept, the sharpness of ``hubs`` (None: not
-        corrected), and the validation score ``without`` and ``with_them``; None where the config asks for nothing.
+        corrected), and the mean of the validation figures ``without`` and ``with_them``; None where the config asks for
+        nothing.
     """
     if config.anchors is None and config.hubs is None:
         return None
@@ -75,7 +77,7 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str
         scores: dict[str, list[float]] = {}
     else:
         judge = _Judge(embed(config.splits.validate_))
-        scores = {direction: [judge.score(direction, one) for one in found] for direction, found in candidates.items()}
+        scores = {direction: judge.scores(direction, found) for direction, found in candidates.items()}
         chosen = {d: found[scores[d].index(max(scores[d]))] for d, found in candidates.items()}
     model.anchors = chosen["clip/b->a"].anchors
     kept = {"a": chosen["clip/b->a"].hubs, "b": chosen["clip/a->b"].hubs}
@@ -122,12 +124,18 @@ class _Judge:
         clips = len(plain.clip_a)
         self.semantics = Semantics.of(plain.texts, plain.clip_of, clips) if plain.texts else None
 
-    def score(self, direction: str, candidate: _Candidate) -> float:
-        """Mean of the figures of a direction."""
+    def scores(self, direction: str, candidates: Sequence[_Candidate]) -> list[float]:
+        """The mean of each candidate's figures; minus infinity where one is worse than that of the first."""
+        figures = [self._figures(direction, one) for one in candidates]
+        return [
+            sum(found) / len(found) if all(x >= y for x, y in zip(found, figures[0], strict=True)) else -math.inf
+            for found in figures
+        ]
+
+    def _figures(self, direction: str, candidate: _Candidate) -> list[float]:
         hubs = {} if candidate.hubs is None else {"a" if direction == "clip/b->a" else "b": candidate.hubs}
         embeddings = as_searched(self.plain, candidate.anchors, hubs)
         figures = evaluate_embeddings(embeddings, progress=False)[direction]
         if self.semantics is not None:
             figures |= self.semantics.scores(embeddings)[direction]
-        values = [figures[name] for name in JUDGED_BY if name in figures]
-        return sum(values) / len(values)
+        return [figures[name] for name in JUDGED_BY if name in figures]
