@@ -8,9 +8,10 @@ from tests.analysis.conftest import write_study
 
 from crossclr.analysis import EXPERIMENTS, conduct, open_context
 from crossclr.analysis.bench import Bench
-from crossclr.analysis.methods import FITTED_SEARCH, METHODS, configure
+from crossclr.analysis.methods import METHODS, configure
 from crossclr.analysis.runs import Finished, Job, digest, perform
 from crossclr.training import RunConfig, load_config
+from crossclr.training.recipes import FITTED_SEARCH
 
 
 class Later(RunConfig):

@@ -10,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from crossclr.cli import COMMANDS, app, load_command, main
+from crossclr.training import Run
 from tests.training.conftest import tiny_values, write_coot
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -89,6 +90,15 @@ def test_train_evaluate_and_summary(monkeypatch, capsys, config_file, tmp_path):
     assert "2 seeds, mean ± standard deviation" in capsys.readouterr().out
 
 
+def test_a_recipe_comes_before_what_is_set(monkeypatch, capsys, config_file, tmp_path):
+    words = ["train", config_file, "--recipe", "fitted", "--set", "hubs=null", "--out", tmp_path / "run"]
+    assert run(monkeypatch, *words) == 0
+    config = Run.open(tmp_path / "run").config
+    assert config.loss.local.name == "clip"
+    assert config.anchors.weight == 0.25
+    assert config.hubs is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -100,6 +110,7 @@ def test_train_evaluate_and_summary(monkeypatch, capsys, config_file, tmp_path):
         (["train", "--resume", "nowhere"], "nowhere is no run folder"),
         (["train", "nonsense"], "no shipped config 'nonsense'"),
         (["train", "--resume", "{config}", "--seeds", "1"], "goes without"),
+        (["train", "{config}", "--recipe", "best"], "there is no recipe 'best'; there are: fitted"),
         (["config", "show", "emojy"], "did you mean 'emoji'"),
     ],
 )

@@ -13,6 +13,7 @@ from crossclr.losses import Coot
 from crossclr.losses.registry import LOSSES
 from crossclr.training import RunConfig
 from crossclr.training.config_files import check_config, put_value
+from crossclr.training.recipes import FITTED_SEARCH
 
 
 class Range(BaseModel):
@@ -27,7 +28,6 @@ class Range(BaseModel):
 
 TEMPERATURE = Range(low=0.01, high=0.5)
 CROSSCLR_SPACE = {"temperature": TEMPERATURE, "intra_weight": Range(low=0.02, high=1.0)}
-FITTED_SEARCH: dict[str, Any] = {"anchors": {"weight": 0.25}, "hubs": {}}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ METHODS: dict[str, Method] = {
     "crossclr-fitted": Method(
         "CrossCLR, fitted search", space=CROSSCLR_SPACE, ours=True, overrides=FITTED_SEARCH, tuned_as="crossclr"
     ),
-    # The same on a rival's loss, to tell what it gives from what the loss gives.
+    # The recipe `fitted`, and what tells apart what fitted search gives and what the loss gives.
     "clip-fitted": Method(
         "CLIP, fitted search",
         {"name": "clip", "learnable": False},

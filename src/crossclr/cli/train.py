@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,9 @@ def train(
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; may be given several times."),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Changes that have proven good, by name (fitted); --set comes after them.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Several seeds, as 0,1,2: a folder each, and a summary.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; default runs/<name of the config>.")] = None,
@@ -30,6 +34,8 @@ def train(
 
         crossclr train emoji --set "loss.local={name: clip, temperature: 0.07}" --seeds 0,1,2
 
+        crossclr train emoji --recipe fitted
+
         crossclr train --resume runs/first
 
         crossclr train youcook2-100m --devices 2
@@ -41,15 +47,20 @@ def train(
     from rich.console import Console
 
     from crossclr import api
-    from crossclr.training import Interrupted
+    from crossclr.training import Interrupted, load_config
+    from crossclr.training.recipes import recipe_changes
 
     if (config is None) == (resume is None):
         raise ValueError("name a config to train, or a run folder to continue with --resume (one of the two)")
-    if resume is not None and (set_ or seeds or out or devices or nodes):
+    if resume is not None and (set_ or recipe or seeds or out or devices or nodes):
         raise ValueError(
-            "--resume continues a run as it was begun; it goes without --set, --seeds, --out, --devices and --nodes"
+            "--resume continues a run as it was begun; it goes without --set, --recipe, --seeds, --out, --devices and "
+            "--nodes"
         )
     changes = list(set_ or [])
+    if recipe is not None:
+        found = recipe_changes(recipe, load_config(config or "", changes))
+        changes = [f"{key}={json.dumps(value)}" for key, value in found.items()] + changes
     changes += [f"training.{name}={count}" for name, count in (("devices", devices), ("nodes", nodes)) if count]
     console = Console()
     try:
