@@ -199,7 +199,7 @@ def test_hubs_are_corrected_in_the_direction_that_has_them(run, side, direction)
     assert chosen[other]["with_them"] >= chosen[other]["without"]
 
 
-def test_what_makes_one_figure_worse_is_out(run):
+def test_strict_recall_is_not_bought_with_meaning(run):
     """A hub is named by the one word that all captions have, so it answers everybody a little: leave it in front."""
     splits = {"train": crowd(300, 0, "a"), "val": crowd(200, 1, "a")}
     texts = tuple("thing" if row % 10 == 0 else f"thing n{row}" for row in range(200))
