@@ -173,18 +173,18 @@ def crowd(samples, seed, side):
 @pytest.mark.parametrize(("side", "direction"), [("a", "clip/b->a"), ("b", "clip/a->b")])
 def test_hubs_are_corrected_in_the_direction_that_has_them(run, side, direction):
     splits = {"train": crowd(300, 0, side), "val": crowd(200, 1, side), "test": crowd(200, 2, side)}
-    values = {"anchors": None, "hubs": load_config("msvd", {"hubs": {"sharpness": [2.0, 20.0]}}).hubs}
+    values = {"anchors": None, "hubs": load_config("msvd", {"hubs": {"sharpness": 3.0, "weights": [0.4, 1.0]}}).hubs}
     model = run.load_model(fitted=False)
     chosen = choose_search(model, run.config.model_copy(update=values), splits.__getitem__)
     asks, items = ("clip_b", "clip_a") if side == "a" else ("clip_a", "clip_b")
-    sharpness = chosen[direction]["hubs"]
-    assert sharpness in (2.0, 20.0)
+    weight = chosen[direction]["hubs"]
+    assert weight in (0.4, 1.0)
 
     def scored(split):
         """Percent of queries that find their own at once, and among ten, as one would compute it by hand."""
         queries, found = (getattr(splits[split], name).double().numpy() for name in (asks, items))
         training = getattr(splits["train"], asks).double().numpy()
-        bias = -np.log(np.exp(sharpness * found @ training.T).mean(1)) / sharpness
+        bias = -weight * np.log(np.exp(3.0 * found @ training.T).mean(1)) / 3.0
         scores = queries @ found.T + bias
         better = (scores > np.diag(scores)[:, None]).sum(1)
         return [100 * float((better < cutoff).mean()) for cutoff in (1, 10)]
@@ -204,7 +204,7 @@ def test_strict_recall_is_not_bought_with_meaning(run):
     splits = {"train": crowd(300, 0, "a"), "val": crowd(200, 1, "a")}
     texts = tuple("thing" if row % 10 == 0 else f"thing n{row}" for row in range(200))
     splits["val"] = replace(splits["val"], texts=texts)
-    hubs = load_config("msvd", {"hubs": {"sharpness": [2.0]}}).hubs
+    hubs = load_config("msvd", {"hubs": {"sharpness": 2.0, "weights": [1.0]}}).hubs
     model = run.load_model(fitted=False)
     config = run.config.model_copy(update={"anchors": None, "hubs": hubs})
     chosen = choose_search(model, config, splits.__getitem__)["clip/b->a"]
@@ -222,18 +222,21 @@ def test_strict_recall_is_not_bought_with_meaning(run):
 @pytest.fixture(scope="module")
 def corrected_run(config, tmp_path_factory):
     """A run whose hubs are corrected, whatever validation says."""
-    run = train(config, {"hubs": {"sharpness": [3.0]}}, out=tmp_path_factory.mktemp("hubs") / "run")
+    run = train(config, {"hubs": {"sharpness": 3.0}}, out=tmp_path_factory.mktemp("hubs") / "run")
     model = run.load_model(fitted=False)
     training = embed_source(model, run.open_source(), "train")
     model.anchors = Anchors.of(run.config.anchors, training)
-    model.hubs = {"a": Hubs(training.clip_b, 3.0), "b": Hubs(training.clip_a, 7.0)}
+    model.hubs = {"a": Hubs(training.clip_b, 3.0, 0.7), "b": Hubs(training.clip_a, 7.0)}
     run.write_fitted(model)
     return run
 
 
 def test_the_correction_is_read_back(corrected_run):
     model = corrected_run.load_model()
-    assert {side: hubs.sharpness for side, hubs in model.hubs.items()} == {"a": 3.0, "b": 7.0}
+    assert {side: (hubs.sharpness, hubs.weight) for side, hubs in model.hubs.items()} == {
+        "a": (3.0, 0.7),
+        "b": (7.0, 1.0),
+    }
     found = embed_source(model, corrected_run.open_source(), "test")
     torch.testing.assert_close(found.hub_a, model.hubs["a"](model.anchors(found.clip_a)))
     torch.testing.assert_close(found.hub_b, model.hubs["b"](found.clip_b))

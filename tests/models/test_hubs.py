@@ -20,16 +20,21 @@ def drawn(*shape: int, seed: int) -> Tensor:
 
 
 @settings(deadline=None, max_examples=30)
-@given(asked=st.integers(1, 9), items=st.integers(1, 4), sharpness=st.sampled_from([0.01, 1.0, 20.0, 500.0]))
-def test_it_equals_a_loop(asked: int, items: int, sharpness: float) -> None:
+@given(
+    asked=st.integers(1, 9),
+    items=st.integers(1, 4),
+    sharpness=st.sampled_from([0.01, 1.0, 20.0, 500.0]),
+    weight=st.floats(0.01, 1.0),
+)
+def test_it_equals_a_loop(asked: int, items: int, sharpness: float, weight: float) -> None:
     queries, rows = drawn(asked, 5, seed=1), drawn(items, 5, seed=2)
-    found = Hubs(queries, sharpness)(rows)
-    assert found.abs().max() <= 1
+    found = Hubs(queries, sharpness, weight)(rows)
+    assert found.abs().max() <= weight + 1e-9
     for value, row in zip(found.tolist(), rows, strict=True):
         cosines = [float(cosine_similarity(row, query, dim=0)) for query in queries]
         top = max(cosines)
         mean = sum(math.exp(sharpness * (cosine - top)) for cosine in cosines) / asked
-        assert value == pytest.approx(-top - math.log(mean) / sharpness, abs=1e-9)
+        assert value == pytest.approx(-weight * (top + math.log(mean) / sharpness), abs=1e-9)
 
 
 @pytest.mark.parametrize(("sharpness", "expected"), [(1e-4, "mean"), (1e5, "largest")])
@@ -55,8 +60,9 @@ def test_a_bias_becomes_part_of_a_cosine(queries: int, items: int, dim: int, see
 
 def test_of_many_queries_some_are_kept_from_the_first_to_the_last() -> None:
     queries = drawn(9, 3, seed=1)
-    few = Hubs.of(HubsConfig(most=2), queries, 5.0)
-    torch.testing.assert_close(few.queries, Hubs(queries, 5.0).queries[[0, 8]])
+    few = Hubs.of(HubsConfig(most=2, sharpness=7.0), queries, 0.3)
+    torch.testing.assert_close(few.queries, Hubs(queries, 7.0).queries[[0, 8]])
+    assert (few.sharpness, few.weight) == (7.0, 0.3)
 
 
 def test_they_are_no_part_of_the_weights() -> None:

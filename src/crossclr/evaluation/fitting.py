@@ -1,7 +1,7 @@
 """Fitted search: what a finished run gets for what is searched, from its training split and as validation decides.
 
 Two things help, each on other data: anchors, which move clips, and a correction of hubs, which adds to scores. They are
-fitted on the training split; validation says which of them are used, and how sharp the correction is.
+fitted on the training split; validation says which of them are used, and how strong the correction is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str
     Each direction is judged alone, by the mean of R@1, R@10 and, where the data has texts, nDCG and shared-caption R@1.
     What makes nDCG worse is out: strict recall shall not be bought with meaning, and nDCG is the steadiest of the four
     on a small split. Of equal candidates the plainest is taken. Without a validation split anchors are kept, and hubs
-    are left alone: nothing tells how sharply to correct them.
+    are left alone: nothing tells how strongly to correct them.
 
     Args:
         model: a trained model with nothing fitted.
@@ -66,7 +66,7 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str
         embed: embeddings of a split by the encoders alone.
 
     Returns:
-        for ``clip/b->a`` and ``clip/a->b``: whether ``anchors`` are kept, the sharpness of ``hubs`` (None: not
+        for ``clip/b->a`` and ``clip/a->b``: whether ``anchors`` are kept, the weight of ``hubs`` (None: not
         corrected), and the mean of the validation figures ``without`` and ``with_them``; None where the config asks for
         nothing.
     """
@@ -86,7 +86,7 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str
     return {
         direction: {
             "anchors": one.anchors is not None,
-            "hubs": None if one.hubs is None else one.hubs.sharpness,
+            "hubs": None if one.hubs is None else one.hubs.weight,
             "without": scores[direction][0] if scores else None,
             "with_them": max(scores[direction]) if scores else None,
         }
@@ -98,7 +98,7 @@ def any_kept(found: Mapping[str, Any] | None) -> bool:
     """Whether anything of what was fitted is used.
 
     Example:
-        >>> any_kept({"clip/b->a": {"anchors": False, "hubs": 5.0}}), any_kept(None)
+        >>> any_kept({"clip/b->a": {"anchors": False, "hubs": 0.5}}), any_kept(None)
         (True, False)
     """
     return any(one["anchors"] or one["hubs"] is not None for one in (found or {}).values())
@@ -110,7 +110,7 @@ def _candidates(config: FitConfig, training: Embeddings) -> dict[str, list[_Cand
     corrected: dict[str, list[Hubs | None]] = {"a": [None], "b": [None]}
     if config.hubs is not None:
         for side, queries in (("a", training.clip_b), ("b", training.clip_a)):
-            corrected[side] += [Hubs.of(config.hubs, queries, sharpness) for sharpness in config.hubs.sharpness]
+            corrected[side] += [Hubs.of(config.hubs, queries, weight) for weight in config.hubs.weights]
     return {
         "clip/b->a": [_Candidate(anchors, hubs) for hubs in corrected["a"] for anchors in moved],
         "clip/a->b": [_Candidate(None, hubs) for hubs in corrected["b"]],

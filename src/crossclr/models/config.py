@@ -139,14 +139,15 @@ class HubsConfig(_Strict):
     """After training, the scores of items that are near to every query are lowered.
 
     Example:
-        >>> HubsConfig().sharpness
-        [5.0, 10.0, 20.0]
+        >>> HubsConfig().weights
+        [0.25, 0.5]
     """
 
-    sharpness: list[Annotated[float, Field(gt=0)]] = Field(
-        default=[5.0, 10.0, 20.0],
+    sharpness: float = Field(default=20.0, gt=0, description="How much more the nearest queries count than all others.")
+    weights: list[Annotated[float, Field(gt=0, le=1)]] = Field(
+        default=[0.25, 0.5],
         min_length=1,
-        description="How much the nearest queries count among all; the value that validation likes best is taken.",
+        description="How much of the nearness is taken off; the weight that validation likes best is used.",
     )
     most: int = Field(
         default=20_000, ge=1, description="Most training samples that are asked; of more, so many spread evenly."

@@ -20,12 +20,13 @@ BLOCK = 1024  # items that are compared with all queries at once
 class Hubs(nn.Module):
     """What is added to the score of each item of one modality.
 
-    For an item v and n training samples q of the other modality it is -log(mean of exp(β cos(v, q))) / β: minus their
-    mean cosine for a small β, minus the largest for a large one. It lies between -1 and 1.
+    For an item v and n training samples q of the other modality it is -w log(mean of exp(β cos(v, q))) / β: minus w
+    times their mean cosine for a small β, and the largest for a large one. It lies between -w and w.
 
     Args:
         queries: (queries, D) embeddings of training samples of the other modality.
         sharpness: β.
+        weight: w, at most 1.
 
     Example:
         >>> hubs = Hubs(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), sharpness=1.0)
@@ -35,18 +36,18 @@ class Hubs(nn.Module):
 
     queries: Tensor
 
-    def __init__(self, queries: Tensor, sharpness: float) -> None:
+    def __init__(self, queries: Tensor, sharpness: float, weight: float = 1.0) -> None:
         super().__init__()
-        self.sharpness = float(sharpness)
+        self.sharpness, self.weight = float(sharpness), float(weight)
         # Like anchors, they are written beside the weights and not among them.
         self.register_buffer("queries", functional.normalize(queries, dim=1), persistent=False)
 
     @classmethod
-    def of(cls, config: HubsConfig, queries: Tensor, sharpness: float) -> Hubs:
+    def of(cls, config: HubsConfig, queries: Tensor, weight: float) -> Hubs:
         """From the training samples that ask; of very many, so many as the config allows, spread evenly."""
         if len(queries) > config.most:
             queries = queries[torch.linspace(0, len(queries) - 1, config.most).long()]
-        return cls(queries, sharpness)
+        return cls(queries, config.sharpness, weight)
 
     def forward(self, items: Tensor) -> Tensor:
         """(items,) from (items, D)."""
@@ -55,7 +56,7 @@ class Hubs(nn.Module):
     def _bias(self, items: Tensor) -> Tensor:
         cosines = functional.normalize(items, dim=1) @ self.queries.T  # (items, queries)
         summed = torch.logsumexp(self.sharpness * cosines, dim=1)
-        return -(summed - math.log(len(self.queries))) / self.sharpness
+        return -self.weight * (summed - math.log(len(self.queries))) / self.sharpness
 
 
 def with_bias(queries: Tensor, items: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:

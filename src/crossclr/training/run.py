@@ -119,7 +119,7 @@ class Run:
                 model.anchors = Anchors(self.config.anchors, **anchors)
             if hubs and self.config.hubs is not None:
                 sides = [side for side in ("a", "b") if f"queries_{side}" in hubs]
-                model.hubs = {s: Hubs(hubs[f"queries_{s}"], float(hubs[f"sharpness_{s}"])) for s in sides}
+                model.hubs = {s: Hubs(hubs[f"queries_{s}"], *hubs[f"settings_{s}"].tolist()) for s in sides}
         return model.eval()
 
     def write_fitted(self, model: TwoBranch) -> None:
@@ -128,7 +128,8 @@ class Run:
         if model.anchors is not None:
             found[ANCHORS] = {"clips": model.anchors.clips, "sentences": model.anchors.sentences}
         for side, hubs in model.hubs.items():
-            found[HUBS] |= {f"queries_{side}": hubs.queries, f"sharpness_{side}": torch.tensor(hubs.sharpness)}
+            settings = torch.tensor([hubs.sharpness, hubs.weight], dtype=torch.float64)
+            found[HUBS] |= {f"queries_{side}": hubs.queries, f"settings_{side}": settings}
         for name, tensors in found.items():
             path = self.path / "best" / name
             if tensors:
