@@ -77,7 +77,7 @@ def _head(page: Page, context: Context) -> None:
     facts.facts(
         [
             ("splits", "; ".join(sizes)),
-            ("seeds", f"{', '.join(map(str, context.seeds))} (sweeps and grids: the first {len(context.few_seeds)})"),
+            ("seeds", _seeds(context)),
             ("tuning", f"{context.tuner.trials} runs for each loss, on {base.splits.validate_}"),
             ("made", f"{datetime.date.today().isoformat()} by crossclr {metadata.version('crossclr')}"),
             ("with", f"torch {metadata.version('torch')}, Python {platform.python_version()}, {platform.machine()}"),
@@ -259,3 +259,9 @@ def _card(
 def _image(key: str, picture: Callable[[str], str] | None) -> str:
     uri = picture(key) if picture is not None else ""
     return f'<img alt="" src="{uri}">' if uri else ""
+
+
+def _seeds(context: Context) -> str:
+    fewer = {"sweeps, pairs and grids": context.few_seeds, "ablation": context.ablation_seeds}
+    told = [f"{what}: the first {len(taken)}" for what, taken in fewer.items() if len(taken) < len(context.seeds)]
+    return ", ".join(map(str, context.seeds)) + (f" ({'; '.join(told)})" if told else "")
