@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-InputNorm = Literal["coot", "layer", "l2", "none"]
+InputNorm = Literal["coot", "layer", "l2", "standard", "none"]
 InitialWeights = Annotated[
     Literal["coot", "xavier"],
     Field(
@@ -49,7 +49,8 @@ class TransformerEncoderConfig(_Strict):
     dropout: float = Field(default=0.05, ge=0, lt=1, description="Dropout in attention, feed-forward and pooler.")
     input_norm: InputNorm = Field(
         default="coot",
-        description="Normalisation of input rows: COOT's layer norm, torch's layer norm, unit length, or none.",
+        description="Normalisation of input rows: COOT's layer norm, torch's layer norm, unit length, each channel at "
+        "mean 0 and deviation 1 over the training samples (standard), or none.",
     )
     initial_weights: InitialWeights = "coot"
 
@@ -81,7 +82,8 @@ class MLPEncoderConfig(_Strict):
     )
     input_norm: InputNorm = Field(
         default="layer",
-        description="Normalisation of the input vector: COOT's layer norm, torch's layer norm, unit length, or none.",
+        description="Normalisation of the input vector: COOT's layer norm, torch's layer norm, unit length, each "
+        "channel at mean 0 and deviation 1 over the training samples (standard), or none.",
     )
 
 

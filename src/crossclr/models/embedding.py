@@ -91,7 +91,7 @@ def embed_source(
         model.eval().to(place)
         with torch.inference_mode():
             for samples in _read_ahead(source, keys, batch_size):
-                for name, embedded in _encode(model, samples, place).items():
+                for name, embedded in encode_samples(model, samples, place).items():
                     columns.setdefault(name, []).append(embedded.to("cpu", torch.float32))
                 for sample in samples:
                     clip_of.extend(len(clip_keys) + index for index in sample.clip_of)
@@ -132,7 +132,8 @@ def as_searched(embeddings: Embeddings, anchors: Anchors | None, hubs: Mapping[s
     )
 
 
-def _encode(model: TwoBranch, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
+def encode_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
+    """Embeddings of some samples by name, as `TwoBranch.encode_a` and `encode_b` give them."""
     clips = [rows for sample in samples for rows in sample.clips]
     sentences = [rows for sample in samples for rows in sample.sentences]
     side_a = _side(clips, [sample.video for sample in samples], model.two_level, device)

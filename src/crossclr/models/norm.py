@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossclr.models.config import InputNorm
+from crossclr.models.standard_norm import StandardNorm
 
 # Rows handled at a time on the CPU: a few megabytes, so that the passes over a chunk run in cache.
 _CHUNK_ELEMENTS = 1 << 18
@@ -126,4 +127,6 @@ def build_input_norm(name: InputNorm, dim: int) -> nn.Module:
         return CootNorm(dim)
     if name == "layer":
         return nn.LayerNorm(dim)
+    if name == "standard":
+        return StandardNorm(dim)
     return UnitNorm() if name == "l2" else nn.Identity()
