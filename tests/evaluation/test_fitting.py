@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from crossclr.api import results_table, train
 from crossclr.evaluation import evaluate_embeddings, retrieval_metrics
-from crossclr.evaluation.fitting import any_kept, choose_search, fit_search
+from crossclr.evaluation.fitting import any_kept, choose_search, fit_search, standard_error
 from crossclr.evaluation.fusion import fuse
 from crossclr.evaluation.runs import evaluate_runs
 from crossclr.evaluation.semantics import semantic_scores
@@ -296,3 +296,36 @@ def test_damaged_anchors_are_named(run, tmp_path):
             run.load_model()
     finally:
         path.write_bytes(whole)
+
+
+def test_the_standard_error_is_that_of_clips():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(30, 4)) + rng.normal(size=(30, 1))  # four queries of each clip, which are alike
+    clips = np.repeat(np.arange(30), 4) * 7
+    order = rng.permutation(120)
+    found = standard_error(torch.tensor(values.ravel()[order]), torch.tensor(clips[order]))
+    assert found == pytest.approx(values.mean(1).std(ddof=1) / np.sqrt(30))
+    assert found > 1.5 * values.std(ddof=1) / np.sqrt(120)  # as if all queries told something new
+    assert standard_error(torch.tensor([1.0, 2.0]), torch.tensor([3, 3])) == float("inf")
+
+
+def test_a_gain_within_its_error_is_no_reason_to_correct_hubs(run):
+    """Small validation splits: what one query gains may be luck."""
+    training, many = crowd(300, 0, "a"), crowd(200, 1, "a")
+    hubs = load_config("msvd", {"hubs": {"sharpness": 3.0, "weights": [0.3]}}).hubs
+    config = run.config.model_copy(update={"anchors": None, "hubs": hubs})
+    model = run.load_model(fitted=False)
+    decided = set()
+    for start in range(0, 190, 4):
+        a, b = (rows[start : start + 6] for rows in (many.clip_a, many.clip_b))
+        keys = tuple("abcdef")
+        few = Embeddings(a, b, torch.arange(6), keys, torch.ones(6, dtype=torch.int64), keys)
+        chosen = choose_search(model, config, {"train": training, "val": few}.__getitem__)["clip/b->a"]
+        plain = (b @ a.T).double().numpy()
+        bias = -0.3 * np.log(np.exp(3.0 * (a @ training.clip_b.T).double().numpy()).mean(1)) / 3.0
+        hits = [(scores.argmax(1) == np.arange(6)) for scores in (plain, plain + bias)]
+        gain = (hits[1].astype(float) - hits[0]) / 2  # R@10 is 100 of six anyway
+        expected = gain.mean() > gain.std(ddof=1) / np.sqrt(6) + 1e-9
+        assert (chosen["hubs"] is not None) == expected
+        decided.add((expected, gain.mean() > 0))
+    assert decided == {(True, True), (False, True), (False, False)}

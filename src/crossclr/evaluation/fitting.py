@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from crossclr.evaluation.metrics import evaluate_embeddings
+from crossclr.evaluation.gain import ndcg
+from crossclr.evaluation.metrics import sentences_of
+from crossclr.evaluation.ranks import TIE, retrieval_ranks
 from crossclr.evaluation.semantics import Semantics
+from crossclr.evaluation.shared_captions import shared_ranks
 from crossclr.features import Source
 from crossclr.models import Anchors, Embeddings, Hubs, TwoBranch, as_searched, embed_source
 from crossclr.training import Run
 from crossclr.training.config import FitConfig
 
-JUDGED_BY = ("R@1", "R@10", "nDCG", "sR@1")  # meaning counts as much as strict recall, where there are texts
 Embed = Callable[[str], Embeddings]
 
 
@@ -56,9 +59,9 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str
     """Give a model the anchors and the correction of hubs that a config asks for, as far as validation speaks for them.
 
     Each direction is judged alone, by the mean of R@1, R@10 and, where the data has texts, nDCG and shared-caption R@1.
-    What makes nDCG worse is out: strict recall shall not be bought with meaning, and nDCG is the steadiest of the four
-    on a small split. Of equal candidates the plainest is taken. Without a validation split anchors are kept, and hubs
-    are left alone: nothing tells how strongly to correct them.
+    What makes nDCG worse is out: strict recall shall not be bought with meaning. Hubs are corrected only where that
+    gains more than its standard error, since on a small split such gains are luck and hubs are often right. Of equal
+    candidates the plainest is taken. Without a validation split anchors are kept, and hubs are left alone.
 
     Args:
         model: a trained model with nothing fitted.
@@ -75,11 +78,12 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str
     candidates = _candidates(config, embed(config.splits.train))
     if config.splits.validate_ is None:
         chosen = {"clip/b->a": _Candidate(candidates["clip/b->a"][-1].anchors), "clip/a->b": _Candidate()}
-        scores: dict[str, list[float]] = {}
+        scores: dict[str, tuple[float, float]] = {}
     else:
         judge = _Judge(embed(config.splits.validate_))
-        scores = {direction: judge.scores(direction, found) for direction, found in candidates.items()}
-        chosen = {d: found[scores[d].index(max(scores[d]))] for d, found in candidates.items()}
+        decided = {direction: judge.choose(direction, found) for direction, found in candidates.items()}
+        chosen = {direction: found[0] for direction, found in decided.items()}
+        scores = {direction: found[1:] for direction, found in decided.items()}
     model.anchors = chosen["clip/b->a"].anchors
     kept = {"a": chosen["clip/b->a"].hubs, "b": chosen["clip/a->b"].hubs}
     model.hubs = {side: hubs for side, hubs in kept.items() if hubs is not None}
@@ -87,8 +91,8 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str
         direction: {
             "anchors": one.anchors is not None,
             "hubs": None if one.hubs is None else one.hubs.weight,
-            "without": scores[direction][0] if scores else None,
-            "with_them": max(scores[direction]) if scores else None,
+            "without": scores[direction][1] if scores else None,
+            "with_them": scores[direction][0] if scores else None,
         }
         for direction, one in chosen.items()
     }
@@ -118,23 +122,68 @@ def _candidates(config: FitConfig, training: Embeddings) -> dict[str, list[_Cand
 
 
 class _Judge:
-    """Scores candidates on one split."""
+    """Compares candidates on one split."""
 
     def __init__(self, plain: Embeddings) -> None:
         self.plain = plain
+        self.asked, self.sentences = sentences_of(plain.clip_of, len(plain.clip_a))
         clips = len(plain.clip_a)
         self.semantics = Semantics.of(plain.texts, plain.clip_of, clips) if plain.texts else None
 
-    def scores(self, direction: str, candidates: Sequence[_Candidate]) -> list[float]:
-        """The mean of each candidate's figures; minus infinity where nDCG is worse than that of the first."""
-        figures = [self._figures(direction, one) for one in candidates]
-        plain = figures[0].get("nDCG", 0.0)
-        return [sum(found.values()) / len(found) if found.get("nDCG", 0.0) >= plain else -math.inf for found in figures]
+    def choose(self, direction: str, candidates: Sequence[_Candidate]) -> tuple[_Candidate, float, float]:
+        """The candidate to use, its score and that of the first one."""
+        found = [self._figures(direction, one) for one in candidates]
+        scores = [torch.stack(list(one.values())).nanmean(0) for one in found]  # (queries,) each
+        meaning = [float(one["nDCG"].nanmean()) if "nDCG" in one else 0.0 for one in found]
+        allowed = [place for place, value in enumerate(meaning) if value >= meaning[0]]
+        best: dict[bool, int] = {}  # whether hubs are corrected -> place
+        for place in allowed:
+            kind = candidates[place].hubs is not None
+            if kind not in best or scores[place].mean() > scores[best[kind]].mean():
+                best[kind] = place
+        chosen = best[False]
+        if True in best:
+            gain = scores[best[True]] - scores[chosen]
+            if float(gain.mean()) > standard_error(gain, self._clips(direction)) + TIE:
+                chosen = best[True]
+        return candidates[chosen], float(scores[chosen].mean()), float(scores[0].mean())
 
-    def _figures(self, direction: str, candidate: _Candidate) -> dict[str, float]:
-        hubs = {} if candidate.hubs is None else {"a" if direction == "clip/b->a" else "b": candidate.hubs}
+    def _clips(self, direction: str) -> Tensor:
+        """(queries,) the clip that each query is of."""
+        return self.plain.clip_of if direction == "clip/b->a" else self.asked
+
+    def _figures(self, direction: str, candidate: _Candidate) -> dict[str, Tensor]:
+        """(queries,) in percent, by figure."""
+        there = direction == "clip/b->a"
+        hubs = {} if candidate.hubs is None else {"a" if there else "b": candidate.hubs}
         embeddings = as_searched(self.plain, candidate.anchors, hubs)
-        figures = evaluate_embeddings(embeddings, progress=False)[direction]
+        queries, gallery = embeddings.b_to_a() if there else embeddings.a_to_b()
+        queries = queries if there else queries[self.asked]
+        targets = self.plain.clip_of if there else self.sentences
+        ranks = retrieval_ranks(queries, gallery, targets, progress=False)
+        figures = {"R@1": ranks <= 1, "R@10": ranks <= 10}
         if self.semantics is not None:
-            figures |= self.semantics.scores(embeddings)[direction]
-        return {name: figures[name] for name in JUDGED_BY if name in figures}
+            owners = torch.arange(len(gallery)) if there else self.plain.clip_of
+            shared = shared_ranks(queries, gallery, self._clips(direction), owners, self.semantics.shared)
+            relevance = self.semantics.relevance if there else self.semantics.turned
+            figures |= {"sR@1": shared <= 1, "nDCG": ndcg(queries, gallery, relevance)}
+        return {name: 100 * values.double() for name, values in figures.items()}
+
+
+def standard_error(values: Tensor, clips: Tensor) -> float:
+    """Of the mean over queries, where those of one clip count as one observation.
+
+    Args:
+        values: (queries,).
+        clips: (queries,) the clip of each.
+
+    Example:
+        >>> round(standard_error(torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([0, 0, 1, 1])), 4)
+        0.5
+    """
+    _, place = torch.unique(clips, return_inverse=True)
+    sums = torch.zeros(int(place.max()) + 1, dtype=values.dtype).index_add_(0, place, values - values.mean())
+    count = len(sums)
+    if count < 2:
+        return math.inf
+    return float(sums.square().sum().sqrt() * math.sqrt(count / (count - 1)) / len(values))
