@@ -29,8 +29,8 @@ class Hubs(nn.Module):
         weight: w, at most 1.
 
     Example:
-        >>> hubs = Hubs(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), sharpness=1.0)
-        >>> hubs(torch.tensor([[5.0, 0.0], [-1.0, -1.0]])).numpy().round(3).tolist()
+        >>> hubs = Hubs(torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), sharpness=1.0)
+        >>> hubs(torch.tensor([[5.0, 0.0], [-1.0, -1.0]]).double()).numpy().round(3).tolist()
         [-0.62, 0.707]
     """
 
