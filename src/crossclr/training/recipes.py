@@ -10,8 +10,8 @@ FITTED_SEARCH: dict[str, Any] = {"anchors": {"weight": 0.25}, "hubs": {}}
 """Anchors and a correction of hubs with the settings that the experiments had."""
 
 RECIPES = {
-    "fitted": "negatives of the other modality only, at temperature 0.1, and search fitted after training: what did "
-    "best on all three sets of the experiments"
+    "fitted": "negatives of the other modality only, at temperature 0.1, and search fitted after training: what finds "
+    "clips best in the experiments"
 }
 """What each recipe is."""
 
