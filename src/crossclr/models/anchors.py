@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from crossclr.models.config import AnchorsConfig
 from crossclr.models.embeddings import Embeddings
+from crossclr.models.spread import spread
 
 BLOCK = 1024  # clips that are compared with all training clips at once
 
@@ -48,8 +49,7 @@ class Anchors(nn.Module):
         sums = torch.zeros_like(training.clip_a).index_add_(0, training.clip_of, unit)
         has_one = torch.bincount(training.clip_of, minlength=len(sums)) > 0
         rows = torch.nonzero(has_one).flatten()
-        if len(rows) > config.most:  # evenly spread, so that no part of the data is left out
-            rows = rows[torch.linspace(0, len(rows) - 1, config.most).long()]
+        rows = rows[spread(len(rows), config.most)]
         return cls(config, training.clip_a[rows], sums[rows])
 
     def forward(self, clips: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossclr.models.config import HubsConfig
+from crossclr.models.spread import spread
 
 BLOCK = 1024  # items that are compared with all queries at once
 
@@ -45,9 +46,7 @@ class Hubs(nn.Module):
     @classmethod
     def of(cls, config: HubsConfig, queries: Tensor, weight: float) -> Hubs:
         """From the training samples that ask; of very many, so many as the config allows, spread evenly."""
-        if len(queries) > config.most:
-            queries = queries[torch.linspace(0, len(queries) - 1, config.most).long()]
-        return cls(queries, config.sharpness, weight)
+        return cls(queries[spread(len(queries), config.most)], config.sharpness, weight)
 
     def forward(self, items: Tensor) -> Tensor:
         """(items,) from (items, D)."""

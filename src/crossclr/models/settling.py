@@ -6,6 +6,7 @@ import torch
 
 from crossclr.features.source import Source
 from crossclr.models.embedding import encode_samples
+from crossclr.models.spread import spread
 from crossclr.models.standard_norm import StandardNorm
 from crossclr.models.two_branch import TwoBranch
 
@@ -25,7 +26,7 @@ def settle_norms(model: TwoBranch, source: Source, split: str) -> None:
     if not norms:
         return
     keys = source.keys(split)
-    places = torch.linspace(0, len(keys) - 1, min(SAMPLES, len(keys))).long().tolist()
+    places = spread(len(keys), SAMPLES).tolist()
     was_training = model.training
     model.eval()
     for norm in norms:
