@@ -14,11 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crossclr.evaluation.gain import ndcg
 from crossclr.evaluation.metrics import sentences_of
 from crossclr.evaluation.ranks import TIE, retrieval_ranks
 from crossclr.evaluation.semantics import Semantics
-from crossclr.evaluation.shared_captions import shared_ranks
 from crossclr.features import Source
 from crossclr.models import Anchors, Embeddings, Hubs, TwoBranch, as_searched, embed_source
 from crossclr.training import Run
@@ -163,10 +161,8 @@ class _Judge:
         ranks = retrieval_ranks(queries, gallery, targets, progress=False)
         figures = {"R@1": ranks <= 1, "R@10": ranks <= 10}
         if self.semantics is not None:
-            owners = torch.arange(len(gallery)) if there else self.plain.clip_of
-            shared = shared_ranks(queries, gallery, self._clips(direction), owners, self.semantics.shared)
-            relevance = self.semantics.relevance if there else self.semantics.turned
-            figures |= {"sR@1": shared <= 1, "nDCG": ndcg(queries, gallery, relevance)}
+            gain, shared = self.semantics.of_queries(direction, queries, gallery)
+            figures |= {"sR@1": shared <= 1, "nDCG": gain}
         return {name: 100 * values.double() for name, values in figures.items()}
 
 

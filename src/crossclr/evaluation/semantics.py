@@ -50,15 +50,24 @@ class Semantics:
         if not torch.equal(clip_of, self.clip_of):
             raise ValueError("these embeddings are of other samples than the captions")
         asked, _ = sentences_of(clip_of, clips)
-        sentences_ask, clips_found = embeddings.b_to_a()
-        clips_ask, sentences_found = embeddings.a_to_b()
-        clips_ask = clips_ask[asked]
-        there = shared_ranks(sentences_ask, clips_found, clip_of, torch.arange(clips), self.shared)
-        back = shared_ranks(clips_ask, sentences_found, asked, clip_of, self.shared)
-        return {
-            "clip/b->a": {"nDCG": mean_percent(ndcg(sentences_ask, clips_found, self.relevance)), **_shared(there)},
-            "clip/a->b": {"nDCG": mean_percent(ndcg(clips_ask, sentences_found, self.turned)), **_shared(back)},
-        }
+        clips_ask, sentences = embeddings.a_to_b()
+        pairs = {"clip/b->a": embeddings.b_to_a(), "clip/a->b": (clips_ask[asked], sentences)}
+        found = {direction: self.of_queries(direction, *pair) for direction, pair in pairs.items()}
+        return {direction: {"nDCG": mean_percent(gain), **_shared(ranks)} for direction, (gain, ranks) in found.items()}
+
+    def of_queries(self, direction: str, queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
+        """(queries,) nDCG from 0 to 1, and the rank of the first item that shares a caption.
+
+        Args:
+            direction: ``clip/b->a`` or ``clip/a->b``, where the clips that have sentences ask.
+            queries: of that direction.
+            gallery: all items of the other modality.
+        """
+        if direction == "clip/b->a":
+            relevance, asking, found = self.relevance, self.clip_of, torch.arange(len(gallery))
+        else:
+            relevance, asking, found = self.turned, torch.unique(self.clip_of), self.clip_of
+        return ndcg(queries, gallery, relevance), shared_ranks(queries, gallery, asking, found, self.shared)
 
 
 def semantic_scores(embeddings: Embeddings) -> dict[str, dict[str, float]]:
