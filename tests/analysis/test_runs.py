@@ -28,11 +28,17 @@ def test_a_part_that_a_later_version_adds_changes_no_name():
 
 
 def test_what_decides_a_run_changes_its_name():
-    plain = load_config("emoji", {"hubs": None, "anchors": None})
+    plain = load_config("emoji", {"hubs": None, "anchors": None, "views": None})
     names = {digest(plain)}
-    for key, value in (("hubs", {}), ("anchors", {}), ("loss.local.prune_threshold", None), ("data.a", "fluent")):
-        names.add(digest(load_config("emoji", {"hubs": None, "anchors": None, key: value})))
-    assert len(names) == 5
+    for key, value in (
+        ("views", {}),
+        ("hubs", {}),
+        ("anchors", {}),
+        ("loss.local.prune_threshold", None),
+        ("data.a", "fluent"),
+    ):
+        names.add(digest(load_config("emoji", {"hubs": None, "anchors": None, "views": None, key: value})))
+    assert len(names) == 6
     assert digest(plain.model_copy(update={"seed": 7})) == digest(plain)
 
 
@@ -71,13 +77,13 @@ def test_a_study_fits_search_on_kept_weights_and_tunes_it_once(tmp_path, monkeyp
     monkeypatch.setattr(Bench, "train", lambda self, config: trained.append(config) or train(self, config))
     context = open_context(study, tmp_path / "out")
     tables = conduct(["losses"], context)
-    assert not any(config.anchors or config.hubs for config in trained)
+    assert not any(config.fits_search for config in trained)
     scores, _, tuning = tables["losses"]
     assert [row[0].text for row in scores.rows[:3]] == ["CrossCLR", "CrossCLR, fitted search", "CLIP"]
     assert [row[0].text for row in tuning.rows] == ["CrossCLR", "CLIP"]
     variant = EXPERIMENTS["losses"].variants(context)[1]
     assert context.tuned("crossclr-fitted").loss == context.tuned("crossclr").loss
-    assert variant.config.anchors.weight == FITTED_SEARCH["anchors"]["weight"]
+    assert all(getattr(variant.config, name) is not None for name in FITTED_SEARCH)
     assert all(found["fitted"] is not None for found in context.results(variant))
 
 

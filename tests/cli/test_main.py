@@ -95,7 +95,8 @@ def test_a_recipe_comes_before_what_is_set(monkeypatch, capsys, config_file, tmp
     assert run(monkeypatch, *words) == 0
     config = Run.open(tmp_path / "run").config
     assert config.loss.local.name == "clip"
-    assert config.anchors.weight == 0.25
+    assert config.anchors.weight == 0.5
+    assert config.views is not None
     assert config.hubs is None
 
 

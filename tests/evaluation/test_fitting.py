@@ -13,11 +13,12 @@ from torch.nn.functional import normalize
 
 from crossclr.api import results_table, train
 from crossclr.evaluation import evaluate_embeddings, retrieval_metrics
-from crossclr.evaluation.fitting import any_kept, choose_search, fit_search, standard_error
+from crossclr.evaluation.fitting import any_kept, choose_search, fit_search
 from crossclr.evaluation.fusion import fuse
+from crossclr.evaluation.judging import standard_error
 from crossclr.evaluation.runs import evaluate_runs
 from crossclr.evaluation.semantics import semantic_scores
-from crossclr.models import Anchors, Embeddings, Hubs, as_searched, embed_source
+from crossclr.models import Anchors, Embeddings, Hubs, ViewsConfig, as_searched, embed_source
 from crossclr.training import Run, load_config
 from crossclr.training.run import ANCHORS, HUBS
 
@@ -131,7 +132,7 @@ def test_they_are_dropped_where_validation_gets_worse(run):
         found = embed_source(model, source, split)
         return replace(found, clip_b=-found.clip_b) if split == "train" else found
 
-    found = choose_search(model, run.config, embed)["clip/b->a"]
+    found = choose_search(model, run.config, embed, embed)["clip/b->a"]
     assert not found["anchors"]
     assert found["with_them"] == found["without"]
     assert model.anchors is None
@@ -141,9 +142,10 @@ def test_without_a_validation_split_anchors_are_kept_and_hubs_left_alone(run):
     splits = run.config.splits.model_copy(update={"validate_": None})
     hubs = load_config("msvd", {"hubs": {}}).hubs
     model = run.load_model(fitted=False)
-    config = run.config.model_copy(update={"splits": splits, "hubs": hubs})
-    found = choose_search(model, config, lambda split: embed_source(model, run.open_source(), split))
-    assert found["clip/b->a"] == {"anchors": True, "hubs": None, "without": None, "with_them": None}
+    config = run.config.model_copy(update={"splits": splits, "hubs": hubs, "views": ViewsConfig()})
+    found = choose_search(model, config, *[lambda split: embed_source(model, run.open_source(), split)] * 2)
+    left = {"views": [], "vote": None, "hubs": None, "without": None, "with_them": None}
+    assert found["clip/b->a"] == {"anchors": True, **left}
     assert model.anchors is not None
     assert model.hubs == {}
 
@@ -175,7 +177,7 @@ def test_hubs_are_corrected_in_the_direction_that_has_them(run, side, direction)
     splits = {"train": crowd(300, 0, side), "val": crowd(200, 1, side), "test": crowd(200, 2, side)}
     values = {"anchors": None, "hubs": load_config("msvd", {"hubs": {"sharpness": 3.0, "weights": [0.4, 1.0]}}).hubs}
     model = run.load_model(fitted=False)
-    chosen = choose_search(model, run.config.model_copy(update=values), splits.__getitem__)
+    chosen = choose_search(model, run.config.model_copy(update=values), splits.__getitem__, splits.__getitem__)
     asks, items = ("clip_b", "clip_a") if side == "a" else ("clip_a", "clip_b")
     weight = chosen[direction]["hubs"]
     assert weight in (0.4, 1.0)
@@ -207,7 +209,7 @@ def test_strict_recall_is_not_bought_with_meaning(run):
     hubs = load_config("msvd", {"hubs": {"sharpness": 2.0, "weights": [1.0]}}).hubs
     model = run.load_model(fitted=False)
     config = run.config.model_copy(update={"anchors": None, "hubs": hubs})
-    chosen = choose_search(model, config, splits.__getitem__)["clip/b->a"]
+    chosen = choose_search(model, config, splits.__getitem__, splits.__getitem__)["clip/b->a"]
     assert chosen["hubs"] is None
     assert chosen["with_them"] == chosen["without"]
     assert "a" not in model.hubs
@@ -320,7 +322,7 @@ def test_a_gain_within_its_error_is_no_reason_to_correct_hubs(run):
         a, b = (rows[start : start + 6] for rows in (many.clip_a, many.clip_b))
         keys = tuple("abcdef")
         few = Embeddings(a, b, torch.arange(6), keys, torch.ones(6, dtype=torch.int64), keys)
-        chosen = choose_search(model, config, {"train": training, "val": few}.__getitem__)["clip/b->a"]
+        chosen = choose_search(model, config, *[{"train": training, "val": few}.__getitem__] * 2)["clip/b->a"]
         plain = (b @ a.T).double().numpy()
         bias = -0.3 * np.log(np.exp(3.0 * (a @ training.clip_b.T).double().numpy()).mean(1)) / 3.0
         hits = [(scores.argmax(1) == np.arange(6)) for scores in (plain, plain + bias)]

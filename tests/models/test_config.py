@@ -38,3 +38,11 @@ def test_json_round_trip() -> None:
     assert ModelConfig.model_validate_json(config.model_dump_json()) == config
     assert isinstance(config.encoder_a, MLPEncoderConfig)
     assert isinstance(config.encoder_b, TransformerEncoderConfig)
+
+
+def test_a_small_model_of_one_level_is_read_back_from_its_dump():
+    encoder = {"kind": "mlp"}
+    config = ModelConfig(dim=6, encoder_a=encoder, encoder_b=encoder)
+    assert ModelConfig.model_validate(config.model_dump()) == config
+    with pytest.raises(ValidationError, match=r"dim 6 is not divisible by global_encoder\.heads 4"):
+        ModelConfig(dim=6, encoder_a=encoder, encoder_b=encoder, global_encoder={"heads": 4})

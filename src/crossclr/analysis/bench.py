@@ -15,7 +15,7 @@ from crossclr.evaluation.fitting import choose_search
 from crossclr.evaluation.metrics import flat
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.memory import Form, MemorySource
-from crossclr.models import Embeddings, TwoBranch, embed_source
+from crossclr.models import Embeddings, TwoBranch, embed_source, pool_source
 from crossclr.training import RunConfig, Training, fit, make_fabric
 from crossclr.training.loop import memory_form
 from crossclr.training.settings import torch_settings
@@ -97,7 +97,12 @@ class Bench:
                 "seed": config.seed,
                 "epochs": about["epochs"],
                 "best_epoch": about["best_epoch"],
-                "fitted": choose_search(model, config, lambda split: self.embed(model, split)),
+                "fitted": choose_search(
+                    model,
+                    config,
+                    lambda split: self.embed(model, split),
+                    lambda split: pool_source(model, self.source, split, BATCH),
+                ),
                 "split": splits.test,
                 "validation": None,
                 "test": None,

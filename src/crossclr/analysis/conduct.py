@@ -122,7 +122,7 @@ def missing_jobs(names: Sequence[str], context: Context) -> list[Job]:
                 wanted[key] = replace(known, keep=known.keep or job.keep)
     missing = [job for job in wanted.values() if context.finished.find(job) is None]
     # Runs that may begin with the weights of others come last.
-    return sorted(missing, key=lambda job: job.config.anchors is not None or job.config.hubs is not None)
+    return sorted(missing, key=lambda job: job.config.fits_search)
 
 
 def run_all(jobs: Sequence[Job], pool: Pool, progress: Step) -> None:

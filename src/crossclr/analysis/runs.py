@@ -14,6 +14,7 @@ from typing import Any
 from crossclr.analysis.bench import Bench, Trained, open_bench
 from crossclr.training import Run, RunConfig, TrainingError, dump_config
 from crossclr.training.checkpoint import save_checkpoint, write_atomically
+from crossclr.training.config import FITTED
 from crossclr.training.journal import METRICS
 from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
 
@@ -113,9 +114,9 @@ def perform(job: Job, out: Path) -> dict[str, Any]:
 def _from_twin(job: Job, bench: Bench, finished: Finished) -> Trained | None:
     """A run that differs from a finished one only in what is fitted after training begins with its weights."""
     config = job.config
-    if config.anchors is None and config.hubs is None:
+    if not config.fits_search:
         return None
-    twin = replace(job, config=config.model_copy(update={"anchors": None, "hubs": None}), keep=True)
+    twin = replace(job, config=config.model_copy(update=dict.fromkeys(FITTED)), keep=True)
     if finished.find(twin) is None:
         return None
     run = finished.open(twin)

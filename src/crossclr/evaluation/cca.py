@@ -131,12 +131,14 @@ class CCA:
         return ((rows.to(torch.float64) - mean) @ scaled).to(torch.float32)
 
 
-def fit_cca(moments: Moments, regularisations: Sequence[float] = (0.01,)) -> list[CCA]:
+def fit_cca(moments: Moments, regularisations: Sequence[float] = (0.01,), crossed: Tensor | None = None) -> list[CCA]:
     """CCA for each of several strengths of regularisation; the costly decompositions are shared.
 
     Args:
         moments: of the training pairs.
         regularisations: each is added to the diagonals of both covariances, as a multiple of their mean diagonal.
+        crossed: (dim_a, dim_b) what stands in for the covariance between A and B, where other samples than those of
+            a pair go together too; it may have any scale, and so have the correlations then.
 
     Returns:
         one `CCA` for each regularisation.
@@ -158,13 +160,14 @@ def fit_cca(moments: Moments, regularisations: Sequence[float] = (0.01,)) -> lis
     split = moments.dim_a
     values_a, vectors_a = _spectrum(covariance[:split, :split], "A")
     values_b, vectors_b = _spectrum(covariance[split:, split:], "B")
-    crossed = vectors_a.T @ covariance[:split, split:] @ vectors_b  # (dim_a, dim_b), in the two eigenbases
+    between = covariance[:split, split:] if crossed is None else crossed.to(torch.float64)
+    turned = vectors_a.T @ between @ vectors_b  # (dim_a, dim_b), in the two eigenbases
     results = []
     for strength in regularisations:
         white_a = (values_a + strength * values_a.mean()).rsqrt()
         white_b = (values_b + strength * values_b.mean()).rsqrt()
         left, correlations, right = torch.linalg.svd(
-            white_a.unsqueeze(1) * crossed * white_b, full_matrices=False
+            white_a.unsqueeze(1) * turned * white_b, full_matrices=False
         )  # (dim_a, k), (k,), (k, dim_b)
         results.append(
             CCA(

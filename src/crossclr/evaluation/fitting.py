@@ -1,24 +1,24 @@
-"""Fitted search: what a finished run gets for what is searched, from its training split and as validation decides.
+"""Fitted search: what a finished run gets for being searched, from its training split and as validation decides.
 
-Two things help, each on other data: anchors, which move clips, and a correction of hubs, which adds to scores. They are
-fitted on the training split; validation says which of them are used, and how strong the correction is.
+Three things help, each on other data: linear views of the inputs beside the embeddings, anchors, which move clips, and
+a correction of hubs, which adds to scores. They are fitted on the training split; validation says which are used.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from crossclr.evaluation.metrics import sentences_of
-from crossclr.evaluation.ranks import TIE, retrieval_ranks
-from crossclr.evaluation.semantics import Semantics
+from crossclr.evaluation.judging import DIRECTIONS, MEANING, Judge, per_query, standard_error
+from crossclr.evaluation.ranks import TIE
+from crossclr.evaluation.views import Candidate as ViewsCandidate
+from crossclr.evaluation.views import LinearViews
 from crossclr.features import Source
-from crossclr.models import Anchors, Embeddings, Hubs, TwoBranch, as_searched, embed_source
+from crossclr.models import Anchors, Embeddings, Hubs, TwoBranch, Views, as_searched, embed_source, pool_source
 from crossclr.training import Run
 from crossclr.training.config import FitConfig
 
@@ -44,53 +44,76 @@ def fit_search(run: Run, source: Source, device: torch.device | str = "cpu") -> 
     Returns:
         as `choose_search`.
     """
-    if run.config.anchors is None and run.config.hubs is None:
+    if not run.config.fits_search:
         return None  # spares loading the model
     size = run.config.validation.batch_size
     model = run.load_model("best", fitted=False)
-    found = choose_search(model, run.config, lambda split: embed_source(model, source, split, size, device))
+    found = choose_search(
+        model,
+        run.config,
+        lambda split: embed_source(model, source, split, size, device),
+        lambda split: pool_source(model, source, split, size, device),
+    )
     run.write_fitted(model)
     return found
 
 
-def choose_search(model: TwoBranch, config: FitConfig, embed: Embed) -> dict[str, Any] | None:
-    """Give a model the anchors and the correction of hubs that a config asks for, as far as validation speaks for them.
+def choose_search(model: TwoBranch, config: FitConfig, embed: Embed, inputs: Embed) -> dict[str, Any] | None:
+    """Give a model the views, anchors and correction of hubs that a config asks for, as far as validation is for them.
 
-    Each direction is judged alone, by the mean of R@1, R@10 and, where the data has texts, nDCG and shared-caption R@1.
-    What makes nDCG worse is out: strict recall shall not be bought with meaning. Hubs are corrected only where that
-    gains more than its standard error, since on a small split such gains are luck and hubs are often right. Of equal
-    candidates the plainest is taken. Without a validation split anchors are kept, and hubs are left alone.
+    Views come first, since they change all embeddings: of those with which no figure falls, in the mean of both
+    directions, the ones with the highest nDCG are taken, or with the highest recall where the data has no texts.
+
+    Then each direction is judged alone, by the mean of R@1, R@10 and, where the data has texts, nDCG and
+    shared-caption R@1. What makes nDCG worse is out: strict recall shall not be bought with meaning. Hubs are corrected
+    only where that gains more than its standard error, since on a small split such gains are luck and hubs are often
+    right. Of equal candidates the plainest is taken. Without a validation split anchors are kept, and views and hubs
+    are left alone.
 
     Args:
         model: a trained model with nothing fitted.
         config: how it was trained.
         embed: embeddings of a split by the encoders alone.
+        inputs: the inputs of a split as one row for each clip and sentence, see `pool_source`.
 
     Returns:
-        for ``clip/b->a`` and ``clip/a->b``: whether ``anchors`` are kept, the weight of ``hubs`` (None: not
-        corrected), and the mean of the validation figures ``without`` and ``with_them``; None where the config asks for
-        nothing.
+        for ``clip/b->a`` and ``clip/a->b``: the names of the ``views`` and the ``vote`` of each (None: no views),
+        whether ``anchors`` are kept, the weight of ``hubs`` (None: not corrected), and the mean of the validation
+        figures ``without`` and ``with_them``; None where the config asks for nothing.
     """
-    if config.anchors is None and config.hubs is None:
+    if not config.fits_search:
         return None
-    candidates = _candidates(config, embed(config.splits.train))
-    if config.splits.validate_ is None:
-        chosen = {"clip/b->a": _Candidate(candidates["clip/b->a"][-1].anchors), "clip/a->b": _Candidate()}
-        scores: dict[str, tuple[float, float]] = {}
+    splits, inputs = config.splits, cache(inputs)
+    training = embed(splits.train)
+    if splits.validate_ is None:
+        anchors = None if config.anchors is None else Anchors.of(config.anchors, training)
+        chosen = {"clip/b->a": _Candidate(anchors), "clip/a->b": _Candidate()}
+        views: ViewsCandidate | None = None
+        scores: dict[str, list[float]] = {}
     else:
-        judge = _Judge(embed(config.splits.validate_))
-        decided = {direction: judge.choose(direction, found) for direction, found in candidates.items()}
-        chosen = {direction: found[0] for direction, found in decided.items()}
-        scores = {direction: found[1:] for direction, found in decided.items()}
+        validation = embed(splits.validate_)
+        judge = Judge(validation)
+        scores = {direction: [_score(judge, direction, validation)] for direction in DIRECTIONS}
+        views = _choose_views(config, judge, training, validation, inputs)
+        if views is not None:
+            model.views = views.views
+            training = with_views(training, views.views, inputs(splits.train))
+            validation = with_views(validation, views.views, inputs(splits.validate_))
+        chosen = {}
+        for direction, candidates in _candidates(config, training).items():
+            chosen[direction], score = _choose(judge, direction, validation, candidates)
+            scores[direction].append(score)
     model.anchors = chosen["clip/b->a"].anchors
     kept = {"a": chosen["clip/b->a"].hubs, "b": chosen["clip/a->b"].hubs}
     model.hubs = {side: hubs for side, hubs in kept.items() if hubs is not None}
     return {
         direction: {
+            "views": [] if views is None else views.names,
+            "vote": None if views is None else views.vote,
             "anchors": one.anchors is not None,
             "hubs": None if one.hubs is None else one.hubs.weight,
-            "without": scores[direction][1] if scores else None,
-            "with_them": scores[direction][0] if scores else None,
+            "without": scores[direction][0] if scores else None,
+            "with_them": scores[direction][1] if scores else None,
         }
         for direction, one in chosen.items()
     }
@@ -100,10 +123,43 @@ def any_kept(found: Mapping[str, Any] | None) -> bool:
     """Whether anything of what was fitted is used.
 
     Example:
-        >>> any_kept({"clip/b->a": {"anchors": False, "hubs": 0.5}}), any_kept(None)
+        >>> any_kept({"clip/b->a": {"views": [], "anchors": False, "hubs": 0.5}}), any_kept(None)
         (True, False)
     """
-    return any(one["anchors"] or one["hubs"] is not None for one in (found or {}).values())
+    return any(one.get("views") or one["anchors"] or one["hubs"] is not None for one in (found or {}).values())
+
+
+def with_views(embeddings: Embeddings, views: Views, inputs: Embeddings) -> Embeddings:
+    """Embeddings of the encoders alone, with views of the same samples' inputs beside them."""
+    return replace(
+        embeddings,
+        clip_a=views("a", embeddings.clip_a, inputs.clip_a),
+        clip_b=views("b", embeddings.clip_b, inputs.clip_b),
+    )
+
+
+def _choose_views(
+    config: FitConfig, judge: Judge, training: Embeddings, validation: Embeddings, inputs: Embed
+) -> ViewsCandidate | None:
+    """The views to use, or None."""
+    if config.views is None or config.splits.validate_ is None:
+        return None
+    rows = inputs(config.splits.train)
+    if any(bool((part == part[0]).all()) for part in (rows.clip_a, rows.clip_b)):
+        return None  # there is nothing to correlate
+    asked = inputs(config.splits.validate_)
+    plain = judge.both(validation)
+    best, chosen = _worth(plain), None
+    for candidate in LinearViews(config.views, rows, training).candidates():
+        found = judge.both(with_views(validation, candidate.views, asked))
+        if all(found[name] >= plain[name] - TIE for name in plain) and _worth(found) > best + TIE:
+            best, chosen = _worth(found), candidate
+    return chosen
+
+
+def _worth(figures: Mapping[str, float]) -> float:
+    """What views are chosen by."""
+    return figures[MEANING] if MEANING in figures else sum(figures.values())
 
 
 def _candidates(config: FitConfig, training: Embeddings) -> dict[str, list[_Candidate]]:
@@ -119,67 +175,30 @@ def _candidates(config: FitConfig, training: Embeddings) -> dict[str, list[_Cand
     }
 
 
-class _Judge:
-    """Compares candidates on one split."""
-
-    def __init__(self, plain: Embeddings) -> None:
-        self.plain = plain
-        self.asked, self.sentences = sentences_of(plain.clip_of, len(plain.clip_a))
-        clips = len(plain.clip_a)
-        self.semantics = Semantics.of(plain.texts, plain.clip_of, clips) if plain.texts else None
-
-    def choose(self, direction: str, candidates: Sequence[_Candidate]) -> tuple[_Candidate, float, float]:
-        """The candidate to use, its score and that of the first one."""
-        found = [self._figures(direction, one) for one in candidates]
-        scores = [torch.stack(list(one.values())).nanmean(0) for one in found]  # (queries,) each
-        meaning = [float(one["nDCG"].nanmean()) if "nDCG" in one else 0.0 for one in found]
-        allowed = [place for place, value in enumerate(meaning) if value >= meaning[0]]
-        best: dict[bool, int] = {}  # whether hubs are corrected -> place
-        for place in allowed:
-            kind = candidates[place].hubs is not None
-            if kind not in best or scores[place].mean() > scores[best[kind]].mean():
-                best[kind] = place
-        chosen = best[False]
-        if True in best:
-            gain = scores[best[True]] - scores[chosen]
-            if float(gain.mean()) > standard_error(gain, self._clips(direction)) + TIE:
-                chosen = best[True]
-        return candidates[chosen], float(scores[chosen].mean()), float(scores[0].mean())
-
-    def _clips(self, direction: str) -> Tensor:
-        """(queries,) the clip that each query is of."""
-        return self.plain.clip_of if direction == "clip/b->a" else self.asked
-
-    def _figures(self, direction: str, candidate: _Candidate) -> dict[str, Tensor]:
-        """(queries,) in percent, by figure."""
-        there = direction == "clip/b->a"
-        hubs = {} if candidate.hubs is None else {"a" if there else "b": candidate.hubs}
-        embeddings = as_searched(self.plain, candidate.anchors, hubs)
-        queries, gallery = embeddings.b_to_a() if there else embeddings.a_to_b()
-        queries = queries if there else queries[self.asked]
-        targets = self.plain.clip_of if there else self.sentences
-        ranks = retrieval_ranks(queries, gallery, targets, progress=False)
-        figures = {"R@1": ranks <= 1, "R@10": ranks <= 10}
-        if self.semantics is not None:
-            gain, shared = self.semantics.of_queries(direction, queries, gallery)
-            figures |= {"sR@1": shared <= 1, "nDCG": gain}
-        return {name: 100 * values.double() for name, values in figures.items()}
+def _choose(
+    judge: Judge, direction: str, embeddings: Embeddings, candidates: Sequence[_Candidate]
+) -> tuple[_Candidate, float]:
+    """The candidate to use, and its score."""
+    side = "a" if direction == "clip/b->a" else "b"
+    found = []
+    for one in candidates:
+        hubs = {} if one.hubs is None else {side: one.hubs}
+        found.append(judge.figures(direction, as_searched(embeddings, one.anchors, hubs)))
+    scores = [per_query(one) for one in found]
+    meaning = [float(one[MEANING].nanmean()) if MEANING in one else 0.0 for one in found]
+    allowed = [place for place, value in enumerate(meaning) if value >= meaning[0]]
+    best: dict[bool, int] = {}  # whether hubs are corrected -> place
+    for place in allowed:
+        kind = candidates[place].hubs is not None
+        if kind not in best or scores[place].mean() > scores[best[kind]].mean():
+            best[kind] = place
+    chosen = best[False]
+    if True in best:
+        gain = scores[best[True]] - scores[chosen]
+        if float(gain.mean()) > standard_error(gain, judge.clips(direction)) + TIE:
+            chosen = best[True]
+    return candidates[chosen], float(scores[chosen].mean())
 
 
-def standard_error(values: Tensor, clips: Tensor) -> float:
-    """Of the mean over queries, where those of one clip count as one observation.
-
-    Args:
-        values: (queries,).
-        clips: (queries,) the clip of each.
-
-    Example:
-        >>> round(standard_error(torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([0, 0, 1, 1])), 4)
-        0.5
-    """
-    _, place = torch.unique(clips, return_inverse=True)
-    sums = torch.zeros(int(place.max()) + 1, dtype=values.dtype).index_add_(0, place, values - values.mean())
-    count = len(sums)
-    if count < 2:
-        return math.inf
-    return float(sums.square().sum().sqrt() * math.sqrt(count / (count - 1)) / len(values))
+def _score(judge: Judge, direction: str, embeddings: Embeddings) -> float:
+    return float(per_query(judge.figures(direction, embeddings)).mean())

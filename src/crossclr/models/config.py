@@ -156,6 +156,30 @@ class HubsConfig(_Strict):
     )
 
 
+class ViewsConfig(_Strict):
+    """After training, linear projections of the input features are put beside the embeddings.
+
+    Example:
+        >>> ViewsConfig().votes
+        [0.25, 1.0]
+    """
+
+    dim: int = Field(default=128, ge=1, description="Most channels of a view.")
+    regularisation: float = Field(
+        default=0.3, gt=0, description="Added to the variances, as a multiple of their mean: more for fewer samples."
+    )
+    votes: list[Annotated[float, Field(gt=0)]] = Field(
+        default=[0.25, 1.0],
+        min_length=1,
+        description="How much a view counts, where the encoder counts 1; the value that validation likes best is used.",
+    )
+    most: int = Field(
+        default=10_000,
+        ge=2,
+        description="Most training clips whose captions are compared; of more, so many spread evenly.",
+    )
+
+
 class ModelConfig(_Strict):
     """The two-branch model. The defaults are the YouCook2 setting of the paper.
 
@@ -190,7 +214,7 @@ class ModelConfig(_Strict):
                     heads[f"{name}.pooler_heads"] = encoder.pooler_heads
         for name, count in heads.items():
             # The global encoder of a one-level model is never built, so its default heads must not get in the way.
-            unused = name == "global_encoder.heads" and "global_encoder" not in self.model_fields_set
+            unused = name == "global_encoder.heads" and self.global_encoder == GlobalEncoderConfig()
             if self.dim % count and not unused:
                 raise ValueError(f"dim {self.dim} is not divisible by {name} {count}; change one of the two")
         return self

@@ -75,6 +75,35 @@ def embed_source(
     Raises:
         ValueError: the split is unknown or empty, or the data does not fit the model.
     """
+    found = _through(model, source, split, batch_size, device, encode_samples, progress)
+    return as_searched(found, model.anchors, model.hubs)
+
+
+def pool_source(
+    model: TwoBranch, source: Source, split: str, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> Embeddings:
+    """The inputs of all clips and sentences of a split as one row each, as `TwoBranch.pooled` gives them.
+
+    Args:
+        model: which knows how rows are pooled.
+        source: where samples are read.
+        split: which samples.
+        batch_size: samples for each step.
+        device: where to compute.
+    """
+    return _through(model, source, split, batch_size, device, pool_samples)
+
+
+def _through(
+    model: TwoBranch,
+    source: Source,
+    split: str,
+    batch_size: int,
+    device: torch.device | str,
+    encode: Callable[[TwoBranch, Sequence[Sample], torch.device], dict[str, Tensor]],
+    progress: Progress | None = None,
+) -> Embeddings:
+    """What ``encode`` makes of all samples of a split."""
     keys = source.keys(split)
     if not keys:
         raise ValueError(f"split {split!r} has no samples to embed")
@@ -91,7 +120,7 @@ def embed_source(
         model.eval().to(place)
         with torch.inference_mode():
             for samples in _read_ahead(source, keys, batch_size):
-                for name, embedded in encode_samples(model, samples, place).items():
+                for name, embedded in encode(model, samples, place).items():
                     columns.setdefault(name, []).append(embedded.to("cpu", torch.float32))
                 for sample in samples:
                     clip_of.extend(len(clip_keys) + index for index in sample.clip_of)
@@ -105,7 +134,7 @@ def embed_source(
         model.train(was_training).to(home)
     # Cloned outside of inference mode, so that the result may take part in later gradients.
     joined = {name: torch.cat(columns.pop(name)) for name in list(columns)}
-    embeddings = Embeddings(
+    return Embeddings(
         clip_a=joined["clip_emb"],
         clip_b=joined["sent_emb"],
         clip_of=torch.tensor(clip_of, dtype=torch.int64),
@@ -119,7 +148,6 @@ def embed_source(
         context_a=joined.get("vid_context"),
         context_b=joined.get("par_context"),
     )
-    return as_searched(embeddings, model.anchors, model.hubs)
 
 
 def as_searched(embeddings: Embeddings, anchors: Anchors | None, hubs: Mapping[str, Hubs]) -> Embeddings:
@@ -141,3 +169,13 @@ def encode_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.de
     count_a = torch.tensor([len(sample.clips) for sample in samples])
     count_b = torch.tensor([len(sample.sentences) for sample in samples])
     return model.encode_a(side_a, count_a) | model.encode_b(side_b, count_b)
+
+
+def pool_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
+    """The inputs of some samples as one row each, under the names of embeddings."""
+    clips = Ragged.from_list([rows for sample in samples for rows in sample.clips])
+    sentences = Ragged.from_list([rows for sample in samples for rows in sample.sentences])
+    return {
+        "clip_emb": model.pooled("a", clips.to(device)),
+        "sent_emb": model.pooled("b", sentences.to(device)),
+    }

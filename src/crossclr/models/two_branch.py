@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.features.batch import Batch, Side
+from crossclr.features.ragged import Ragged
 from crossclr.models.anchors import Anchors
 from crossclr.models.config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
 from crossclr.models.coot_batch import sides_from_coot
 from crossclr.models.global_ import GlobalEncoder
 from crossclr.models.hubs import Hubs
 from crossclr.models.local import build_local_encoder
+from crossclr.models.views import Pooling, Views, pool
 
 _NAMES_A = ("clip_emb", "vid_emb", "vid_context")
 _NAMES_B = ("sent_emb", "par_emb", "par_context")
@@ -76,7 +78,7 @@ class TwoBranch(nn.Module):
 
     Example:
         >>> import torch
-        >>> from crossclr.features.ragged import Ragged
+        >>> from crossclr.features import Ragged
         >>> model = TwoBranch(ModelConfig(dim=16), dims=(3, 5), two_level=False)
         >>> clips = Ragged.from_list([torch.randn(4, 3), torch.randn(2, 3)])
         >>> model.encode_a(Side(clips))["clip_emb"].shape
@@ -90,7 +92,9 @@ class TwoBranch(nn.Module):
         self.two_level = two_level
         self.branch_a = Branch(config.encoder_a, config, self.dims[0], two_level)
         self.branch_b = Branch(config.encoder_b, config, self.dims[1], two_level)
-        # Set after training, for what is searched: where clips are looked for, and what scores of "a" and "b" get.
+        # Set after training: what embeddings of clips and sentences get beside them; and for what is searched, where
+        # clips are looked for, and what scores of "a" and "b" get.
+        self.views: Views | None = None
         self.anchors: Anchors | None = None
         self.hubs: dict[str, Hubs] = {}
 
@@ -99,6 +103,19 @@ class TwoBranch(nn.Module):
         """Where the parameters are."""
         return next(self.parameters()).device
 
+    @property
+    def embedding_dim(self) -> int:
+        """Channels of the embedding of a clip or a sentence."""
+        encoded = self.config.output_dim or self.config.dim
+        return encoded if self.views is None else encoded + self.views.dim
+
+    def pooled(self, side: str, rows: Ragged) -> Tensor:
+        """(sequences, channels) each sequence of modality ``a`` or ``b`` as one row, as views take it."""
+        place = "ab".index(side)
+        encoder = (self.config.encoder_a, self.config.encoder_b)[place]
+        how: Pooling = "max" if isinstance(encoder, MLPEncoderConfig) and encoder.sequence_pooling == "max" else "mean"
+        return pool(rows, self.dims[place], how)
+
     def encode_a(self, side: Side, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
         """Raw embeddings of modality A: ``clip_emb`` and, with two levels, ``vid_emb`` and ``vid_context``.
 
@@ -106,7 +123,8 @@ class TwoBranch(nn.Module):
             side: the clips, and the whole videos for two levels.
             clip_counts: (videos,) clips of each video; one each where it is left out.
         """
-        return dict(zip(_NAMES_A, self.branch_a(side, _counts(side, clip_counts)), strict=False))
+        found = self.branch_a(side, _counts(side, clip_counts))
+        return dict(zip(_NAMES_A, self._viewed("a", side, found), strict=False))
 
     def encode_b(self, side: Side, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
         """Raw embeddings of modality B: ``sent_emb`` and, with two levels, ``par_emb`` and ``par_context``.
@@ -115,7 +133,13 @@ class TwoBranch(nn.Module):
             side: the sentences, and the whole paragraphs for two levels.
             clip_counts: (videos,) sentences of each video; one each where it is left out.
         """
-        return dict(zip(_NAMES_B, self.branch_b(side, _counts(side, clip_counts)), strict=False))
+        found = self.branch_b(side, _counts(side, clip_counts))
+        return dict(zip(_NAMES_B, self._viewed("b", side, found), strict=False))
+
+    def _viewed(self, name: str, side: Side, found: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if self.views is None:
+            return found
+        return (self.views(name, found[0], self.pooled(name, side.clips)), *found[1:])
 
     def encode(self, batch: Batch | Mapping[str, Any]) -> dict[str, Tensor]:
         """Raw (not normalised) embeddings of both modalities under COOT's names.

@@ -90,7 +90,7 @@ def build_index(
             source.keys(split)  # an unknown name shall show before anything is written
     with new_generation(run.path / INDEX) as folder:
         if shards is not None:
-            gathered = gather_shards(shards, embedding_dim(run), weights_digest(run), progress, model.anchors)
+            gathered = gather_shards(shards, model.embedding_dim, weights_digest(run), progress, model.anchors)
             wanted = _present(gathered, wanted, explicit=modalities is not None)
         elif source is not None:
             gathered = gather(model, source, chosen, finder, batch_size, device, progress)
@@ -233,12 +233,6 @@ def check_modalities(names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise ValueError("name at least one modality to index: a, b or both")
     return tuple(name for name in MODALITIES if name in names)
-
-
-def embedding_dim(run: Run) -> int:
-    """Channels of a run's embeddings."""
-    model = run.config.model
-    return int(model.output_dim or model.dim)
 
 
 def _present(gathered: Mapping[str, Gathered], wanted: tuple[str, ...], explicit: bool) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ class PaddedEncoder(nn.Module):
         super().__init__()
         branch = model.branch_a if side == "a" else model.branch_b
         self.local, self.head = branch.local, branch.clip_head
+        self.views, self.side = model.views, side
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
@@ -43,6 +44,9 @@ class PaddedEncoder(nn.Module):
         else:
             raise TypeError(f"an encoder of the type {type(self.local).__name__} cannot be exported")
         embedded: Tensor = self.head(pooled)
+        if self.views is not None:
+            by_max = isinstance(self.local, MLPEncoder) and self.local.sequence_pooling == "max"
+            embedded = self.views(self.side, embedded, _max(rows, inside) if by_max else _mean(rows, inside))
         return embedded / embedded.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
 
 
@@ -57,7 +61,7 @@ def _transformer(encoder: TransformerEncoder, rows: Tensor, inside: Tensor) -> T
         weights = _scores(encoder.pooler, x).masked_fill(outside, -torch.inf).softmax(1)
         return (weights * x).sum(1)
     if isinstance(encoder.pooler, MaxPool):
-        return x.masked_fill(outside, -torch.inf).amax(1)
+        return _max(x, inside)
     return _mean(x, inside)
 
 
@@ -66,7 +70,7 @@ def _mlp(encoder: MLPEncoder, rows: Tensor, inside: Tensor) -> Tensor:
     if encoder.sequence_pooling in ("mean", "mean_max"):
         parts.append(_mean(rows, inside))
     if encoder.sequence_pooling in ("max", "mean_max"):
-        parts.append(rows.masked_fill(~inside.unsqueeze(2), -torch.inf).amax(1))
+        parts.append(_max(rows, inside))
     x = encoder.projection(_norm(encoder.input_norm, torch.cat(parts, dim=1)))
     for block in encoder.blocks:
         x = x + block.contract(functional.gelu(block.expand(block.norm(x))))  # type: ignore[operator]
@@ -117,3 +121,7 @@ def _scores(pooler: AttentionPool, x: Tensor) -> Tensor:
 def _mean(x: Tensor, inside: Tensor) -> Tensor:
     weights = inside.unsqueeze(2).to(x.dtype)
     return (x * weights).sum(1) / weights.sum(1)
+
+
+def _max(x: Tensor, inside: Tensor) -> Tensor:
+    return x.masked_fill(~inside.unsqueeze(2), -torch.inf).amax(1)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from typing_extensions import Self
 
 from crossclr.features import DataConfig
-from crossclr.models import AnchorsConfig, HubsConfig, ModelConfig
+from crossclr.models import AnchorsConfig, HubsConfig, ModelConfig, ViewsConfig
 from crossclr.training.objective import build_term
 
 
@@ -174,6 +174,10 @@ class SplitsConfig(_Strict):
     )
 
 
+FITTED = ("views", "anchors", "hubs")
+"""What may be fitted after training, by the names of a config."""
+
+
 class FitConfig(_Strict):
     """How to train on whatever data: model, loss, optimiser, schedule and loop."""
 
@@ -185,6 +189,11 @@ class FitConfig(_Strict):
     schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="How the learning rate moves.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="The loop.")
     validation: ValidationConfig = Field(default=ValidationConfig(), description="Measuring during training.")
+    views: ViewsConfig | None = Field(
+        default=None,
+        description="After training, put linear projections of the input features beside the embeddings, unless that "
+        "makes a validation figure worse; null: leave embeddings as they are.",
+    )
     anchors: AnchorsConfig | None = Field(
         default=None,
         description="After training, draw clips towards the sentences of their nearest training clips, unless that "
@@ -195,6 +204,11 @@ class FitConfig(_Strict):
         description="After training, lower the scores of items that are near to every training sample of the other "
         "modality, unless that makes the validation score worse; null: leave scores as they are.",
     )
+
+    @property
+    def fits_search(self) -> bool:
+        """Whether anything is fitted after training."""
+        return any(getattr(self, name) is not None for name in FITTED)
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

@@ -6,8 +6,8 @@ from typing import Any
 
 from crossclr.training.config import RunConfig
 
-FITTED_SEARCH: dict[str, Any] = {"anchors": {"weight": 0.25}, "hubs": {}}
-"""Anchors and a correction of hubs with the settings that the experiments had."""
+FITTED_SEARCH: dict[str, Any] = {"views": {}, "anchors": {}, "hubs": {}}
+"""Linear views, anchors and a correction of hubs with their own settings."""
 
 RECIPES = {
     "fitted": "negatives of the other modality only, at temperature 0.1, and search fitted after training: what finds "

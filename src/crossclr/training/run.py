@@ -29,7 +29,7 @@ from torch import Tensor
 
 from crossclr.features import ArraysConfig, CootConfig, Source, open_source
 from crossclr.features.config import ShardsConfig
-from crossclr.models import Anchors, Hubs, TwoBranch, build_model
+from crossclr.models import Anchors, Hubs, TwoBranch, Views, build_model
 from crossclr.training.checkpoint import (
     BackgroundWriter,
     CheckpointError,
@@ -48,7 +48,7 @@ from crossclr.training.journal import Journal, read_metrics
 from crossclr.training.processes import launch
 
 CONFIG, ENVIRONMENT, MODEL, RESULTS = "config.yaml", "environment.json", "model.json", "results.json"
-ANCHORS, HUBS = "anchors.safetensors", "hubs.safetensors"
+VIEWS, ANCHORS, HUBS = "views.safetensors", "anchors.safetensors", "hubs.safetensors"
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "safetensors", "lightning-fabric")
 
 
@@ -114,7 +114,9 @@ class Run:
         except RuntimeError as error:
             raise CheckpointError(f"the weights in {self.path / which} do not fit {CONFIG}: {error}") from error
         if fitted and which == "best":
-            anchors, hubs = (self._read_fitted(name) for name in (ANCHORS, HUBS))
+            views, anchors, hubs = (self._read_fitted(name) for name in (VIEWS, ANCHORS, HUBS))
+            if views and self.config.views is not None:
+                model.views = Views(**views)
             if anchors and self.config.anchors is not None:
                 model.anchors = Anchors(self.config.anchors, **anchors)
             if hubs and self.config.hubs is not None:
@@ -124,7 +126,9 @@ class Run:
 
     def write_fitted(self, model: TwoBranch) -> None:
         """Put what was fitted for search beside the best weights, from where `load_model` takes it."""
-        found: dict[str, dict[str, Tensor]] = {ANCHORS: {}, HUBS: {}}
+        found: dict[str, dict[str, Tensor]] = {VIEWS: {}, ANCHORS: {}, HUBS: {}}
+        if model.views is not None:
+            found[VIEWS] = model.views.tensors()
         if model.anchors is not None:
             found[ANCHORS] = {"clips": model.anchors.clips, "sentences": model.anchors.sentences}
         for side, hubs in model.hubs.items():
