@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from safetensors.torch import save
 from torch.nn.functional import normalize
 
 from crossclr.api import train
@@ -243,6 +245,21 @@ def test_they_are_read_back_and_used(run):
     expected = with_views(embed_source(plain, source, "test"), model.views, pool_source(plain, source, "test"))
     torch.testing.assert_close(found.clip_a, expected.clip_a)
     assert found.clip_b.shape[1] == model.embedding_dim == 6 + 4  # no more than the rank of modality B
+
+
+def test_embeddings_with_other_views_are_told_apart(run):
+    path = run.path / "best" / VIEWS
+    whole, before, last = path.read_bytes(), run.digest(), run.digest("last")
+    tensors = run.load_model().views.tensors()
+    try:
+        path.write_bytes(save({**tensors, "shares": tensors["shares"].flip(0)}))
+        assert run.digest() != before
+        path.unlink()
+        assert run.digest() == hashlib.sha256((run.path / "best" / "model.safetensors").read_bytes()).hexdigest()
+        assert run.digest("last") == last
+    finally:
+        path.write_bytes(whole)
+    assert run.digest() == before
 
 
 def test_a_search_uses_them(run):

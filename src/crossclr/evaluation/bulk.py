@@ -7,7 +7,6 @@ whoever starts again, or takes over from a machine that was lost, does only what
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -164,7 +163,7 @@ def _lists(vectors: Tensor) -> pa.Array:
 
 def _mark(folder: Path, run: Run, which: Checkpoint) -> None:
     """Make the folder, or see that it belongs to the same weights; clear away what was left half written."""
-    digest = hashlib.sha256((run.path / which / "model.safetensors").read_bytes()).hexdigest()
+    digest = run.digest(which)
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / MARK
     if mark.is_file():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -90,7 +89,7 @@ def build_index(
             source.keys(split)  # an unknown name shall show before anything is written
     with new_generation(run.path / INDEX) as folder:
         if shards is not None:
-            gathered = gather_shards(shards, model.embedding_dim, weights_digest(run), progress, model.anchors)
+            gathered = gather_shards(shards, model.embedding_dim, run.digest(), progress, model.anchors)
             wanted = _present(gathered, wanted, explicit=modalities is not None)
         elif source is not None:
             gathered = gather(model, source, chosen, finder, batch_size, device, progress)
@@ -99,7 +98,7 @@ def build_index(
             "format": FORMAT,
             "name": run.config.name,
             "about": run.config.about,
-            "weights": weights_digest(run),
+            "weights": run.digest(),
             "dim": int(gathered["a"].vectors.shape[1]),
             "text_side": text_side(run.config),
             "media_roots": sorted(roots),
@@ -166,7 +165,7 @@ def update_index(
     if before is None:
         raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
     meta = json.loads((before / META).read_text())
-    if splits and meta["weights"] != weights_digest(run):
+    if splits and meta["weights"] != run.digest():
         raise ValueError(f"the index in {before} was built from other weights than the run has now; build it anew")
     source = run.open_source()
     finder = MediaFinder(source, media)
@@ -241,11 +240,6 @@ def _present(gathered: Mapping[str, Gathered], wanted: tuple[str, ...], explicit
     if (explicit and present != wanted) or not present:
         raise ValueError(f"the shards have no vectors of modality {' or '.join(set(wanted) - set(present))}")
     return present
-
-
-def weights_digest(run: Run) -> str:
-    """What tells whether a run's weights are those that an index was built from."""
-    return hashlib.sha256((run.path / "best" / "model.safetensors").read_bytes()).hexdigest()
 
 
 def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:

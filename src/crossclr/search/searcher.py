@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.search.build import CODES, INDEX, ITEMS, MAP, META, open_backend, weights_digest
+from crossclr.search.build import CODES, INDEX, ITEMS, MAP, META, open_backend
 from crossclr.search.encoders import QueryError, TextQueries, open_text_queries
 from crossclr.search.generations import current_generation
 from crossclr.search.hubs import explain
@@ -74,7 +74,7 @@ class Searcher:
         folder = current_generation(run.path / INDEX)
         if folder is None:
             raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
-        if json.loads((folder / META).read_text(encoding="utf-8"))["weights"] != weights_digest(run):
+        if json.loads((folder / META).read_text(encoding="utf-8"))["weights"] != run.digest():
             raise ValueError(f"the index was built from other weights than {run.path} has; run crossclr index again")
         queries, reason = None, "sentences were switched off"
         if text:

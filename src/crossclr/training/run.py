@@ -11,6 +11,7 @@ results.json       the final evaluation; present when the run is finished
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -30,6 +31,7 @@ from torch import Tensor
 from crossclr.features import ArraysConfig, CootConfig, Source, open_source
 from crossclr.features.config import ShardsConfig
 from crossclr.models import Anchors, Hubs, TwoBranch, Views, build_model
+from crossclr.training.checkpoint import MODEL as WEIGHTS
 from crossclr.training.checkpoint import (
     BackgroundWriter,
     CheckpointError,
@@ -123,6 +125,13 @@ class Run:
                 sides = [side for side in ("a", "b") if f"queries_{side}" in hubs]
                 model.hubs = {s: Hubs(hubs[f"queries_{s}"], *hubs[f"settings_{s}"].tolist()) for s in sides}
         return model.eval()
+
+    def digest(self, which: Literal["best", "last"] = "best") -> str:
+        """What tells whether embeddings are those of this model: of its weights and of the views beside them."""
+        found = hashlib.sha256((self.path / which / WEIGHTS).read_bytes())
+        if which == "best" and (self.path / which / VIEWS).is_file():
+            found.update((self.path / which / VIEWS).read_bytes())
+        return found.hexdigest()
 
     def write_fitted(self, model: TwoBranch) -> None:
         """Put what was fitted for search beside the best weights, from where `load_model` takes it."""
