@@ -76,5 +76,5 @@ def context(study_file, tmp_path_factory):
 @pytest.fixture(scope="session")
 def tables(context):
     """All experiments, run once."""
-    names = ["losses", "ablation", "sweeps", "modalities", "experts", "positives"]
+    names = ["losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting"]
     return conduct(names, context)

@@ -71,7 +71,7 @@ def conduct(
     """Do everything that experiments still need, and write their tables.
 
     Args:
-        names: experiments, of ``losses ablation sweeps modalities experts positives``.
+        names: experiments, of ``losses ablation sweeps modalities experts positives fitting``.
         context: the study.
         jobs: runs at once.
         console: where progress is shown; left out, nowhere.

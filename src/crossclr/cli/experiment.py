@@ -30,7 +30,7 @@ def experiment(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME", help="losses, ablation, sweeps, modalities, experts, positives; several may do."
+            metavar="NAME", help="losses, ablation, sweeps, modalities, experts, positives, fitting; several may do."
         ),
     ],
     data: Data,

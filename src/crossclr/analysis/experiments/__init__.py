@@ -1,8 +1,9 @@
-"""The paper's tables and figures as experiments: what each needs to be run, and what it shows."""
+"""The paper's tables and figures, and one beyond it, as experiments: what each needs to be run, what it shows."""
 
 from crossclr.analysis.experiments.ablation import Ablation
 from crossclr.analysis.experiments.contract import Curve, Experiment
 from crossclr.analysis.experiments.experts import Experts
+from crossclr.analysis.experiments.fitting import Fitting
 from crossclr.analysis.experiments.losses import Losses
 from crossclr.analysis.experiments.modalities import Modalities
 from crossclr.analysis.experiments.positives import Positives
@@ -15,6 +16,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "modalities": Modalities(),
     "experts": Experts(),
     "positives": Positives(),
+    "fitting": Fitting(),
 }
 
 __all__ = ["EXPERIMENTS", "Curve", "Experiment"]
