@@ -16,7 +16,7 @@ from rich.table import Table
 
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.card import write_card
-from crossclr.evaluation.fitting import any_kept, fit_search
+from crossclr.evaluation.fitting import any_kept, fit_search, kept_words
 from crossclr.evaluation.floor import cca_floor
 from crossclr.evaluation.metrics import flat
 from crossclr.evaluation.runs import embed_run as embed
@@ -180,6 +180,7 @@ def results_table(results: Mapping[str, Any], title: str) -> Table:
         for title, other in beside.items():
             if other and direction in other and other[direction] != metrics:
                 table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
+    table.caption = kept_words(results.get("fitted")) or None
     return table
 
 

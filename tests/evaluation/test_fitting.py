@@ -81,6 +81,8 @@ def test_a_finished_run_has_both_figures_and_reads_its_anchors_back(run):
     assert results["test"]["clip/a->b"] == results["test_not_fitted"]["clip/a->b"]  # a clip that asks stays
     shown = [str(cell) for cell in results_table(results, "x").columns[0].cells]
     assert shown.count("  search not fitted") == 1  # only where it makes a difference
+    assert results_table(results, "x").caption == "fitted: clip/b->a anchors; clip/a->b nothing"
+    assert results_table({**results, "fitted": None}, "x").caption is None
 
 
 def test_meaning_is_judged_by_the_moved_clips(run):

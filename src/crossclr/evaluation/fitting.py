@@ -129,6 +129,25 @@ def any_kept(found: Mapping[str, Any] | None) -> bool:
     return any(one.get("views") or one["anchors"] or one["hubs"] is not None for one in (found or {}).values())
 
 
+def kept_words(found: Mapping[str, Any] | None) -> str:
+    """What is used of what was fitted, in words; empty where nothing is.
+
+    Example:
+        >>> nothing = {"views": [], "anchors": False, "hubs": None}
+        >>> kept_words({"clip/b->a": {**nothing, "views": ["pairs", "words"], "anchors": True}, "clip/a->b": nothing})
+        'fitted: clip/b->a views of pairs and words, anchors; clip/a->b nothing'
+    """
+    if not any_kept(found):
+        return ""
+    directions = []
+    for direction, one in (found or {}).items():
+        parts = [f"views of {' and '.join(one['views'])}"] if one.get("views") else []
+        parts += ["anchors"] if one["anchors"] else []
+        parts += [f"hubs by {one['hubs']:g}"] if one["hubs"] is not None else []
+        directions.append(f"{direction} {', '.join(parts) or 'nothing'}")
+    return f"fitted: {'; '.join(directions)}"
+
+
 def with_views(embeddings: Embeddings, views: Views, inputs: Embeddings) -> Embeddings:
     """Embeddings of the encoders alone, with views of the same samples' inputs beside them."""
     return replace(
