@@ -55,7 +55,7 @@ def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
         answer = "no clear effect"
     elif any(one.p < 0.05 and one.difference * first.difference < 0 for _, one in known):
         answer = "mixed"
-    return answer, "; ".join(f"{name} {one.difference:+.2f} (p = {one.p:.3f})" for name, one in known)
+    return answer, "; ".join(f"{name} {one.difference:+.2f} ({one.sure})" for name, one in known)
 
 
 def _queue(context: Context) -> list[Claim]:

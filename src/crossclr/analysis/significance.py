@@ -25,10 +25,20 @@ class Comparison:
     relative: float
     p: float
 
+    @property
+    def sure(self) -> str:
+        """The p-value in words.
+
+        Example:
+            >>> Comparison("x", 1.0, 1.0, 0.00001).sure, Comparison("x", 1.0, 1.0, 0.04).sure
+            ('p < 0.001', 'p = 0.040')
+        """
+        return "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
+
     def words(self) -> str:
         """The difference in words, with its p-value."""
-        sure = "n.s." if not self.p < 0.05 else "significant"
-        return f"{self.difference:+.2f} against {self.rival} ({self.relative:+.1f}%, p = {self.p:.3f}, {sure})"
+        meant = "n.s." if not self.p < 0.05 else "significant"
+        return f"{self.difference:+.2f} against {self.rival} ({self.relative:+.1f}%, {self.sure}, {meant})"
 
 
 def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival") -> Comparison:

@@ -58,7 +58,7 @@ class Fitting:
                 without, with_it = (context.values(one, B_TO_A, metric) for one in (variants[0], variant))
                 found = paired(with_it, without)
                 if not math.isnan(found.difference):  # data without texts has no nDCG
-                    parts.append(f"{metric} {found.difference:+.1f} (p = {found.p:.3f})")
+                    parts.append(f"{metric} {found.difference:+.1f} ({found.sure})")
             sentences.append(f"{variant.name.removeprefix('CLIP with ').capitalize()}: {', '.join(parts)}.")
         caption = f"Change of {context.arrow(B_TO_A)} figures. {' '.join(sentences)}"
         return [Table("fitting", "Fitted search", [*PARTS, *heads], rows, caption, [("", len(PARTS)), *groups])]

@@ -28,7 +28,8 @@ def scores(rows: Sequence[tuple[str, bool, dict[str, tuple[float, float]]]]) -> 
         rows: a loss's name, whether it is ours, and (mean, std) by figure.
     """
     figures = list(rows[0][2])
-    data, layout = [], _layout(height=60 + 32 * len(rows))
+    data, layout = [], _layout(height=80 + 32 * len(rows))
+    layout["margin"]["b"] = 80
     width = 1 / len(figures)
     for number, figure in enumerate(figures):
         axis = "" if number == 0 else str(number + 1)
@@ -47,7 +48,12 @@ def scores(rows: Sequence[tuple[str, bool, dict[str, tuple[float, float]]]]) -> 
             }
         )
         domain = [number * width + (0.02 if number else 0), (number + 1) * width]
-        layout[f"xaxis{axis}"] = {"title": {"text": figure}, "domain": domain, "anchor": "y", "zeroline": False}
+        layout[f"xaxis{axis}"] = {
+            "title": {"text": figure, "standoff": 8},
+            "domain": domain,
+            "anchor": "y",
+            "zeroline": False,
+        }
     layout["yaxis"] = {"autorange": "reversed", "automargin": True}
     return {"data": data, "layout": layout}
 
