@@ -113,3 +113,16 @@ def test_a_worker_that_is_ended_while_it_writes_leaves_nothing(tmp_path, monkeyp
     pool.close()
     assert not list(tmp_path.glob("runs/*/.*"))
     assert not finished(tmp_path)
+
+
+def test_workers_that_are_done_leave_by_themselves(study_file, tmp_path):
+    context = open_context(study_file, tmp_path / "out")
+    context.given = {"crossclr": {}}
+    job = EXPERIMENTS["ablation"].variants(context)[0].jobs()[0]
+    found = []
+    with open_pool(tmp_path / "out", 2) as pool:
+        pool.start(job, found.append)
+        pool.wait()
+        workers = list(pool._executor._processes.values())
+    assert len(found) == 1
+    assert [worker.exitcode for worker in workers] == [0] * len(workers)

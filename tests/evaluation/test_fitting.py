@@ -12,10 +12,10 @@ import torch
 from torch.nn.functional import normalize
 
 from crossclr.api import results_table, train
-from crossclr.evaluation import evaluate_embeddings, retrieval_metrics
+from crossclr.evaluation import evaluate_embeddings, fitting, retrieval_metrics
 from crossclr.evaluation.fitting import any_kept, choose_search, fit_search
 from crossclr.evaluation.fusion import fuse
-from crossclr.evaluation.judging import standard_error
+from crossclr.evaluation.judging import Judge, standard_error
 from crossclr.evaluation.runs import evaluate_runs
 from crossclr.evaluation.semantics import semantic_scores
 from crossclr.models import Anchors, Embeddings, Hubs, ViewsConfig, as_searched, embed_source
@@ -333,3 +333,55 @@ def test_a_gain_within_its_error_is_no_reason_to_correct_hubs(run):
         assert (chosen["hubs"] is not None) == expected
         decided.add((expected, gain.mean() > 0))
     assert decided == {(True, True), (False, True), (False, False)}
+
+
+class Told:
+    """A judge that was told the figures of every candidate: (queries,) by whether it has anchors and its hubs."""
+
+    def __init__(self, figures):
+        self.told = figures
+
+    def figures(self, direction, candidate):
+        return {name: torch.tensor(values).double() for name, values in self.told[candidate].items()}
+
+    def clips(self, direction):
+        return torch.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "expected"), [(30.0, ("anchors", None)), (40.0, ("anchors", "hubs")), (45.0, ("anchors", "hubs"))]
+)
+def test_hubs_are_compared_with_the_best_that_has_none(monkeypatch, meaning, expected):
+    """With anchors nDCG is 40: a correction that brings it back to 30 is out, though the plain search has 30."""
+    monkeypatch.setattr(fitting, "as_searched", lambda embeddings, anchors, hubs: (anchors, hubs.get("a")))
+    recall = {(None, None): 10.0, ("anchors", None): 20.0, (None, "hubs"): 15.0, ("anchors", "hubs"): 60.0}
+    told = {key: {"R@1": [value] * 4, "nDCG": [30.0] * 4} for key, value in recall.items()}
+    told["anchors", None]["nDCG"] = [40.0] * 4
+    told["anchors", "hubs"]["nDCG"] = [meaning] * 4
+    candidates = [fitting._Candidate(*key) for key in told]
+    chosen, score = fitting._choose(Told(told), "clip/b->a", None, candidates)
+    assert (chosen.anchors, chosen.hubs) == expected
+    assert score == np.mean([told[expected][name][0] for name in ("R@1", "nDCG")])
+
+
+def test_a_figure_falls_by_more_than_its_error():
+    rng = np.random.default_rng(0)
+    of = torch.arange(12).repeat_interleave(3)
+    keys = tuple(map(str, range(12)))
+    judge = Judge(Embeddings(torch.randn(12, 3), torch.randn(36, 3), of, keys, torch.ones(12, dtype=torch.int64), keys))
+    decided = set()
+    for fall in np.linspace(-0.6, 0.2, 81):
+        plain, found, change, error = {}, {}, 0.0, 0.0
+        for direction, clips in (("clip/b->a", of.numpy()), ("clip/a->b", np.arange(12))):
+            noise = rng.normal(size=len(clips))
+            plain[direction] = {"same": torch.zeros(len(clips)), "other": torch.tensor(noise)}
+            moved = noise + fall + rng.normal(size=len(clips))
+            moved[0] = np.nan  # a query to which nothing is relevant
+            found[direction] = {"same": torch.zeros(len(clips)), "other": torch.tensor(moved)}
+            gain = (moved - noise)[1:]
+            sums = [(gain - gain.mean())[clips[1:] == clip].sum() for clip in np.unique(clips[1:])]
+            change += gain.mean() / 2
+            error += np.square(sums).sum() * len(sums) / (len(sums) - 1) / len(gain) ** 2 / 4
+        assert judge.falls(found, plain) == (change < -np.sqrt(error))
+        decided.add((change < 0, bool(change < -np.sqrt(error))))
+    assert decided == {(True, True), (True, False), (False, False)}

@@ -62,10 +62,11 @@ class Pool:
             self._running.pop(future)(future.result())
 
     def close(self) -> None:
-        """Stop: jobs that run are given up."""
+        """Stop: jobs that run are given up, and workers without one leave by themselves."""
         if self._executor is not None:
-            for process in list((self._executor._processes or {}).values()):
-                process.terminate()
+            if self._running:
+                for process in list((self._executor._processes or {}).values()):
+                    process.terminate()
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
         self._running.clear()

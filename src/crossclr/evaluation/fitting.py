@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from crossclr.evaluation.judging import DIRECTIONS, MEANING, Judge, per_query, standard_error
+from crossclr.evaluation.judging import DIRECTIONS, MEANING, Both, Judge, per_query, standard_error
 from crossclr.evaluation.ranks import TIE
 from crossclr.evaluation.views import Candidate as ViewsCandidate
 from crossclr.evaluation.views import LinearViews
@@ -61,14 +61,15 @@ def fit_search(run: Run, source: Source, device: torch.device | str = "cpu") -> 
 def choose_search(model: TwoBranch, config: FitConfig, embed: Embed, inputs: Embed) -> dict[str, Any] | None:
     """Give a model the views, anchors and correction of hubs that a config asks for, as far as validation is for them.
 
-    Views come first, since they change all embeddings: of those with which no figure falls, in the mean of both
-    directions, the ones with the highest nDCG are taken, or with the highest recall where the data has no texts.
+    Views come first, since they change all embeddings: of those with which no figure falls by more than its standard
+    error, in the mean of both directions, the ones with the highest nDCG are taken, or with the highest recall where
+    the data has no texts.
 
     Then each direction is judged alone, by the mean of R@1, R@10 and, where the data has texts, nDCG and
     shared-caption R@1. What makes nDCG worse is out: strict recall shall not be bought with meaning. Hubs are corrected
-    only where that gains more than its standard error, since on a small split such gains are luck and hubs are often
-    right. Of equal candidates the plainest is taken. Without a validation split anchors are kept, and views and hubs
-    are left alone.
+    only where that gains more than its standard error over the best without it, since on a small split such gains are
+    luck and hubs are often right. Of equal candidates the plainest is taken. Without a validation split anchors are
+    kept, and views and hubs are left alone.
 
     Args:
         model: a trained model with nothing fitted.
@@ -171,14 +172,19 @@ def _choose_views(
     best, chosen = _worth(plain), None
     for candidate in LinearViews(config.views, rows, training).candidates():
         found = judge.both(with_views(validation, candidate.views, asked))
-        if all(found[name] >= plain[name] - TIE for name in plain) and _worth(found) > best + TIE:
+        if _worth(found) > best + TIE and not judge.falls(found, plain):
             best, chosen = _worth(found), candidate
     return chosen
 
 
-def _worth(figures: Mapping[str, float]) -> float:
-    """What views are chosen by."""
-    return figures[MEANING] if MEANING in figures else sum(figures.values())
+def _worth(figures: Both) -> float:
+    """What views are chosen by: nDCG, or the sum of recalls where the data has no texts."""
+    return sum(
+        float(values.nanmean())
+        for found in figures.values()
+        for name, values in found.items()
+        if name == MEANING or MEANING not in found
+    )
 
 
 def _candidates(config: FitConfig, training: Embeddings) -> dict[str, list[_Candidate]]:
@@ -205,18 +211,19 @@ def _choose(
         found.append(judge.figures(direction, as_searched(embeddings, one.anchors, hubs)))
     scores = [per_query(one) for one in found]
     meaning = [float(one[MEANING].nanmean()) if MEANING in one else 0.0 for one in found]
-    allowed = [place for place, value in enumerate(meaning) if value >= meaning[0]]
-    best: dict[bool, int] = {}  # whether hubs are corrected -> place
-    for place in allowed:
-        kind = candidates[place].hubs is not None
-        if kind not in best or scores[place].mean() > scores[best[kind]].mean():
-            best[kind] = place
-    chosen = best[False]
-    if True in best:
-        gain = scores[best[True]] - scores[chosen]
+    means = [float(one.mean()) for one in scores]
+
+    def best(corrected: bool, least: float) -> int | None:
+        places = [place for place, one in enumerate(candidates) if (one.hubs is not None) == corrected]
+        return max((place for place in places if meaning[place] >= least), key=means.__getitem__, default=None)
+
+    chosen = best(False, meaning[0]) or 0
+    rival = best(True, meaning[chosen])
+    if rival is not None:
+        gain = scores[rival] - scores[chosen]
         if float(gain.mean()) > standard_error(gain, judge.clips(direction)) + TIE:
-            chosen = best[True]
-    return candidates[chosen], float(scores[chosen].mean())
+            chosen = rival
+    return candidates[chosen], means[chosen]
 
 
 def _score(judge: Judge, direction: str, embeddings: Embeddings) -> float:

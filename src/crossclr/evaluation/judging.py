@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from crossclr.evaluation.metrics import sentences_of
-from crossclr.evaluation.ranks import retrieval_ranks
+from crossclr.evaluation.ranks import TIE, retrieval_ranks
 from crossclr.evaluation.semantics import Semantics
 from crossclr.models import Embeddings
 
 DIRECTIONS = ("clip/b->a", "clip/a->b")
 MEANING = "nDCG"
+Both = Mapping[str, Mapping[str, Tensor]]  # direction -> figure -> (queries,)
 
 
 class Judge:
@@ -46,10 +47,22 @@ class Judge:
         """(queries,) the clip that each query is of."""
         return self.clip_of if direction == DIRECTIONS[0] else self.asked
 
-    def both(self, embeddings: Embeddings) -> dict[str, float]:
-        """Each figure over all queries, in the mean of both directions."""
-        found = [self.figures(direction, embeddings) for direction in DIRECTIONS]
-        return {name: sum(float(one[name].nanmean()) for one in found) / len(found) for name in found[0]}
+    def both(self, embeddings: Embeddings) -> Both:
+        """The figures of both directions."""
+        return {direction: self.figures(direction, embeddings) for direction in DIRECTIONS}
+
+    def falls(self, found: Both, plain: Both) -> bool:
+        """Whether any figure, in the mean of both directions, is lower by more than its standard error."""
+        for name in plain[DIRECTIONS[0]]:
+            change, variance = 0.0, 0.0
+            for direction in DIRECTIONS:
+                gain = found[direction][name] - plain[direction][name]
+                known = ~gain.isnan()
+                change += float(gain[known].mean()) / 2
+                variance += standard_error(gain[known], self.clips(direction)[known]) ** 2 / 4
+            if change < -math.sqrt(variance) - TIE:
+                return True
+        return False
 
 
 def per_query(figures: Mapping[str, Tensor]) -> Tensor:
