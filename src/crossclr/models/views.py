@@ -29,9 +29,10 @@ class Views(nn.Module):
         shares: (1 + views,) how much of the cosine the encoder and each view give; they sum to 1.
 
     Example:
-        >>> eye, zeros = torch.eye(2), torch.zeros(2)
+        >>> eye, zeros = torch.eye(2).double(), torch.zeros(2)
         >>> views = Views(zeros, eye, zeros, eye, torch.tensor([2]), torch.tensor([0.75, 0.25]))
-        >>> views("a", torch.tensor([[0.0, 0.0, 9.0]]), torch.tensor([[3.0, 4.0]])).numpy().round(3).tolist()
+        >>> embedded, pooled = torch.tensor([[0.0, 0.0, 9.0]]).double(), torch.tensor([[3.0, 4.0]])
+        >>> views("a", embedded, pooled).numpy().round(3).tolist()
         [[0.0, 0.0, 0.866, 0.3, 0.4]]
     """
 
