@@ -14,7 +14,7 @@ def test_shipped_studies_are_valid(name):
     base = base_config(study)
     assert len(study.seeds) >= 5 or name == "youcook2-spoken-two-level"
     assert base.splits.validate_ != base.splits.test
-    assert set(study.methods) == set(METHODS)
+    assert set(study.methods) == set(METHODS) or name == "youcook2-spoken-two-level"
     for method in METHODS.values():
         configure(base, method)
     for option, values in study.sweeps.items():
