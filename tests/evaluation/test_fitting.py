@@ -1,6 +1,5 @@
 """Fitted search: kept or dropped by validation, written and read, used by an index, shown beside plain figures."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.evaluation.conftest import write_config
 from torch.nn.functional import normalize
 
 from crossclr.api import results_table, train
@@ -26,31 +26,8 @@ from crossclr.training.run import ANCHORS, HUBS
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """Clips that are copies of a few kinds with much noise, so that neighbours help."""
-    folder = tmp_path_factory.mktemp("anchored")
-    rng = np.random.default_rng(0)
-    kinds = rng.normal(size=(20, 6))
-    of = np.arange(120) % 20
-    np.save(folder / "a.npy", (kinds[of] @ rng.normal(size=(6, 10)) + rng.normal(size=(120, 10))).astype(np.float32))
-    np.save(folder / "b.npy", (kinds[of] @ rng.normal(size=(6, 8))).astype(np.float32))
-    splits = {f"{row}": "train" if row < 80 else "val" if row < 100 else "test" for row in range(120)}
-    (folder / "splits.json").write_text(json.dumps(splits))
-    encoder = {"kind": "mlp", "blocks": 0}
-    values = {
-        "data": {
-            "kind": "arrays",
-            "root": str(folder),
-            "a": {"values": "a.npy"},
-            "b": {"values": "b.npy"},
-            "splits": "splits.json",
-        },
-        "model": {"dim": 8, "encoder_a": encoder, "encoder_b": encoder},
-        "loss": {"local": {"name": "clip"}, "global": None},
-        "training": {"epochs": 3, "batch_size": 40, "accelerator": "cpu"},
-        "anchors": {"neighbours": 3},
-    }
-    path = folder / "config.yaml"
-    path.write_text(json.dumps(values))
-    return path
+    kinds = np.random.default_rng(1).normal(size=(20, 6))
+    return write_config(tmp_path_factory.mktemp("anchored"), kinds[np.arange(120) % 20], anchors={"neighbours": 3})
 
 
 @pytest.fixture(scope="module")

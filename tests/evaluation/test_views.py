@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import scipy.linalg
 import torch
 from safetensors.torch import save
+from tests.evaluation.conftest import write_config
 from torch.nn.functional import normalize
 
 from crossclr.api import train
@@ -203,29 +203,9 @@ def splits_of_equal_width(splits):
 def run(tmp_path_factory):
     """A run whose views are used, whatever validation says."""
     folder = tmp_path_factory.mktemp("views")
-    rng = np.random.default_rng(0)
-    hidden = rng.normal(size=(90, 4))
-    np.save(folder / "a.npy", (hidden @ rng.normal(size=(4, 10)) + rng.normal(size=(90, 10))).astype(np.float32))
-    np.save(folder / "b.npy", (hidden @ rng.normal(size=(4, 8))).astype(np.float32))
-    split = {f"{row}": "train" if row < 60 else "val" if row < 75 else "test" for row in range(90)}
-    (folder / "splits.json").write_text(json.dumps(split))
-    encoder = {"kind": "mlp", "blocks": 0}
-    values = {
-        "data": {
-            "kind": "arrays",
-            "root": str(folder),
-            "a": {"values": "a.npy"},
-            "b": {"values": "b.npy"},
-            "splits": "splits.json",
-        },
-        "model": {"dim": 6, "encoder_a": encoder, "encoder_b": encoder},
-        "loss": {"local": {"name": "clip"}, "global": None},
-        "training": {"epochs": 2, "batch_size": 20, "accelerator": "cpu"},
-        "views": {"dim": 5},
-        "anchors": {"neighbours": 3},
-    }
-    (folder / "config.yaml").write_text(json.dumps(values))
-    run = train(folder / "config.yaml", out=folder / "run")
+    hidden = np.random.default_rng(1).normal(size=(90, 4))
+    config = write_config(folder, hidden, views={"dim": 5}, anchors={"neighbours": 3})
+    run = train(config, {"model.dim": 6, "training.batch_size": 20}, out=folder / "run")
     assert set(run.results["fitted"]["clip/b->a"]) >= {"views", "vote"}
     model = run.load_model(fitted=False)
     source = run.open_source()
