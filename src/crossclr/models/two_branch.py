@@ -109,12 +109,14 @@ class TwoBranch(nn.Module):
         encoded = self.config.output_dim or self.config.dim
         return encoded if self.views is None else encoded + self.views.dim
 
+    def pooling(self, side: str) -> Pooling:
+        """How views pool rows of modality ``a`` or ``b``: by the mean, unless the encoder knows only the maximum."""
+        encoder = self.config.encoder_a if side == "a" else self.config.encoder_b
+        return "max" if isinstance(encoder, MLPEncoderConfig) and encoder.sequence_pooling == "max" else "mean"
+
     def pooled(self, side: str, rows: Ragged) -> Tensor:
         """(sequences, channels) each sequence of modality ``a`` or ``b`` as one row, as views take it."""
-        place = "ab".index(side)
-        encoder = (self.config.encoder_a, self.config.encoder_b)[place]
-        how: Pooling = "max" if isinstance(encoder, MLPEncoderConfig) and encoder.sequence_pooling == "max" else "mean"
-        return pool(rows, self.dims[place], how)
+        return pool(rows, self.dims["ab".index(side)], self.pooling(side))
 
     def encode_a(self, side: Side, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
         """Raw embeddings of modality A: ``clip_emb`` and, with two levels, ``vid_emb`` and ``vid_context``.

@@ -31,7 +31,7 @@ class PaddedEncoder(nn.Module):
         super().__init__()
         branch = model.branch_a if side == "a" else model.branch_b
         self.local, self.head = branch.local, branch.clip_head
-        self.views, self.side = model.views, side
+        self.views, self.side, self.pooling = model.views, side, model.pooling(side)
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
@@ -45,8 +45,8 @@ class PaddedEncoder(nn.Module):
             raise TypeError(f"an encoder of the type {type(self.local).__name__} cannot be exported")
         embedded: Tensor = self.head(pooled)
         if self.views is not None:
-            by_max = isinstance(self.local, MLPEncoder) and self.local.sequence_pooling == "max"
-            embedded = self.views(self.side, embedded, _max(rows, inside) if by_max else _mean(rows, inside))
+            pool = _max if self.pooling == "max" else _mean
+            embedded = self.views(self.side, embedded, pool(rows, inside))
         return embedded / embedded.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
 
 
