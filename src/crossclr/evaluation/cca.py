@@ -120,15 +120,20 @@ class CCA:
             weighting: each coordinate is multiplied by its correlation to this power, so that directions which hardly
                 correlate weigh less in a cosine.
         """
-        return self._project(rows, self.mean_a, self.basis_a, dim, weighting)
+        return _project(rows, self.mean_a, self.bases(dim, weighting)[0])
 
     def project_b(self, rows: Tensor, dim: int | None = None, weighting: float = 0.0) -> Tensor:
         """(rows, dim) float32 coordinates of B; see `project_a`."""
-        return self._project(rows, self.mean_b, self.basis_b, dim, weighting)
+        return _project(rows, self.mean_b, self.bases(dim, weighting)[1])
 
-    def _project(self, rows: Tensor, mean: Tensor, basis: Tensor, dim: int | None, weighting: float) -> Tensor:
-        scaled = basis[:, :dim] * self.correlations[:dim].clamp_min(0) ** weighting
-        return ((rows.to(torch.float64) - mean) @ scaled).to(torch.float32)
+    def bases(self, dim: int | None = None, weighting: float = 0.0) -> tuple[Tensor, Tensor]:
+        """(dim_a, dim) and (dim_b, dim): what rows around their mean are multiplied by; see `project_a`."""
+        weights = self.correlations[:dim].clamp_min(0) ** weighting
+        return self.basis_a[:, :dim] * weights, self.basis_b[:, :dim] * weights
+
+
+def _project(rows: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+    return ((rows.to(torch.float64) - mean) @ basis).to(torch.float32)
 
 
 def fit_cca(moments: Moments, regularisations: Sequence[float] = (0.01,), crossed: Tensor | None = None) -> list[CCA]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossclr.evaluation.cca import CCA, Moments, fit_cca
+from crossclr.evaluation.cca import Moments, fit_cca
 from crossclr.evaluation.relevance import Relevance
 from crossclr.models import Embeddings, Views, ViewsConfig
 from crossclr.models.spread import spread
@@ -56,8 +56,9 @@ class LinearViews:
             centred = rows_a - moments.mean_a, rows_b - moments.mean_b
             self.ccas[WORDS] = fit_cca(moments, strengths, _shared_words(inputs, *centred, config.most))[0]
         self.deviations = {"": _deviation(embeddings.clip_a, embeddings.clip_b)}
-        for name in self.ccas:
-            self.deviations[name] = _deviation(*self._projected(name, rows_a, rows_b))
+        for name, cca in self.ccas.items():
+            how = config.dim, WEIGHTINGS[name]
+            self.deviations[name] = _deviation(cca.project_a(rows_a, *how), cca.project_b(rows_b, *how))
 
     def candidates(self) -> Iterator[Candidate]:
         """What may be used, from the fewest views on."""
@@ -69,29 +70,16 @@ class LinearViews:
     def build(self, names: list[str], vote: float) -> Views:
         """Some views, each of which counts ``vote`` where the encoder counts 1, cosines measured by their deviation."""
         votes = [1 / self.deviations[""], *(vote / self.deviations[name] for name in names)]
-        chosen = [self.ccas[name] for name in names]
-        bases = [self._bases(name) for name in names]
+        pairs = self.ccas[PAIRS]  # means are those of all views
+        bases = [self.ccas[name].bases(self.config.dim, WEIGHTINGS[name]) for name in names]
         return Views(
-            chosen[0].mean_a.float(),
+            pairs.mean_a.float(),
             torch.cat([basis for basis, _ in bases], dim=1).float(),
-            chosen[0].mean_b.float(),
+            pairs.mean_b.float(),
             torch.cat([basis for _, basis in bases], dim=1).float(),
             torch.tensor([basis.shape[1] for basis, _ in bases]),
             torch.tensor(votes, dtype=torch.float64) / sum(votes),
         )
-
-    def _bases(self, name: str) -> tuple[Tensor, Tensor]:
-        cca = self.ccas[name]
-        weights = _weights(cca, self.config.dim, WEIGHTINGS[name])
-        return cca.basis_a[:, : self.config.dim] * weights, cca.basis_b[:, : self.config.dim] * weights
-
-    def _projected(self, name: str, rows_a: Tensor, rows_b: Tensor) -> tuple[Tensor, Tensor]:
-        cca, (basis_a, basis_b) = self.ccas[name], self._bases(name)
-        return (rows_a - cca.mean_a) @ basis_a, (rows_b - cca.mean_b) @ basis_b
-
-
-def _weights(cca: CCA, dim: int, weighting: float) -> Tensor:
-    return (cca.correlations[:dim] / cca.correlations[0]).clamp_min(0) ** weighting
 
 
 def _shared_words(inputs: Embeddings, rows_a: Tensor, rows_b: Tensor, most: int) -> Tensor:
