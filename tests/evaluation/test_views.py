@@ -190,13 +190,9 @@ def test_inputs_that_never_vary_have_no_views():
         )
         for name, part in splits.items()
     }
-    model, found = chosen(same, splits_of_equal_width(splits))
+    model, found = chosen(same, {name: blurred(part, 0, 0.1) for name, part in splits.items()})
     assert model.views is None
     assert not any_kept(found)
-
-
-def splits_of_equal_width(splits):
-    return {name: blurred(part, 0, 0.1) for name, part in splits.items()}
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,16 @@ class Comparison:
     p: float
 
     @property
+    def shown(self) -> str:
+        """The p-value as a table shows it.
+
+        Example:
+            >>> Comparison("x", 1.0, 1.0, 0.00001).shown, Comparison("x", 1.0, 1.0, 0.04).shown
+            ('< 0.001', '0.040')
+        """
+        return "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
+
+    @property
     def sure(self) -> str:
         """The p-value in words.
 
@@ -33,7 +43,7 @@ class Comparison:
             >>> Comparison("x", 1.0, 1.0, 0.00001).sure, Comparison("x", 1.0, 1.0, 0.04).sure
             ('p < 0.001', 'p = 0.040')
         """
-        return "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
+        return f"p {self.shown}" if self.p < 0.001 else f"p = {self.shown}"
 
     def words(self) -> str:
         """The difference in words, with its p-value."""

@@ -65,11 +65,7 @@ class Losses:
                     found = self.compare(context, name, direction, metric)
                     if found is None or math.isnan(found.difference):
                         continue
-                    words = (
-                        f"{found.difference:+.2f}",
-                        f"{found.relative:+.1f}%",
-                        found.sure.removeprefix("p = ").removeprefix("p "),
-                    )
+                    words = (f"{found.difference:+.2f}", f"{found.relative:+.1f}%", found.shown)
                     title = METHODS[name].title
                     cells = (title, f"{context.arrow(direction)} {metric}", found.rival, *words)
                     rows.append([Cell(text=text) for text in cells])
