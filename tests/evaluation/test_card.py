@@ -2,7 +2,7 @@ import json
 
 import pytest
 import yaml
-from tests.training.conftest import tiny_values, write_coot
+from tests.support.tiny_runs import tiny_values, write_coot
 
 from crossclr import api
 from crossclr.evaluation import write_card

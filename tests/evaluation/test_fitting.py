@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.evaluation.conftest import write_config
+from tests.support.tiny_runs import write_config
+from tests.support.vectors import unit
 from torch.nn.functional import normalize
 
 from crossclr.api import results_table, train
@@ -131,10 +132,6 @@ def test_without_a_validation_split_anchors_are_kept_and_hubs_left_alone(run):
 
 def test_a_run_that_asks_for_nothing_gets_nothing(run):
     assert fit_search(Run(run.path, run.config.model_copy(update={"anchors": None})), run.open_source()) is None
-
-
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def crowd(samples, seed, side):

@@ -10,7 +10,8 @@ import pytest
 import scipy.linalg
 import torch
 from safetensors.torch import save
-from tests.evaluation.conftest import write_config
+from tests.support.tiny_runs import write_config
+from tests.support.vectors import cosines
 from torch.nn.functional import normalize
 
 from crossclr.api import train
@@ -65,12 +66,8 @@ def by_hand(inputs, strength):
         left, values, right = np.linalg.svd(white_a @ crossed @ white_b, full_matrices=False)
         x = (a - mean_a) @ white_a @ left * values**power
         y = (b - mean_b) @ white_b @ right.T * values**power
-        scores[name] = _cosines(y, x)
+        scores[name] = cosines(y, x)
     return scores
-
-
-def _cosines(x, y):
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (y / np.linalg.norm(y, axis=1, keepdims=True)).T
 
 
 @pytest.mark.parametrize("vote", [0.5, 1.0])
@@ -79,7 +76,7 @@ def test_they_equal_a_loop(vote):
     views = LinearViews(ViewsConfig(regularisation=0.3), inputs, encoded).build(["pairs", "words"], vote)
     found = with_views(encoded, views, inputs)
     expected = by_hand(inputs, 0.3)
-    plain = _cosines(encoded.clip_b.double().numpy(), encoded.clip_a.double().numpy())
+    plain = cosines(encoded.clip_b.double().numpy(), encoded.clip_a.double().numpy())
     votes = np.array([1 / plain.std(ddof=1), *(vote / expected[name].std(ddof=1) for name in ("pairs", "words"))])
     total = sum(share * part for share, part in zip(votes / votes.sum(), (plain, *expected.values()), strict=True))
     np.testing.assert_allclose((found.clip_b @ found.clip_a.T).numpy(), total, atol=1e-5)

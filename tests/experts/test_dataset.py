@@ -8,7 +8,7 @@ from crossclr.experts.listing import Datapoint
 from crossclr.experts.segments import Segment
 from crossclr.search.media import TYPES
 from crossclr.training.config_files import check_config
-from tests.experts.fakes import Colour, Letters, Loudness, Motion
+from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
 
 def dataset(recordings, clips, splits=("train", "val", "test"), **options):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.experts.conftest import RATE, write_video
+from tests.support.media import RATE, write_video
 
 THINGS = {
     "1F34E": "a red apple",

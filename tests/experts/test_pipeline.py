@@ -8,8 +8,8 @@ pytest.importorskip("av", reason="needs crossclr[experts]")
 from crossclr.experts.decoding import Frame, decode
 from crossclr.experts.listing import Recording
 from crossclr.experts.pipeline import Pipeline
-from tests.experts.conftest import BLUE, GREEN, RED, tone, write_video, write_wav
-from tests.experts.fakes import Colour, Loudness, Motion
+from tests.support.fake_experts import Colour, Loudness, Motion
+from tests.support.media import BLUE, GREEN, RED, tone, write_video, write_wav
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.vectors import cosine
 
 from crossclr.features import ArraysConfig, ArraySource, CootConfig, DataError, check_data, check_source, connectivity
 from crossclr.features.influence_summary import BLOCK, PooledSpool, summarise_connectivity
@@ -19,8 +20,7 @@ def kinds(findings):
 def connectivity_by_loops(rows):
     scores = []
     for i, one in enumerate(rows):
-        cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for j, other in enumerate(rows) if j != i]
-        scores.append(np.mean(cosines))
+        scores.append(np.mean([cosine(one, other) for j, other in enumerate(rows) if j != i]))
     return np.array(scores)
 
 

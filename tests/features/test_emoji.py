@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.vectors import unit
 
 import crossclr
 from crossclr.features import batches, clip_keys
@@ -17,7 +18,7 @@ FOLDER = Path(crossclr.__file__).parent / "data" / "emoji"
 
 
 def cosines(rows, others):
-    return (rows * others).sum(1) / (np.linalg.norm(rows, axis=1) * np.linalg.norm(others, axis=1))
+    return (unit(rows) * unit(others)).sum(axis=1)
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from crossclr.models import Anchors, AnchorsConfig, Embeddings, ModelConfig, anchors, build_model
-
-
-def unit(vector: list[float]) -> list[float]:
-    length = math.sqrt(sum(value * value for value in vector))
-    return [value / length for value in vector]
+from tests.support.vectors import unit
 
 
 def moved(

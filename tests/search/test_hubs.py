@@ -5,6 +5,7 @@ from crossclr.search.collect import unit
 from crossclr.search.faiss_index import FaissIndex
 from crossclr.search.hubs import correction, count_occurrences, explain, influence
 from crossclr.search.projection import centre, place_among, project
+from tests.support.vectors import cosine
 
 
 def test_occurrences_equal_a_plain_count():
@@ -25,8 +26,8 @@ def test_influence_is_the_mean_cosine_to_all_others():
     rows = np.random.default_rng(1).standard_normal((12, 6)).astype(np.float32)
     scores, shares = influence(rows)
     for i in range(12):
-        cosines = [rows[i] @ rows[j] / np.linalg.norm(rows[i]) / np.linalg.norm(rows[j]) for j in range(12) if j != i]
-        assert scores[i] == pytest.approx(np.mean(cosines), abs=1e-6)
+        others = [cosine(rows[i], rows[j]) for j in range(12) if j != i]
+        assert scores[i] == pytest.approx(np.mean(others), abs=1e-6)
         assert shares[i] == pytest.approx(np.mean([other < scores[i] for other in scores]))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crossclr.search.faiss_index import FaissIndex
 from crossclr.search.graph import IndexSettings
+from tests.support.vectors import unit
 
 SMALL = IndexSettings(exact_limit=50, hnsw_limit=400)
 
@@ -27,7 +28,7 @@ def vectors(count, dim=16, seed=0, latent=6):
     shape = np.random.default_rng(latent).standard_normal((latent, dim))  # one for all, as in a space that was learned
     rows = rng.standard_normal((count, latent)) @ shape
     rows += 0.1 * rng.standard_normal((count, dim))
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return unit(rows).astype(np.float32)
 
 
 def oracle(items, queries, top, allowed=None):

@@ -10,7 +10,7 @@ from crossclr.features import ArraySource, DataError
 from crossclr.search import Searcher, build_index
 from crossclr.search.media import MediaFinder
 from crossclr.training.config_files import check_config
-from tests.training.conftest import tiny_values, write_coot
+from tests.support.tiny_runs import tiny_values, write_coot
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from crossclr.evaluation.bulk import embed_shards
 from crossclr.features import DataError
 from crossclr.search import Searcher, build_index
 from crossclr.training import Run
+from tests.support.vectors import unit
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_the_index_equals_a_plain_product(copied, folders):
     build_index(copied, shards=[folders / "embeddings"])
     table = pa.concat_tables(pq.read_table(path) for path in sorted((folders / "embeddings").glob("*.parquet")))
     a, b = (np.stack(table.column(side).to_numpy()) for side in "ab")
-    a, b = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (a, b))
+    a, b = unit(a), unit(b)
     ids = table.column("id").to_pylist()
     searcher = Searcher.open(copied, text=False)
     assert [searcher.meta["modalities"][name]["count"] for name in "ab"] == [61, 61]
