@@ -240,7 +240,7 @@ def test_embeddings_with_other_views_are_told_apart(run):
 
 def test_a_search_uses_them(run):
     pytest.importorskip("faiss")
-    from crossclr.search.build import build_index
+    from crossclr.search.building.create import build_index
     from crossclr.search.searcher import Searcher
 
     build_index(run, splits=["test"])
@@ -257,7 +257,7 @@ def test_shards_of_embeddings_hold_them(run, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from crossclr.search.build import build_index
+    from crossclr.search.building.create import build_index
     from crossclr.search.searcher import Searcher
 
     found = embed_source(run.load_model(), run.open_source(), "test")
@@ -271,8 +271,8 @@ def test_shards_of_embeddings_hold_them(run, tmp_path):
 def test_an_export_has_them(run, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    from crossclr.search.export import export_run
-    from crossclr.search.onnx_search import OnnxEncoder
+    from crossclr.search.encoders.onnx_export import export_run
+    from crossclr.search.encoders.onnx_search import OnnxEncoder
 
     export_run(run, tmp_path / "onnx")
     source = run.open_source()

@@ -6,7 +6,7 @@ import yaml
 from crossclr.experts.dataset import PLAYABLE, DataSet, choose_sides, coot_section, segments_within, training_config
 from crossclr.experts.listing import Datapoint
 from crossclr.experts.segments import Segment
-from crossclr.search.media import TYPES
+from crossclr.search.items.media_files import TYPES
 from crossclr.training.config_files import check_config
 from tests.experts.fakes import Colour, Letters, Loudness, Motion
 
