@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from crossclr.features.emoji import EmojiSource
+from crossclr.features.sources.emoji import EmojiSource
 from crossclr.search.limits import LARGEST_BODY, Limits, PatientProtocol
 from crossclr.search.service import MOST, make_server
 

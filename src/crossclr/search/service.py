@@ -20,7 +20,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crossclr import __version__
-from crossclr.features.emoji import VENDORS
+from crossclr.features.emoji.catalogue import VENDORS
 from crossclr.search.answers import plain_item
 from crossclr.search.encoders import QueryError
 from crossclr.search.limits import Limits, PatientProtocol
