@@ -8,7 +8,7 @@ from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.figures import examples, graph, maps, plots, similarities
 from crossclr.analysis.figures.pictures import Pictures
 from crossclr.features import ArraySource
-from crossclr.features.emoji import EmojiSource
+from crossclr.features.sources.emoji import EmojiSource
 from crossclr.models import Embeddings
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features.emoji import EmojiSource, load_rows
+from crossclr.features.emoji.catalogue import load_rows
+from crossclr.features.sources.emoji import EmojiSource
 from crossclr.models import embed_source
 from crossclr.search import QueryError, Searcher, build_index, update_index
 from crossclr.search.index.generations import current_generation

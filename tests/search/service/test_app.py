@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from crossclr.features.emoji import EmojiSource
+from crossclr.features.sources.emoji import EmojiSource
 from crossclr.search.service.app import MOST, make_server
 from crossclr.search.service.limits import LARGEST_BODY, Limits, PatientProtocol
 

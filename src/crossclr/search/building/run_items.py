@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 
 from crossclr.features import Ragged, Sample, Side, Source, clip_keys
-from crossclr.features.emoji import EmojiSource, load_rows
+from crossclr.features.emoji.catalogue import load_rows
+from crossclr.features.sources.emoji import EmojiSource
 from crossclr.models import TwoBranch, embed_source
 from crossclr.search.index.contract import Vectors
 from crossclr.search.items.item_table import Item

@@ -12,7 +12,7 @@ import torch
 
 from crossclr.evaluation.bulk import MARK
 from crossclr.features import DataError
-from crossclr.features.shards import ShardRows, find_shards, open_shard
+from crossclr.features.reading.shard_files import ShardRows, find_shards, open_shard
 from crossclr.models import Anchors
 from crossclr.search.building.run_items import MODALITIES, Gathered, Progress, unit
 from crossclr.search.index.contract import Vectors

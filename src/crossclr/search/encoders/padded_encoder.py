@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossclr.models import TwoBranch
-from crossclr.models.attention import TransformerLayer
-from crossclr.models.local import MLPEncoder, TransformerEncoder
-from crossclr.models.norm import CootNorm
-from crossclr.models.pooling import AttentionPool, MaxPool
+from crossclr.models.encoders.local_encoders import MLPEncoder, TransformerEncoder
+from crossclr.models.layers.attention import TransformerLayer
+from crossclr.models.layers.norm import CootNorm
+from crossclr.models.layers.pooling import AttentionPool, MaxPool
 
 
 class PaddedEncoder(nn.Module):

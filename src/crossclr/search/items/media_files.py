@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.features import CootSource, DataError, Sample, Source
-from crossclr.features.emoji import VENDORS, EmojiSource
+from crossclr.features.emoji.catalogue import VENDORS
+from crossclr.features.sources.emoji import EmojiSource
 
 TYPES = {
     **{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif"},

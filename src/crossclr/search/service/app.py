@@ -20,7 +20,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crossclr import __version__
-from crossclr.features.emoji import VENDORS
+from crossclr.features.emoji.catalogue import VENDORS
 from crossclr.search.encoders.text_queries import QueryError
 from crossclr.search.items.media_files import BUILT_IN, TYPES, count_parts, read_built_in
 from crossclr.search.searcher import Hit, Searcher
