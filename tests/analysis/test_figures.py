@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from tests.support.vectors import cosine
 
 from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.figures import examples, graph, maps, plots, similarities
 from crossclr.analysis.figures.pictures import Pictures
 from crossclr.features import ArraySource
-from crossclr.features.emoji import EmojiSource
+from crossclr.features.sources.emoji import EmojiSource
 from crossclr.models import Embeddings
+from tests.support.vectors import cosine
 
 
 def some(clips=40, seed=0, groups=4):

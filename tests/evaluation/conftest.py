@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features.source import Sample
+from crossclr.features.sample import Sample
 from crossclr.models.embeddings import Embeddings
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tests.support.vectors import cosines
 
 from crossclr.evaluation import (
     METRICS,
@@ -19,6 +18,7 @@ from crossclr.evaluation import (
 )
 from crossclr.evaluation.metrics import sentences_of
 from crossclr.models.embeddings import Embeddings
+from tests.support.vectors import cosines
 
 
 def loop_metrics(scores, valid):

@@ -6,10 +6,10 @@ import scipy.sparse
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.vectors import cosines, unit
 
 from crossclr.evaluation import Targets, retrieval_ranks
 from crossclr.evaluation import ranks as module
+from tests.support.vectors import cosines, unit
 
 
 def loop_ranks(queries, gallery, targets=None):

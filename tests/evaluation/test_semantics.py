@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
-from tests.support.vectors import cosine, cosines
 
 from crossclr.evaluation import (
     Relevance,
@@ -26,6 +25,7 @@ from crossclr.evaluation import (
 from crossclr.evaluation import relevance as relevance_module
 from crossclr.evaluation.relevance import content_words
 from crossclr.models.embeddings import Embeddings
+from tests.support.vectors import cosine, cosines
 
 WORDS = ("man", "dog", "cat", "rides", "plays", "guitar", "horse", "red")
 

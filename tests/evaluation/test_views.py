@@ -10,8 +10,6 @@ import pytest
 import scipy.linalg
 import torch
 from safetensors.torch import save
-from tests.support.tiny_runs import write_config
-from tests.support.vectors import cosines
 from torch.nn.functional import normalize
 
 from crossclr.api import train
@@ -23,6 +21,8 @@ from crossclr.evaluation.views import LinearViews, _shared_words
 from crossclr.models import Embeddings, Views, ViewsConfig, embed_source, pool_source
 from crossclr.training import Run, load_config
 from crossclr.training.run import VIEWS
+from tests.support.tiny_runs import write_config
+from tests.support.vectors import cosines
 
 WORDS = ["dog", "cat", "horse", "man", "car", "river", "bread", "piano"]
 
@@ -237,7 +237,7 @@ def test_embeddings_with_other_views_are_told_apart(run):
 
 def test_a_search_uses_them(run):
     pytest.importorskip("faiss")
-    from crossclr.search.build import build_index
+    from crossclr.search.building.create import build_index
     from crossclr.search.searcher import Searcher
 
     build_index(run, splits=["test"])
@@ -254,7 +254,7 @@ def test_shards_of_embeddings_hold_them(run, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from crossclr.search.build import build_index
+    from crossclr.search.building.create import build_index
     from crossclr.search.searcher import Searcher
 
     found = embed_source(run.load_model(), run.open_source(), "test")
@@ -268,8 +268,8 @@ def test_shards_of_embeddings_hold_them(run, tmp_path):
 def test_an_export_has_them(run, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    from crossclr.search.export import export_run
-    from crossclr.search.onnx_search import OnnxEncoder
+    from crossclr.search.encoders.onnx_export import export_run
+    from crossclr.search.encoders.onnx_search import OnnxEncoder
 
     export_run(run, tmp_path / "onnx")
     source = run.open_source()
