@@ -7,10 +7,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "crossclr"
 BEFORE: dict[str, set[str]] = {}
-for names in (["experts"], ["features"], ["models"], ["losses"], ["training"], ["evaluation"]):
+for names in (["notices"], ["experts"], ["features"], ["models"], ["losses"], ["training"], ["evaluation"]):
     BEFORE[names[0]] = set(BEFORE) | set(names)
 for name in ("search", "captions", "analysis"):  # side by side: none knows another
-    BEFORE[name] = {"experts", "features", "models", "losses", "training", "evaluation", name}
+    BEFORE[name] = {"notices", "experts", "features", "models", "losses", "training", "evaluation", name}
 FREE = {"cli", "api", "estimator", "__init__", "__main__", "demo"}  # these join stages
 
 
