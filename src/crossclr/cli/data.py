@@ -20,7 +20,7 @@ from crossclr.features import (
     guess_data_config,
     load_data_config,
 )
-from crossclr.features.config import AnyData
+from crossclr.features.sources.data_config import AnyData
 
 app = typer.Typer(help="Check a data set before training; compute text features for one.", no_args_is_help=True)
 

@@ -13,9 +13,9 @@ from crossclr.experts.extraction.training_set import (
     training_config,
 )
 from crossclr.experts.texts.segments import Segment
-from crossclr.search.media import TYPES
+from crossclr.search.items.media_files import TYPES
 from crossclr.training.config_files import check_config
-from tests.experts.fakes import Colour, Letters, Loudness, Motion
+from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
 
 def dataset(recordings, clips, splits=("train", "val", "test"), **options):
