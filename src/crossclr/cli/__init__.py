@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from crossclr.cli.allocator import keep_freed_memory
+from crossclr.extras import MissingExtraError
 from crossclr.notices import show_plainly
 
 # name: module, its function or `app`, one line of help
@@ -123,7 +124,7 @@ def main() -> None:
         app(prog_name="crossclr")
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MissingExtraError) as error:
         if "--debug" in sys.argv[1:]:
             raise
         sys.stderr.write(f"error: {_one_line(error)}\n")
