@@ -7,7 +7,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from tests.analysis.conftest import write_study
 
 from crossclr.analysis import EXPERIMENTS, conduct, open_context
 from crossclr.analysis.bench import open_bench
@@ -21,6 +20,7 @@ from crossclr.analysis.experiments.modalities import Modalities
 from crossclr.analysis.methods import METHODS, configure, loss_option
 from crossclr.evaluation import evaluate_runs, retrieval_metrics
 from crossclr.training import Run
+from tests.analysis.conftest import write_study
 
 
 def test_every_experiment_has_tables_as_csv_and_latex(tables, context):

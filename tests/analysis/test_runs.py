@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.analysis.conftest import write_study
 
 from crossclr.analysis import EXPERIMENTS, conduct, open_context
 from crossclr.analysis.bench import Bench
@@ -12,6 +11,7 @@ from crossclr.analysis.methods import METHODS, configure
 from crossclr.analysis.runs import Finished, Job, digest, perform
 from crossclr.training import RunConfig, load_config
 from crossclr.training.recipes import FITTED_SEARCH
+from tests.analysis.conftest import write_study
 
 
 class Later(RunConfig):

@@ -135,7 +135,7 @@ def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | N
     from crossclr.evaluation.bulk import embed_shards
     from crossclr.evaluation.progress import progress_bar
     from crossclr.evaluation.runs import default_split
-    from crossclr.features.shard_source import ShardSource
+    from crossclr.features.sources.sharded import ShardSource
     from crossclr.training import Run
 
     opened = Run.open(run)

@@ -9,7 +9,7 @@ from typing import Any
 
 from crossclr.evaluation.metrics import METRICS
 from crossclr.features import CootConfig, EmojiConfig
-from crossclr.features.config import ShardsConfig
+from crossclr.features.sources.data_config import ShardsConfig
 from crossclr.storage import write_file
 from crossclr.training import Run, RunConfig
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from crossclr.evaluation.cca import CCA, Moments, fit_cca
 from crossclr.evaluation.metrics import evaluate_embeddings, retrieval_metrics, sentences_of
 from crossclr.evaluation.progress import progress_bar
-from crossclr.features.source import Rows, Source
+from crossclr.features.sample import Rows
+from crossclr.features.source import Source
 from crossclr.models.embeddings import Embeddings
 
 # Of equally good settings the first is taken, so the most likely ones lead.
