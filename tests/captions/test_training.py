@@ -17,7 +17,7 @@ from crossclr.captions.run import CaptionRun
 from crossclr.captions.sentences import TrainingSentences
 from crossclr.captions.training import CaptionTraining, fit, smoothed_loss
 from crossclr.captions.vocabulary import EOS, Vocabulary
-from crossclr.evaluation.export import save_embeddings
+from crossclr.evaluation.export.embedding_files import save_embeddings
 from crossclr.models import Embeddings
 from crossclr.training import Interrupted, seed_everything
 
