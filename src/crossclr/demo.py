@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from crossclr import api
-from crossclr.features.emoji import EmojiSource
+from crossclr.features.sources.emoji import EmojiSource
 from crossclr.search import Searcher, build_index
 from crossclr.training import Run, load_config
 from crossclr.training.run import CONFIG, free_folder

@@ -12,7 +12,7 @@ from crossclr.captions.config import load_caption_config
 from crossclr.captions.metrics import METRICS
 from crossclr.captions.training import CaptionTraining
 from crossclr.training.config_files import check_config
-from tests.training.conftest import tiny_values, write_coot
+from tests.support.tiny_runs import tiny_values, write_coot
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from crossclr.evaluation.export.embedding_files import save_embeddings
 from crossclr.evaluation.runs.evaluate import embed_run
 from crossclr.training import Run
 from crossclr.training.config_files import check_config
-from tests.training.conftest import tiny_values, write_coot
+from tests.support.tiny_runs import tiny_values, write_coot
 
 
 @pytest.fixture(scope="module")

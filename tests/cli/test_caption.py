@@ -8,8 +8,8 @@ from crossclr import api
 from crossclr.captions.training import CaptionTraining
 from crossclr.training import load_config
 from crossclr.training.config_files import check_config
-from tests.cli.test_main import run
-from tests.training.conftest import tiny_values, write_coot
+from tests.support.commands import run
+from tests.support.tiny_runs import tiny_values, write_coot
 
 SMALL = [f"--set={text}" for text in ("model.dim=16", "model.heads=2", "model.word_dim=8", "vocabulary.min_count=0")]
 QUICK = [*SMALL, "--set=training.epochs=2", "--no-meteor"]

@@ -99,7 +99,7 @@ def test_root_and_strict(folder):
 
 
 def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatch):
-    text = pytest.importorskip("crossclr.experts.text")
+    text = pytest.importorskip("crossclr.experts.texts.token_features")
 
     class Words:
         """Counts letters in place of a network."""

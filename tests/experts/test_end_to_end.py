@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.experts.conftest import RATE, write_video
+from tests.support.media import RATE, write_video
 
 THINGS = {
     "1F34E": "a red apple",
@@ -60,7 +60,8 @@ def draw(key):
     """A function that puts the drawings of three vendors on frames, each a little larger."""
     from PIL import Image
 
-    from crossclr.features.emoji import VENDORS, EmojiSource
+    from crossclr.features.emoji.catalogue import VENDORS
+    from crossclr.features.sources.emoji import EmojiSource
 
     drawings = [Image.open(io.BytesIO(EmojiSource().picture(key, vendor))).convert("RGBA") for vendor in VENDORS]
 

@@ -12,7 +12,7 @@ from torch import nn
 from crossclr.features.batch import Batch, Side
 from crossclr.features.ragged import Ragged
 from crossclr.models import ModelConfig, TwoBranch, build_model
-from crossclr.models.config import GlobalEncoderConfig, MLPEncoderConfig, TransformerEncoderConfig
+from crossclr.models.model_config import GlobalEncoderConfig, MLPEncoderConfig, TransformerEncoderConfig
 from tests.models import naive
 
 Maker = Callable[..., Batch]

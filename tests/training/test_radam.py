@@ -1,22 +1,16 @@
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from crossclr.training.radam import RAdam, rectified_scale
-
-FIXTURES = Path(os.environ.get("CROSSCLR_FIXTURES", Path(__file__).parents[2] / ".." / "shared" / "fixtures"))
+from tests.support.references import coot_arrays
 
 
 @pytest.fixture(scope="module")
 def reference():
-    path = FIXTURES / "coot_small.npz"
-    if not path.is_file():
-        pytest.skip(f"the reference numbers are absent: {path} (set CROSSCLR_FIXTURES)")
-    return np.load(path, allow_pickle=False)
+    return coot_arrays()
 
 
 @pytest.mark.parametrize("name", ["scalar", "vector", "vector_wd"])

@@ -55,7 +55,7 @@ def power_cut() -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, coot_folder):
-    from tests.training.conftest import tiny_values
+    from tests.support.tiny_runs import tiny_values
 
     folder = tmp_path_factory.mktemp("whole") / "run"
     api.train(check_config(tiny_values(coot_folder)), out=folder)

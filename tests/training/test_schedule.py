@@ -1,28 +1,21 @@
 import json
 import math
-import os
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from crossclr.training.schedule import Cosine, Plateau, Schedule
-
-FIXTURES = Path(os.environ.get("CROSSCLR_FIXTURES", Path(__file__).parents[2] / ".." / "shared" / "fixtures"))
+from tests.support.references import coot_arrays
 
 
 @pytest.fixture(scope="module")
 def reference():
-    path = FIXTURES / "coot_small.npz"
-    if not path.is_file():
-        pytest.skip(f"the reference numbers are absent: {path} (set CROSSCLR_FIXTURES)")
-    return np.load(path, allow_pickle=False)
+    return coot_arrays()
 
 
 @pytest.mark.parametrize("name", ["main", "main_valstart3", "flat", "falling"])
 def test_plateau_equals_coots(reference, name):
     part = {
-        key.rsplit("/", 1)[1]: reference[key] for key in reference.files if key.startswith(f"schedule/{name}/")
+        key.rsplit("/", 1)[1]: reference[key] for key in reference if key.startswith(f"schedule/{name}/")
     }  # fmt: skip
     schedule = Plateau(warmup_epochs=4, patience=6, cooldown=4)
     for epoch in range(40):

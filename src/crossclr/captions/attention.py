@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.models.dropout import Dropout
+from crossclr.models.layers.dropout import Dropout
 
 
 class Heads(nn.Module):

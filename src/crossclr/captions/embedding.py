@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from crossclr.captions.layout import Layout
 from crossclr.captions.memory import EPSILON
 from crossclr.captions.vocabulary import CLS, PAD, SEP, VID
-from crossclr.models.dropout import Dropout
+from crossclr.models.layers.dropout import Dropout
 
 
 def sinusoids(length: int, dim: int) -> Tensor:

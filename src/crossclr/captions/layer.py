@@ -12,7 +12,7 @@ from torch.nn import functional
 from crossclr.captions.attention import Heads
 from crossclr.captions.layout import Layout
 from crossclr.captions.memory import EPSILON, MemoryStart, MemoryUpdate
-from crossclr.models.dropout import Dropout
+from crossclr.models.layers.dropout import Dropout
 
 
 @dataclass

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from crossclr.captions.attention import Heads
 from crossclr.captions.layout import Layout
-from crossclr.models.dropout import Dropout
+from crossclr.models.layers.dropout import Dropout
 
 EPSILON = 1e-12  # of every layer norm here, as in BERT
 

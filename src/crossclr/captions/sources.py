@@ -15,7 +15,7 @@ from crossclr.captions.caption_set import CaptionSet, replace_texts
 from crossclr.captions.config import CaptionDataConfig
 from crossclr.evaluation.export.embedding_files import load_embeddings
 from crossclr.features import CootSource, Source
-from crossclr.features.sampling import limit_rows
+from crossclr.features.reading.sampling import limit_rows
 from crossclr.models import Embeddings, TwoBranch, build_model, embed_source
 from crossclr.training import Run, seed_everything
 

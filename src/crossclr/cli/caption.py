@@ -295,8 +295,8 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
     """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
     from crossclr.captions.page import Shown, load_shown
     from crossclr.features import clip_keys
-    from crossclr.features.emoji import EmojiSource
-    from crossclr.search.media import TYPES, MediaFinder, built_in, read_built_in, vendors_of
+    from crossclr.features.sources.emoji import EmojiSource
+    from crossclr.search.items.media_files import TYPES, MediaFinder, built_in, read_built_in, vendors_of
     from crossclr.training import Run
 
     if run is None:

@@ -20,7 +20,7 @@ from crossclr.features import (
     guess_data_config,
     load_data_config,
 )
-from crossclr.features.config import AnyData
+from crossclr.features.sources.data_config import AnyData
 
 app = typer.Typer(help="Check a data set before training; compute text features for one.", no_args_is_help=True)
 
@@ -89,7 +89,7 @@ def text_command(
         crossclr data text msvd/captions.json msvd/text_minilm
     """
     try:
-        from crossclr.experts.text import write_token_features_captions, write_token_features_coot
+        from crossclr.experts.texts.token_features import write_token_features_captions, write_token_features_coot
 
         if _is_meta(captions):
             out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")

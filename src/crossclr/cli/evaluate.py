@@ -137,7 +137,7 @@ def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | N
     from crossclr.evaluation.export.bulk import embed_shards
     from crossclr.evaluation.progress_bar import progress_bar
     from crossclr.evaluation.runs.evaluate import default_split
-    from crossclr.features.shard_source import ShardSource
+    from crossclr.features.sources.sharded import ShardSource
     from crossclr.training import Run
 
     opened = Run.open(run)

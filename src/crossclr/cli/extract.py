@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.experts.contract import Expert
-    from crossclr.experts.job import Extraction, Report
-    from crossclr.experts.plan import Plan
+    from crossclr.experts.extraction.extract import Extraction, Report
+    from crossclr.experts.extraction.plan import Plan
 
 CLEAN, LEFT_OUT = 0, 1
 SHOWN = 50  # problems that the terminal shows; the manifest has all
@@ -72,8 +72,8 @@ def extract(
     """
     from rich.console import Console
 
-    from crossclr.experts.job import Extraction, Settings, load_experts
-    from crossclr.experts.listing import list_media
+    from crossclr.experts.extraction.extract import Extraction, Settings, load_experts
+    from crossclr.experts.extraction.recordings import list_media
 
     console = Console()
     if list_:
@@ -84,11 +84,8 @@ def extract(
     specs = [part.strip() for part in experts.split(",") if part.strip()]
     settings = Settings(strict, dtype, _shares(splits), workers, threads)
     listing = list_media(source, captions)
-    try:
-        with console.status("loading the experts", spinner="dots"):
-            built = load_experts(specs, _options(set_ or [], specs, device))
-    except ImportError as error:
-        raise ValueError(str(error)) from error
+    with console.status("loading the experts", spinner="dots"):
+        built = load_experts(specs, _options(set_ or [], specs, device))
     job = Extraction(listing, out, built, settings)
     if dry_run:
         show_plan(job, console)
@@ -126,7 +123,7 @@ def show_plan(job: Extraction, console: Console) -> None:
     """What `--dry-run` says."""
     from rich.table import Table
 
-    from crossclr.experts.plan import plan_extraction
+    from crossclr.experts.extraction.plan import plan_extraction
 
     with console.status("reading headers and measuring", spinner="dots"):
         plan = plan_extraction(job)
@@ -169,7 +166,7 @@ def _run(job: Extraction, experts: list[Expert], console: Console) -> Report:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
-    from crossclr.experts.plan import plan_extraction
+    from crossclr.experts.extraction.plan import plan_extraction
 
     class Speed(ProgressColumn):
         """Rows a second."""

@@ -47,8 +47,8 @@ def import_coot(
         crossclr import-coot anet_coot.pth --out runs/coot-anet --config activitynet --pool mean
     """
     from crossclr.features import DataError
-    from crossclr.models.coot_checkpoint import import_coot as build
-    from crossclr.models.coot_checkpoint import read_coot
+    from crossclr.models.coot.coot_checkpoint import import_coot as build
+    from crossclr.models.coot.coot_checkpoint import read_coot
     from crossclr.training.checkpoint import save_checkpoint, sync_folder, write_synced
     from crossclr.training.config_files import dump_config, load_config
     from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, environment, with_absolute_paths

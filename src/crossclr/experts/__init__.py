@@ -3,7 +3,6 @@
 They need the extra `crossclr[experts]`; nothing heavy is imported until an expert is built.
 """
 
-from crossclr.experts.appearance import PictureEncoder
 from crossclr.experts.contract import (
     Expert,
     ExpertError,
@@ -15,20 +14,22 @@ from crossclr.experts.contract import (
     WindowExpert,
     window_spans,
 )
-from crossclr.experts.decoding import MediaError, decode, probe
-from crossclr.experts.job import Report, Settings, StrictError, extract, load_experts
-from crossclr.experts.output import row_times
+from crossclr.experts.extraction.extract import Report, Settings, StrictError, extract, load_experts
+from crossclr.experts.extraction.feature_files import row_times
+from crossclr.experts.media.decoding import MediaError, decode, probe
+from crossclr.experts.networks.efficientnet import ImageEncoder
+from crossclr.experts.networks.tokens import TokenEncoder
 from crossclr.experts.registry import expert_names, load, works_offline
-from crossclr.experts.text import TokenEncoder, write_token_features_captions, write_token_features_coot
+from crossclr.experts.texts.token_features import write_token_features_captions, write_token_features_coot
 
 __all__ = [
     "Expert",
     "ExpertError",
     "FrameExpert",
+    "ImageEncoder",
     "MediaError",
     "Needs",
     "Origin",
-    "PictureEncoder",
     "Report",
     "Settings",
     "SoundExpert",

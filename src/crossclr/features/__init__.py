@@ -1,10 +1,19 @@
 """Feature rows of two modalities: sources, samples, batches."""
 
-from crossclr.features.arrays import ArraySource, split_by_fraction
 from crossclr.features.batch import Batch, Side
-from crossclr.features.batching import batches, collate, first_sentences
-from crossclr.features.check import check_data, check_source
-from crossclr.features.config import (
+from crossclr.features.batching.collate import collate, first_sentences
+from crossclr.features.batching.epochs import batches
+from crossclr.features.check.data_check import check_data, check_source
+from crossclr.features.check.data_report import DataReport
+from crossclr.features.connectivity import connectivity
+from crossclr.features.errors import DataError
+from crossclr.features.keys import clip_keys, stable_hash
+from crossclr.features.ragged import Ragged
+from crossclr.features.sample import Sample
+from crossclr.features.source import Source
+from crossclr.features.sources.arrays import ArraySource, split_by_fraction
+from crossclr.features.sources.coot import CootSource
+from crossclr.features.sources.data_config import (
     ArrayConfig,
     ArraysConfig,
     CootConfig,
@@ -14,15 +23,8 @@ from crossclr.features.config import (
     load_data_config,
     parse_data_config,
 )
-from crossclr.features.connectivity import connectivity
-from crossclr.features.coot import CootSource
-from crossclr.features.data_report import DataReport
-from crossclr.features.errors import DataError
-from crossclr.features.hashing import stable_hash
-from crossclr.features.memory import MemorySource
-from crossclr.features.opening import open_source
-from crossclr.features.ragged import Ragged
-from crossclr.features.source import Sample, Source, clip_keys
+from crossclr.features.sources.in_memory import MemorySource
+from crossclr.features.sources.registry import open_source
 
 __all__ = [
     "ArrayConfig",

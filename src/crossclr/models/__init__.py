@@ -1,7 +1,12 @@
 """Encoders and the two-branch model over them."""
 
-from crossclr.models.anchors import Anchors
-from crossclr.models.config import (
+from crossclr.models.adjustments.anchors import Anchors
+from crossclr.models.adjustments.hub_bias import Hubs
+from crossclr.models.adjustments.linear_views import Views
+from crossclr.models.coot.coot_checkpoint import export_coot, import_coot
+from crossclr.models.embed_split import as_searched, embed_source, pool_source
+from crossclr.models.embeddings import Embeddings
+from crossclr.models.model_config import (
     AnchorsConfig,
     EncoderConfig,
     GlobalEncoderConfig,
@@ -11,12 +16,7 @@ from crossclr.models.config import (
     TransformerEncoderConfig,
     ViewsConfig,
 )
-from crossclr.models.coot_checkpoint import export_coot, import_coot
-from crossclr.models.embedding import as_searched, embed_source, pool_source
-from crossclr.models.embeddings import Embeddings
-from crossclr.models.hubs import Hubs
 from crossclr.models.two_branch import TwoBranch, build_model
-from crossclr.models.views import Views
 
 __all__ = [
     "Anchors",

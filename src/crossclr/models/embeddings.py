@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from crossclr.models.hubs import with_bias
+from crossclr.models.adjustments.hub_bias import with_bias
 
 
 @dataclass(frozen=True)

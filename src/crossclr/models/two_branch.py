@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from crossclr.features.batch import Batch, Side
 from crossclr.features.ragged import Ragged
-from crossclr.models.anchors import Anchors
-from crossclr.models.config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
-from crossclr.models.coot_batch import sides_from_coot
-from crossclr.models.global_ import GlobalEncoder
-from crossclr.models.hubs import Hubs
-from crossclr.models.local import build_local_encoder
-from crossclr.models.views import Pooling, Views, pool
+from crossclr.models.adjustments.anchors import Anchors
+from crossclr.models.adjustments.hub_bias import Hubs
+from crossclr.models.adjustments.linear_views import Pooling, Views, pool
+from crossclr.models.coot.coot_batch import sides_from_coot
+from crossclr.models.encoders.global_encoder import GlobalEncoder
+from crossclr.models.encoders.local_encoders import build_local_encoder
+from crossclr.models.model_config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
 
 _NAMES_A = ("clip_emb", "vid_emb", "vid_context")
 _NAMES_B = ("sent_emb", "par_emb", "par_context")

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from crossclr.features import Batch, Source, batches
-from crossclr.features.batching import bounds
-from crossclr.features.memory import Form, MemorySource
+from crossclr.features.batching.epochs import bounds
+from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.losses.sharing import shared_work
 from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig, TwoBranch, build_model
-from crossclr.models.settling import settle_norms
+from crossclr.models.fit_norms import fit_standard_norms
 from crossclr.training.build import build_optimiser, build_schedule
 from crossclr.training.caching import backward_in_parts
 from crossclr.training.checkpoint import random_state, set_random_state
@@ -100,7 +100,7 @@ class Training:
         self.schedule = build_schedule(config.schedule, config.training.epochs)
         self.position = Position()
         self.inputs = inputs_of(source, config)
-        settle_norms(self.model, self.inputs, config.splits.train)
+        fit_standard_norms(self.model, self.inputs, config.splits.train)
         self.samples = len(source.keys(config.splits.train))
         self.batches_per_epoch = math.ceil(self.samples / config.training.batch_size)
         self.clips = 0  # of the last step, over all processes

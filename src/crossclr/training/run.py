@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from crossclr.features import ArraysConfig, CootConfig, Source, open_source
-from crossclr.features.config import ShardsConfig
+from crossclr.features.sources.data_config import ShardsConfig
 from crossclr.models import Anchors, Hubs, TwoBranch, Views, build_model
 from crossclr.training.checkpoint import MODEL as WEIGHTS
 from crossclr.training.checkpoint import (

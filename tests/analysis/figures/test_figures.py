@@ -9,8 +9,9 @@ from crossclr.analysis.figures import connectivity_graph as graph
 from crossclr.analysis.figures import examples, maps, plots, similarities
 from crossclr.analysis.figures.images import Pictures
 from crossclr.features import ArraySource
-from crossclr.features.emoji import EmojiSource
+from crossclr.features.sources.emoji import EmojiSource
 from crossclr.models import Embeddings
+from tests.support.vectors import cosine
 
 
 def some(clips=40, seed=0, groups=4):
@@ -24,11 +25,6 @@ def some(clips=40, seed=0, groups=4):
     return Embeddings(
         rows, rows[clip_of] + 0.5 * noise, clip_of, keys, torch.ones(clips, dtype=torch.int64), keys, texts, labels
     )
-
-
-def cosine(x, y):
-    x, y = x.double().numpy(), y.double().numpy()
-    return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
 def test_histograms_by_hand():

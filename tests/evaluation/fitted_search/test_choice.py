@@ -21,7 +21,8 @@ from crossclr.evaluation.runs.fusion import fuse
 from crossclr.models import Anchors, Embeddings, Hubs, ViewsConfig, as_searched, embed_source
 from crossclr.training import Run, load_config
 from crossclr.training.run import ANCHORS, HUBS
-from tests.evaluation.conftest import write_config
+from tests.support.tiny_runs import write_config
+from tests.support.vectors import unit
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +86,9 @@ def test_joined_runs_keep_their_anchors(run):
 
 def test_an_index_holds_the_moved_clips(run, tmp_path):
     pytest.importorskip("faiss")
-    from crossclr.search.collect import gather
-    from crossclr.search.media import MediaFinder
-    from crossclr.search.shards import gather_shards
+    from crossclr.search.building.run_items import gather
+    from crossclr.search.building.shard_items import gather_shards
+    from crossclr.search.items.media_files import MediaFinder
 
     source = run.open_source()
     found = gather(run.load_model(), source, ["test"], MediaFinder(source))
@@ -132,10 +133,6 @@ def test_without_a_validation_split_anchors_are_kept_and_hubs_left_alone(run):
 
 def test_a_run_that_asks_for_nothing_gets_nothing(run):
     assert fit_search(Run(run.path, run.config.model_copy(update={"anchors": None})), run.open_source()) is None
-
-
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def crowd(samples, seed, side):
@@ -239,7 +236,7 @@ def test_what_is_no_longer_kept_is_taken_away(corrected_run, tmp_path):
 
 def test_an_index_adds_the_correction(corrected_run):
     pytest.importorskip("faiss")
-    from crossclr.search.build import build_index
+    from crossclr.search.building.create import build_index
     from crossclr.search.searcher import Searcher
 
     build_index(corrected_run, splits=["test"])

@@ -21,7 +21,8 @@ from crossclr.evaluation.meaning.semantics import semantic_scores
 from crossclr.models import Embeddings, Views, ViewsConfig, embed_source, pool_source
 from crossclr.training import Run, load_config
 from crossclr.training.run import VIEWS
-from tests.evaluation.conftest import write_config
+from tests.support.tiny_runs import write_config
+from tests.support.vectors import cosines
 
 WORDS = ["dog", "cat", "horse", "man", "car", "river", "bread", "piano"]
 
@@ -65,12 +66,8 @@ def by_hand(inputs, strength):
         left, values, right = np.linalg.svd(white_a @ crossed @ white_b, full_matrices=False)
         x = (a - mean_a) @ white_a @ left * values**power
         y = (b - mean_b) @ white_b @ right.T * values**power
-        scores[name] = _cosines(y, x)
+        scores[name] = cosines(y, x)
     return scores
-
-
-def _cosines(x, y):
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (y / np.linalg.norm(y, axis=1, keepdims=True)).T
 
 
 @pytest.mark.parametrize("vote", [0.5, 1.0])
@@ -79,7 +76,7 @@ def test_they_equal_a_loop(vote):
     views = LinearViews(ViewsConfig(regularisation=0.3), inputs, encoded).build(["pairs", "words"], vote)
     found = with_views(encoded, views, inputs)
     expected = by_hand(inputs, 0.3)
-    plain = _cosines(encoded.clip_b.double().numpy(), encoded.clip_a.double().numpy())
+    plain = cosines(encoded.clip_b.double().numpy(), encoded.clip_a.double().numpy())
     votes = np.array([1 / plain.std(ddof=1), *(vote / expected[name].std(ddof=1) for name in ("pairs", "words"))])
     total = sum(share * part for share, part in zip(votes / votes.sum(), (plain, *expected.values()), strict=True))
     np.testing.assert_allclose((found.clip_b @ found.clip_a.T).numpy(), total, atol=1e-5)
@@ -240,7 +237,7 @@ def test_embeddings_with_other_views_are_told_apart(run):
 
 def test_a_search_uses_them(run):
     pytest.importorskip("faiss")
-    from crossclr.search.build import build_index
+    from crossclr.search.building.create import build_index
     from crossclr.search.searcher import Searcher
 
     build_index(run, splits=["test"])
@@ -257,7 +254,7 @@ def test_shards_of_embeddings_hold_them(run, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from crossclr.search.build import build_index
+    from crossclr.search.building.create import build_index
     from crossclr.search.searcher import Searcher
 
     found = embed_source(run.load_model(), run.open_source(), "test")
@@ -271,8 +268,8 @@ def test_shards_of_embeddings_hold_them(run, tmp_path):
 def test_an_export_has_them(run, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    from crossclr.search.export import export_run
-    from crossclr.search.onnx_search import OnnxEncoder
+    from crossclr.search.encoders.onnx_export import export_run
+    from crossclr.search.encoders.onnx_search import OnnxEncoder
 
     export_run(run, tmp_path / "onnx")
     source = run.open_source()

@@ -25,6 +25,7 @@ from crossclr.evaluation import (
 from crossclr.evaluation.meaning import relevance as relevance_module
 from crossclr.evaluation.meaning.relevance import content_words
 from crossclr.models.embeddings import Embeddings
+from tests.support.vectors import cosine, cosines
 
 WORDS = ("man", "dog", "cat", "rides", "plays", "guitar", "horse", "red")
 
@@ -72,11 +73,6 @@ def ndcg_by_hand(scores, grades):
     best = sorted(grades, reverse=True)
     gained = sum(grades[j] / math.log2(place + 2) for place, j in enumerate(order[:cut]))
     return gained / sum(best[place] / math.log2(place + 2) for place in range(cut))
-
-
-def cosines(a, b):
-    a, b = a.double().numpy(), b.double().numpy()
-    return [[float(np.dot(x, y) / np.linalg.norm(x) / np.linalg.norm(y)) for y in b] for x in a]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -174,9 +170,7 @@ def test_a_collapsed_embedding_is_never_lucky():
 
 def neighbours_by_hand(inputs, outputs, k):
     def nearest(rows, i):
-        cos = [
-            (-float(np.dot(rows[i], r) / np.linalg.norm(rows[i]) / np.linalg.norm(r)), j) for j, r in enumerate(rows)
-        ]
+        cos = [(-cosine(rows[i], row), j) for j, row in enumerate(rows)]
         return {j for _, j in sorted(pair for pair in cos if pair[1] != i)[:k]}
 
     kept = [len(nearest(inputs, i) & nearest(outputs, i)) / k for i in range(len(inputs))]

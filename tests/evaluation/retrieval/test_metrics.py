@@ -18,6 +18,7 @@ from crossclr.evaluation import (
 )
 from crossclr.evaluation.retrieval.metrics import sentences_of
 from crossclr.models.embeddings import Embeddings
+from tests.support.vectors import cosines
 
 
 def loop_metrics(scores, valid):
@@ -29,11 +30,6 @@ def loop_metrics(scores, valid):
         ranks.append(1 + best)
     share = {f"R@{k}": 100 * statistics.fmean(rank <= k for rank in ranks) for k in (1, 5, 10, 50)}
     return {**share, "MdR": statistics.median(ranks), "MnR": statistics.fmean(ranks)}
-
-
-def cosine(x, y):
-    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (y / np.linalg.norm(y, axis=1, keepdims=True)).T
 
 
 def make_embeddings(two_level=True, seed=0):
@@ -68,7 +64,7 @@ def test_metrics_agree_with_a_loop(count):
     rng = np.random.default_rng(count)
     gallery = rng.normal(size=(count, 5))
     queries = gallery + rng.normal(size=(count, 5))
-    expected = loop_metrics(cosine(queries, gallery), [[i] for i in range(count)])
+    expected = loop_metrics(cosines(queries, gallery), [[i] for i in range(count)])
     assert retrieval_metrics(queries, gallery) == pytest.approx(expected)
 
 
@@ -105,8 +101,8 @@ def test_both_levels_and_directions():
     results = evaluate_embeddings(embeddings)
     assert list(results) == ["clip/b->a", "clip/a->b", "video/b->a", "video/a->b"]
     clip_of = embeddings.clip_of.tolist()
-    down = cosine(embeddings.clip_b, embeddings.clip_a)
-    up = cosine(embeddings.video_b, embeddings.video_a)
+    down = cosines(embeddings.clip_b, embeddings.clip_a)
+    up = cosines(embeddings.video_b, embeddings.video_a)
     own = [[s for s, c in enumerate(clip_of) if c == clip] for clip in range(len(embeddings.clip_a))]
     assert results["clip/b->a"] == pytest.approx(loop_metrics(down, [[c] for c in clip_of]))
     # Any sentence of the clip is right; the other right ones may stand above it only if they are better themselves,

@@ -9,17 +9,12 @@ from hypothesis import strategies as st
 
 from crossclr.evaluation import Targets, retrieval_ranks
 from crossclr.evaluation.retrieval import ranks as module
+from tests.support.vectors import cosines, unit
 
 
 def loop_ranks(queries, gallery, targets=None):
     """The definition, one query at a time: unit rows in float64, counts in Python."""
-    queries, gallery = np.asarray(queries, dtype=np.float64), np.asarray(gallery, dtype=np.float64)
-
-    def unit(row):
-        length = np.sqrt((row * row).sum())
-        return row / length if length > 0 else row
-
-    queries, gallery = [unit(q) for q in queries], [unit(g) for g in gallery]
+    queries, gallery = unit(queries), unit(gallery)
     result = []
     for i, query in enumerate(queries):
         valid = [i] if targets is None else list(np.atleast_1d(targets[i]))
@@ -34,9 +29,7 @@ def loop_ranks(queries, gallery, targets=None):
 
 def sort_ranks(queries, gallery):
     """Rank by a full sort in float64; only for data without ties."""
-    queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
-    gallery = gallery / np.linalg.norm(gallery, axis=1, keepdims=True)
-    order = np.argsort(-(queries @ gallery.T), axis=1)
+    order = np.argsort(-cosines(queries, gallery), axis=1)
     return 1 + np.argmax(order == np.arange(len(queries))[:, None], axis=1)
 
 

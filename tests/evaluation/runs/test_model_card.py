@@ -2,12 +2,12 @@ import json
 
 import pytest
 import yaml
-from tests.training.conftest import tiny_values, write_coot
 
 from crossclr import api
 from crossclr.evaluation import write_card
 from crossclr.training import Run
 from crossclr.training.config_files import check_config
+from tests.support.tiny_runs import tiny_values, write_coot
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import io
 from pathlib import Path
 
 from crossclr.features import DataError, Source
-from crossclr.features.emoji import VENDORS, EmojiSource
+from crossclr.features.emoji.catalogue import VENDORS
+from crossclr.features.sources.emoji import EmojiSource
 
 SIDE = 64  # pixels
 ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".gif"}

@@ -14,7 +14,7 @@ from crossclr.evaluation import Semantics, evaluate_embeddings, kept_neighbours,
 from crossclr.evaluation.fitted_search.choice import choose_search
 from crossclr.evaluation.retrieval.metrics import flat
 from crossclr.features import DataConfig, open_source, parse_data_config
-from crossclr.features.memory import Form, MemorySource
+from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.models import Embeddings, TwoBranch, embed_source, pool_source
 from crossclr.training import RunConfig, Training, fit, make_fabric
 from crossclr.training.loop import memory_form

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.evaluation.retrieval.metrics import evaluate_embeddings, retrieval_metrics, sentences_of
-from crossclr.features.source import Rows, Source
+from crossclr.features.sample import Rows
+from crossclr.features.source import Source
 from crossclr.models.closed_form.cca import CCA, Moments, fit_cca
 from crossclr.models.embeddings import Embeddings
 

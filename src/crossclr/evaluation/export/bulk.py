@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from crossclr.features import DataError, Side
-from crossclr.features.shards import Shard, ShardRows, as_ragged, find_shards, open_shard
+from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
 from crossclr.models import TwoBranch
 from crossclr.training import Run
 from crossclr.training.checkpoint import write_atomically
@@ -47,7 +47,7 @@ def embed_shards(
 
     Args:
         run: a trained run, or its folder.
-        shards: files, patterns or folders of Parquet or HDF5 shards (see `crossclr.features.shards`).
+        shards: files, patterns or folders of Parquet or HDF5 shards (see `crossclr.features.reading.shard_files`).
         out: folder of the result; on a cluster, one that all machines share.
         engine: ``local`` works in this process, ``ray`` on a Ray cluster.
         which: the checkpoint.

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from crossclr.evaluation.meaning.relevance import Relevance
 from crossclr.models import Embeddings, Views, ViewsConfig
+from crossclr.models.adjustments.subsample import evenly_spaced
 from crossclr.models.closed_form.cca import Moments, fit_cca
-from crossclr.models.spread import spread
 
 PAIRS, WORDS = "pairs", "words"
 WEIGHTINGS = {PAIRS: 1.0, WORDS: 0.5}  # power of a direction's correlation with which it counts; see `CCA.project_a`
@@ -91,10 +91,10 @@ def _shared_words(inputs: Embeddings, rows_a: Tensor, rows_b: Tensor, most: int)
         rows_b: (sentences, dim_b) around their mean.
         most: clips that are compared.
     """
-    clips = spread(len(rows_a), most)
+    clips = evenly_spaced(len(rows_a), most)
     sentences = torch.nonzero(torch.isin(inputs.clip_of, clips)).flatten()
     if len(clips) < len(rows_a):
-        sentences = sentences[spread(len(sentences), SENTENCES * most)]
+        sentences = sentences[evenly_spaced(len(sentences), SENTENCES * most)]
     place = torch.full((len(rows_a),), -1)
     place[clips] = torch.arange(len(clips))
     texts = [inputs.texts[number] for number in sentences.tolist()]
@@ -109,5 +109,5 @@ def _shared_words(inputs: Embeddings, rows_a: Tensor, rows_b: Tensor, most: int)
 
 def _deviation(rows_a: Tensor, rows_b: Tensor) -> float:
     """Of the cosines between all clips and all sentences; of many, some spread evenly."""
-    a, b = (functional.normalize(rows[spread(len(rows), SPREAD)].double(), dim=1) for rows in (rows_a, rows_b))
+    a, b = (functional.normalize(rows[evenly_spaced(len(rows), SPREAD)].double(), dim=1) for rows in (rows_a, rows_b))
     return max(float((a @ b.T).std()), 1e-6)

@@ -9,7 +9,7 @@ from typing import Any
 
 from crossclr.evaluation.retrieval.metrics import METRICS
 from crossclr.features import CootConfig, EmojiConfig
-from crossclr.features.config import ShardsConfig
+from crossclr.features.sources.data_config import ShardsConfig
 from crossclr.training import Run, RunConfig
 from crossclr.training.checkpoint import write_atomically
 

@@ -1,0 +1,1 @@
+"""`crossclr extract`: from recordings and sentences to a feature set."""

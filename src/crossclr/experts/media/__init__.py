@@ -1,0 +1,1 @@
+"""Images, sound and video: decoding, and preparing images for a network."""

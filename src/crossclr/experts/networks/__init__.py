@@ -1,0 +1,1 @@
+"""The experts themselves: one file for each network."""

@@ -1,0 +1,1 @@
+"""Sentences: caption files, subtitles, segments and token features."""

@@ -1,0 +1,137 @@
+"""Caption files: JSON in its usual forms, and CSV, as sentences for named files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crossclr.experts.texts.segments import Segment, parse_seconds
+
+FILE = ("file", "video", "path", "filename", "name", "clip", "image", "audio", "video_id", "id", "data_key")
+TEXT = ("text", "caption", "sentence", "description")
+START = ("start", "start_sec", "start_time", "begin")
+STOP = ("stop", "stop_sec", "end", "end_sec", "end_time")
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """What a caption file says of one datapoint.
+
+    Args:
+        key: the datapoint's name in the file.
+        file: the name of the recording.
+        split: where it belongs, if the file says so.
+        segments: sentences, with times where there are some.
+    """
+
+    key: str
+    file: str
+    split: str | None
+    segments: tuple[Segment, ...]
+
+
+def read_captions(path: Path) -> list[Captioned]:
+    """The datapoints of a caption file.
+
+    A JSON file may be
+
+    - an object: file -> a sentence, a list of sentences, or an object with ``captions``, ``segments`` (COOT's meta
+      file) or ``timestamps`` and ``sentences`` (ActivityNet Captions);
+    - a list of objects with ``file``, ``text`` and, where there are some, ``start``, ``stop``, ``split``.
+
+    A CSV or TSV file has a header and the columns of the latter.
+
+    Raises:
+        ValueError: it has another form; the message names the entry.
+    """
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return _from_rows(path, _table_rows(path))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read as JSON ({error})") from error
+    if isinstance(content, list):
+        return _from_rows(path, ((f"entry {n}", row) for n, row in enumerate(content)))
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: an object or a list is needed, found {type(content).__name__}")
+    return [_from_entry(path, str(key), entry) for key, entry in content.items()]
+
+
+def _from_entry(path: Path, key: str, entry: Any) -> Captioned:
+    try:
+        if isinstance(entry, Mapping):
+            file = str(_first(entry, ("data_key", "file", "video", "path")) or key)
+            split = entry.get("split")
+            return Captioned(key, file, None if split is None else str(split), tuple(_segments_of(entry)))
+        texts = [entry] if isinstance(entry, str) else entry
+        return Captioned(key, key, None, tuple(Segment(_sentence(text)) for text in texts))
+    except (TypeError, KeyError, ValueError) as error:
+        what = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(
+            f"{path}: entry {key!r}: {what}; a sentence, a list of sentences, or an object with captions or segments "
+            "(text, start_sec, stop_sec) is needed"
+        ) from error
+
+
+def _segments_of(entry: Mapping[str, Any]) -> Iterator[Segment]:
+    if "segments" in entry:
+        for segment in entry["segments"]:
+            yield _segment(segment)
+    elif "timestamps" in entry:
+        for (start, stop), text in zip(entry["timestamps"], entry["sentences"], strict=True):
+            yield Segment(_sentence(text), parse_seconds(start), parse_seconds(stop))
+    else:
+        found = entry["captions"] if "captions" in entry else _first(entry, TEXT)
+        for text in [found] if isinstance(found, str) else found or ():
+            yield Segment(_sentence(text))
+
+
+def _segment(values: Mapping[str, Any]) -> Segment:
+    text = _first(values, TEXT)
+    start, stop = _first(values, START), _first(values, STOP)
+    return Segment(
+        _sentence(text), None if start is None else parse_seconds(start), None if stop is None else parse_seconds(stop)
+    )
+
+
+def _sentence(text: Any) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"a sentence must be a text with words, got {text!r}")
+    return " ".join(text.split())
+
+
+def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    return next((values[name] for name in names if values.get(name) not in (None, "")), None)
+
+
+def _table_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        delimiter = max(",;\t", key=first.count)
+        reader = csv.DictReader(file, delimiter=delimiter)
+        reader.fieldnames = [(name or "").strip().lower() for name in reader.fieldnames or ()]
+        for row in reader:
+            yield f"line {reader.line_num}", row
+
+
+def _from_rows(path: Path, rows: Iterator[tuple[str, Any]]) -> list[Captioned]:
+    """Rows of the same file, in order, are the segments of one datapoint."""
+    found: dict[str, tuple[str | None, list[Segment]]] = {}
+    for place, row in rows:
+        name = _first(row, FILE) if isinstance(row, Mapping) else None
+        if name is None:
+            raise ValueError(f"{path}: {place} names no file; a column or field 'file' is needed")
+        _, segments = found.setdefault(str(name), (row.get("split") or None, []))
+        try:
+            if _first(row, TEXT) is not None:
+                segments.append(_segment(row))
+            elif row.get("captions"):
+                segments.extend(_segments_of(row))
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"{path}: {place} ({name}): {error}") from error
+    return [Captioned(name, name, split, tuple(segments)) for name, (split, segments) in found.items()]

@@ -1,0 +1,1 @@
+"""The check of a data set before training."""

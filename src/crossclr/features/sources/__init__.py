@@ -1,0 +1,1 @@
+"""Data sources, one file for each kind, and the configs that describe them."""

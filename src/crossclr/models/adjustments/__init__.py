@@ -1,0 +1,1 @@
+"""Search adjustments fitted after training: anchors, hub correction, linear views."""

@@ -1,0 +1,1 @@
+"""Parity with COOT: its batches and its checkpoints."""

@@ -1,0 +1,132 @@
+"""Normalisation of rows: COOT's layer norm and the choice of an input norm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crossclr.models.layers.standard_norm import StandardNorm
+from crossclr.models.model_config import InputNorm
+
+# Rows handled at a time on the CPU: a few megabytes, so that the passes over a chunk run in cache.
+_CHUNK_ELEMENTS = 1 << 18
+
+
+def _chunk_rows(x: Tensor) -> int:
+    return max(1, _CHUNK_ELEMENTS // x.shape[1]) if x.device.type == "cpu" else max(1, x.shape[0])
+
+
+def _centred(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows minus their mean, and the unbiased standard deviation, in at least float32."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    centred = wide - wide.mean(1, keepdim=True)  # (rows, dim)
+    variance = centred.square().sum(1, keepdim=True) / (x.shape[1] - 1)
+    return centred, variance.sqrt()  # (rows, 1)
+
+
+class _CootNormFunction(torch.autograd.Function):
+    """Keeps only its input for the backward pass; composed operations would keep five tensors of that size."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+        ctx.save_for_backward(x, gain)
+        ctx.eps = eps
+        out = torch.empty_like(x, dtype=x.dtype if gain is None else torch.promote_types(x.dtype, gain.dtype))
+        step = _chunk_rows(x)
+        for start in range(0, x.shape[0], step):
+            centred, std = _centred(x[start : start + step])
+            centred.mul_(1 / (std + eps))
+            out[start : start + step] = centred if gain is None or bias is None else centred.mul_(gain).add_(bias)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        x, gain = ctx.saved_tensors
+        dim, step = x.shape[1], _chunk_rows(x)
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        grad_gain = torch.zeros(dim, dtype=wide, device=x.device)
+        grad_bias = torch.zeros(dim, dtype=wide, device=x.device)
+        for start in range(0, x.shape[0], step):
+            part = slice(start, start + step)
+            centred, std = _centred(x[part])
+            inverse = 1 / (std + ctx.eps)  # (rows, 1)
+            g = grad[part].to(wide)
+            if gain is not None:
+                grad_bias += g.sum(0)
+                grad_gain += (centred * inverse).mul_(g).sum(0)
+                g = g * gain
+            if grad_x is None:
+                continue
+            projection = (g * centred).sum(1, keepdim=True)  # (rows, 1)
+            # d std / d x is centred / ((dim - 1) std); a constant row has none.
+            slope = torch.where(std > 0, projection * inverse.square() / ((dim - 1) * std), 0.0)
+            grad_x[part] = (g - g.mean(1, keepdim=True)).mul_(inverse).sub_(centred.mul_(slope))
+        if gain is None:
+            return grad_x, None, None, None
+        return grad_x, grad_gain.to(gain.dtype), grad_bias.to(gain.dtype), None
+
+
+class CootNorm(nn.Module):
+    """COOT's layer norm: ``(x - mean) / (std + eps) * gain + bias`` with the unbiased ``std``.
+
+    It differs from torch's: the divisor is N - 1 and ``eps`` is added to the deviation, not to the variance.
+
+    Args:
+        dim: channels of a row, at least 2.
+        eps: added to the standard deviation.
+
+    Example:
+        >>> import torch
+        >>> CootNorm(3)(torch.tensor([[1.0, 2.0, 3.0]])).round(decimals=4).tolist()
+        [[-1.0, 0.0, 1.0]]
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        if dim < 2:
+            raise ValueError(f"CootNorm needs at least 2 channels, got {dim}: one number has no deviation")
+        self.gain = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows (..., dim) to rows of the same shape."""
+        rows = x.reshape(-1, x.shape[-1])
+        out: Tensor = _CootNormFunction.apply(rows, self.gain, self.bias, self.eps)  # type: ignore[no-untyped-call]
+        return out.view(x.shape)
+
+    def then(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        """``linear(norm(x))`` for rows (rows, dim), with gain and bias multiplied into the linear map.
+
+        Input features need no gradient, and without gain and bias the normalised rows need none either: that spares
+        the product of the backward pass which leads to them.
+        """
+        rows: Tensor = _CootNormFunction.apply(x, None, None, self.eps)  # type: ignore[no-untyped-call]
+        return functional.linear(rows, linear.weight * self.gain, linear.bias + linear.weight @ self.bias)
+
+
+class UnitNorm(nn.Module):
+    """Each row scaled to the length √dim, so that its channels are about 1 in size; a zero row stays zero.
+
+    At length 1 the channels would be tiny beside the bias of the layer that follows, and all rows would begin alike.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows (..., dim) to rows of the same shape."""
+        return functional.normalize(x, dim=-1) * math.sqrt(x.shape[-1])
+
+
+def build_input_norm(name: InputNorm, dim: int) -> nn.Module:
+    """The normalisation of an encoder's input rows by its name in the config."""
+    if name == "coot":
+        return CootNorm(dim)
+    if name == "layer":
+        return nn.LayerNorm(dim)
+    if name == "standard":
+        return StandardNorm(dim)
+    return UnitNorm() if name == "l2" else nn.Identity()

@@ -1,0 +1,127 @@
+"""The encoders once more, on padded input: the form that can leave PyTorch. Weights are shared, not copied."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crossclr.models import TwoBranch
+from crossclr.models.encoders.local_encoders import MLPEncoder, TransformerEncoder
+from crossclr.models.layers.attention import TransformerLayer
+from crossclr.models.layers.norm import CootNorm
+from crossclr.models.layers.pooling import AttentionPool, MaxPool
+
+
+class PaddedEncoder(nn.Module):
+    """One branch of a model: padded rows and their number to unit vectors.
+
+    Args:
+        model: the model.
+        side: ``a`` or ``b``.
+
+    Example:
+        >>> from crossclr.models import ModelConfig, build_model
+        >>> model = build_model(ModelConfig(dim=16), dims=(3, 5), two_level=False).eval()
+        >>> PaddedEncoder(model, "b")(torch.ones(2, 7, 5), torch.tensor([7, 1])).shape
+        torch.Size([2, 16])
+    """
+
+    def __init__(self, model: TwoBranch, side: str) -> None:
+        super().__init__()
+        branch = model.branch_a if side == "a" else model.branch_b
+        self.local, self.head = branch.local, branch.clip_head
+        self.views, self.side, self.pooling = model.views, side, model.pooling(side)
+
+    def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
+        inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)  # (batch, longest)
+        rows = torch.where(inside.unsqueeze(2), rows, 0.0)  # whatever the padding holds must not matter
+        if isinstance(self.local, TransformerEncoder):
+            pooled = _transformer(self.local, rows, inside)
+        elif isinstance(self.local, MLPEncoder):
+            pooled = _mlp(self.local, rows, inside)
+        else:
+            raise TypeError(f"an encoder of the type {type(self.local).__name__} cannot be exported")
+        embedded: Tensor = self.head(pooled)
+        if self.views is not None:
+            pool = _max if self.pooling == "max" else _mean
+            embedded = self.views(self.side, embedded, pool(rows, inside))
+        return embedded / embedded.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+
+
+def _transformer(encoder: TransformerEncoder, rows: Tensor, inside: Tensor) -> Tensor:
+    x = functional.gelu(encoder.projection(_norm(encoder.input_norm, rows)))  # (batch, longest, dim)
+    x = x + _positions(x.shape[1], x.shape[2], x)
+    hidden = torch.where(inside, 0.0, -torch.inf)[:, None, None, :]  # added to attention scores
+    for layer in encoder.layers:
+        x = _layer(layer, x, hidden)  # type: ignore[arg-type]
+    outside = ~inside.unsqueeze(2)
+    if isinstance(encoder.pooler, AttentionPool):
+        weights = _scores(encoder.pooler, x).masked_fill(outside, -torch.inf).softmax(1)
+        return (weights * x).sum(1)
+    if isinstance(encoder.pooler, MaxPool):
+        return _max(x, inside)
+    return _mean(x, inside)
+
+
+def _mlp(encoder: MLPEncoder, rows: Tensor, inside: Tensor) -> Tensor:
+    parts = []
+    if encoder.sequence_pooling in ("mean", "mean_max"):
+        parts.append(_mean(rows, inside))
+    if encoder.sequence_pooling in ("max", "mean_max"):
+        parts.append(_max(rows, inside))
+    x = encoder.projection(_norm(encoder.input_norm, torch.cat(parts, dim=1)))
+    for block in encoder.blocks:
+        x = x + block.contract(functional.gelu(block.expand(block.norm(x))))  # type: ignore[operator]
+    out: Tensor = x
+    return out
+
+
+def _layer(layer: TransformerLayer, x: Tensor, hidden: Tensor) -> Tensor:
+    attention = layer.attention
+    batch, longest, dim = x.shape
+    heads = attention.heads
+    query, key, value = (
+        part.reshape(batch, longest, heads, dim // heads).transpose(1, 2)
+        for part in attention.projection(x).chunk(3, dim=2)
+    )  # (batch, heads, longest, dim / heads)
+    scores = query @ key.transpose(2, 3) / (dim // heads) ** 0.5 + hidden
+    mixed = (scores.softmax(3) @ value).transpose(1, 2).reshape(batch, longest, dim)
+    y = _norm(layer.attention_norm, x + attention.output(mixed))
+    return _norm(layer.output_norm, y + layer.contract(functional.gelu(layer.expand(y))))
+
+
+def _norm(norm: nn.Module, x: Tensor) -> Tensor:
+    if not isinstance(norm, CootNorm):
+        out: Tensor = norm(x)
+        return out
+    centred = x - x.mean(-1, keepdim=True)
+    deviation = (centred.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)).sqrt()
+    return centred / (deviation + norm.eps) * norm.gain + norm.bias
+
+
+def _positions(length: int, dim: int, like: Tensor) -> Tensor:
+    """(length, dim) the same numbers as the model's table, but for any length."""
+    channel = torch.arange(dim, device=like.device)
+    place = torch.arange(length, device=like.device, dtype=like.dtype).unsqueeze(1)
+    angle = place / 10000 ** (2 * channel.to(like.dtype) / dim)
+    return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
+
+
+def _scores(pooler: AttentionPool, x: Tensor) -> Tensor:
+    """(batch, longest, dim) the score of each channel of each row."""
+    parts = []
+    for head in range(pooler.expand_weight.shape[0]):
+        hidden = functional.gelu(functional.linear(x, pooler.expand_weight[head], pooler.expand_bias[head]))
+        parts.append(functional.linear(hidden, pooler.score_weight[head], pooler.score_bias[head]))
+    return torch.cat(parts, dim=2)
+
+
+def _mean(x: Tensor, inside: Tensor) -> Tensor:
+    weights = inside.unsqueeze(2).to(x.dtype)
+    return (x * weights).sum(1) / weights.sum(1)
+
+
+def _max(x: Tensor, inside: Tensor) -> Tensor:
+    return x.masked_fill(~inside.unsqueeze(2), -torch.inf).amax(1)

@@ -1,0 +1,168 @@
+"""Where the picture, the video or the sound of a clip is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crossclr.features import CootSource, DataError, Sample, Source
+from crossclr.features.emoji.catalogue import VENDORS
+from crossclr.features.sources.emoji import EmojiSource
+
+TYPES = {
+    **{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif"},
+    **{".mp4": "video/mp4", ".m4v": "video/mp4", ".webm": "video/webm", ".ogv": "video/ogg", ".mov": "video/quicktime"},
+    **{".mkv": "video/x-matroska", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg"},
+    **{".m4a": "audio/mp4", ".flac": "audio/flac", ".opus": "audio/ogg", ".aac": "audio/aac"},
+}
+_KINDS = {"image": "picture", "video": "video", "audio": "audio"}
+BUILT_IN = "emoji:"  # drawings of the built-in set: emoji:<vendor>+<vendor>/<key>
+
+
+@dataclass(frozen=True)
+class Media:
+    """One file and the part of it that a clip is.
+
+    Args:
+        kind: ``picture``, ``video`` or ``audio``.
+        file: absolute path, or the place in the built-in set.
+        start: first second, None for the whole file.
+        stop: last second.
+    """
+
+    kind: str
+    file: str
+    start: float | None = None
+    stop: float | None = None
+
+
+class MediaFinder:
+    """Finds the file of a clip: in a folder by name, in a table by key, or where the sample itself names it.
+
+    Args:
+        source: the data set; one in COOT's layout knows the seconds of its clips.
+        place: a folder whose files are called like the samples (or their groups, which are the video's names in COOT's
+            layout), or a JSON file ``{clip key: file or {"file": ..., "start": ..., "stop": ...}}`` with paths relative
+            to it; None: only what samples name in ``extra`` (``media``, ``start``, ``stop``).
+
+    Raises:
+        DataError: the place is absent or the table has another form.
+    """
+
+    def __init__(self, source: Source, place: str | Path | None = None) -> None:
+        self.source = source
+        self.roots: set[str] = set()
+        self._by_stem: dict[str, Path] = {}
+        self._table: dict[str, Any] = {}
+        self._base = Path.cwd()
+        if place is None:
+            return
+        place = Path(place).resolve()
+        if place.is_dir():
+            self.roots.add(str(place))
+            for path in sorted(place.rglob("*")):
+                if path.suffix.lower() in TYPES and path.is_file():
+                    self._by_stem.setdefault(path.stem, path)
+        elif place.is_file():
+            try:
+                self._table = json.loads(place.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise DataError(f"{place}: cannot be read as JSON ({error})") from error
+            if not isinstance(self._table, dict):
+                raise DataError(f"{place}: an object clip key -> file is needed")
+            self._base = place.parent
+        else:
+            raise DataError(f"{place}: there is no such folder or file of media")
+
+    def find(self, sample: Sample, clip: int, key: str) -> Media | None:
+        """The media of a clip, or None."""
+        entry = self._table.get(key)
+        if entry is None and len(sample.clips) == 1:
+            entry = self._table.get(sample.key)
+        if entry is None and sample.extra.get("media"):
+            entry = {"file": sample.extra["media"], **{n: sample.extra.get(n) for n in ("start", "stop")}}
+        if entry is not None:
+            return self._from_entry(entry, key)
+        names = (key, sample.key, sample.key.rsplit("/", 1)[0], sample.group)
+        path = next((self._by_stem[name] for name in names if name in self._by_stem), None)
+        if path is None:
+            return None
+        start, stop = self._seconds(sample.key, clip)
+        return Media(kind_of(path), str(path), start, stop)
+
+    def _from_entry(self, entry: Any, key: str) -> Media:
+        values = {"file": entry} if isinstance(entry, str) else entry
+        try:
+            path = (self._base / values["file"]).resolve()
+            start, stop = (None if values.get(n) in (None, "") else float(values[n]) for n in ("start", "stop"))
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataError(
+                f"media of {key!r}: a file name or file, start and stop are needed, got {entry!r}"
+            ) from error
+        if path.suffix.lower() not in TYPES:
+            raise DataError(f"media of {key!r}: {path} is no picture, video or sound that a browser plays")
+        self.roots.add(str(path.parent))
+        return Media(kind_of(path), str(path), start, stop)
+
+    def _seconds(self, key: str, clip: int) -> tuple[float | None, float | None]:
+        if not isinstance(self.source, CootSource):
+            return None, None
+        entry = self.source.entries.get(key)
+        if entry is None:  # one level: the sample is a clip, named video/index
+            video, _, number = key.rpartition("/")
+            entry, clip = self.source.entries.get(video), int(number) if number.isdigit() else 0
+        if entry is None or clip >= len(entry.starts):
+            return None, None
+        return float(entry.starts[clip]), float(entry.stops[clip])
+
+
+def kind_of(path: Path) -> str:
+    """``picture``, ``video`` or ``audio``, by the ending of the name."""
+    return _KINDS[TYPES[path.suffix.lower()].split("/")[0]]
+
+
+def built_in(vendors: str, key: str) -> Media:
+    """Drawings of the built-in set; several vendors are joined with ``+``."""
+    return Media("picture", f"{BUILT_IN}{vendors}/{key}")
+
+
+def count_parts(file: str) -> int:
+    """How many pictures stand for one item.
+
+    Example:
+        >>> count_parts("emoji:noto+fluent/1F34E"), count_parts("/data/a+b/c.png")
+        (2, 1)
+    """
+    return file.count("+") + 1 if file.startswith(BUILT_IN) else 1
+
+
+def read_built_in(place: str, part: int = 0) -> bytes:
+    """The WebP file of a drawing of the built-in set.
+
+    Raises:
+        IndexError: there are fewer drawings.
+
+    Example:
+        >>> read_built_in("emoji:noto/1F34E")[8:12]
+        b'WEBP'
+    """
+    vendors, _, key = place.removeprefix(BUILT_IN).partition("/")
+    return _emoji().picture(key, vendors.split("+")[part])
+
+
+def vendors_of(modality: tuple[str, ...]) -> tuple[str, ...]:
+    """The vendors whose drawings the encoder of a modality can take: any, where it was trained on one."""
+    if modality == ("text",):
+        return ()
+    return (modality[0], *(vendor for vendor in VENDORS if vendor != modality[0])) if len(modality) == 1 else ()
+
+
+_SOURCE: list[EmojiSource] = []
+
+
+def _emoji() -> EmojiSource:
+    if not _SOURCE:
+        _SOURCE.append(EmojiSource())
+    return _SOURCE[0]

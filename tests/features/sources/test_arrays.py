@@ -1,0 +1,315 @@
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossclr.features import ArraysConfig, ArraySource, DataError, Ragged, open_source, split_by_fraction
+from crossclr.features.reading.disk_array import open_npy, open_npz
+
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((6, 5, 3)).astype(np.float16)
+B = RNG.standard_normal((6, 4)).astype(np.float32)
+IDS = [f"clip{n}" for n in range(6)]
+
+
+def test_vectors_and_sequences_in_memory():
+    source = ArraySource(A, B, ids=IDS)
+    sample = source.read("clip2")
+    assert source.dims == (3, 4)
+    assert not source.two_level
+    np.testing.assert_array_equal(sample.clips[0], A[2].astype(np.float32))
+    np.testing.assert_array_equal(sample.sentences[0], B[2:3])
+    assert sample.clips[0].dtype == np.float32
+
+
+def test_lists_of_sequences_in_memory():
+    parts = [RNG.standard_normal((n + 1, 3)) for n in range(6)]
+    source = ArraySource(parts, B)
+    assert [len(source.read(key).clips[0]) for key in source.keys("train")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_other_containers_in_memory():
+    ragged = Ragged.from_list([torch.ones(2, 3), torch.zeros(4, 3)])
+    source = ArraySource(ragged, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert source.dims == (3, 2)
+    assert source.read("1").clips[0].shape == (4, 3)
+    assert source.read("1").sentences[0].tolist() == [[3, 4]]
+    assert ArraySource([[1.0, 2.0], [3.0, 4.0]], np.zeros((2, 1))).dims == (2, 1)
+    with pytest.raises(DataError, match=r"sequence 1 has shape \(3,\)"):
+        ArraySource([[1.0, 2.0], [3.0, 4.0, 5.0]], np.zeros((2, 1)))
+
+
+def test_several_sentences_for_one_clip():
+    owners = ["clip1", "clip0", "clip1", "clip2", "clip1", "clip3"]
+    source = ArraySource(A[:4], B, ids=IDS[:4], owners=owners, texts=list("uvwxyz"))
+    sample = source.read("clip1")
+    assert sample.texts == ("u", "w", "y")
+    assert list(sample.clip_of) == [0, 0, 0]
+    np.testing.assert_array_equal(np.concatenate(sample.sentences), B[[0, 2, 4]])
+    drawn = {source.read("clip1", np.random.default_rng(seed)).texts for seed in range(40)}
+    assert drawn == {("u",), ("w",), ("y",)}
+
+
+def test_the_limit_of_rows_is_for_each_modality():
+    source = ArraySource(np.zeros((2, 30, 3)), np.zeros((2, 30, 4)), max_frames=10, max_frames_b=7)
+    sample = source.read("0", np.random.default_rng(0))
+    assert (len(sample.clips[0]), len(sample.sentences[0])) == (10, 7)
+
+
+@given(
+    counts=st.lists(st.integers(0, 4), min_size=1, max_size=8).filter(sum),
+    seed=st.integers(0, 1000),
+)
+def test_any_ownership_of_sentences(counts, seed):
+    owners = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    values = np.arange(len(owners), dtype=np.float32)[:, None]
+    source = ArraySource(np.zeros((len(counts), 2)), values, owners=owners.astype(str), unpaired="drop")
+    assert list(source.keys("train")) == [str(n) for n, count in enumerate(counts) if count]
+    for key in source.keys("train"):
+        got = [int(rows[0, 0]) for rows in source.read(key).sentences]
+        assert got == np.flatnonzero(owners == int(key)).tolist()
+
+
+def write_files(folder, kind):
+    """The same data in each kind of file; gives the config's fields."""
+    lengths = np.array([1, 4, 2, 5, 3, 1])
+    flat = np.concatenate([A[n, :count] for n, count in enumerate(lengths)])
+    if kind == "npy":
+        np.save(folder / "a.npy", flat)
+        np.save(folder / "n.npy", lengths)
+        np.save(folder / "b.npy", B)
+        (folder / "ids.json").write_text(json.dumps(IDS))
+        return {
+            "a": {"values": "a.npy", "lengths": "n.npy", "ids": "ids.json"},
+            "b": {"values": "b.npy", "ids": "ids.json"},
+        }
+    if kind in ("npz", "compressed"):
+        save = np.savez if kind == "npz" else np.savez_compressed
+        save(folder / "d.npz", feat=A, n=lengths, ids=np.array(IDS), vec=B)
+        return {"a": {"values": "d.npz#feat", "lengths": "#n", "ids": "#ids"}, "b": {"values": "d.npz#vec"}}
+    table = pa.table(
+        {
+            "id": IDS,
+            "a": pa.array([A[n, :count].astype(np.float32).tolist() for n, count in enumerate(lengths)]),
+            "b": pa.FixedSizeListArray.from_arrays(pa.array(B.ravel()), 4),
+        }
+    )
+    pq.write_table(table, folder / "d.parquet", row_group_size=2)
+    return {"a": {"values": "d.parquet#a", "ids": "#id"}, "b": {"values": "d.parquet#b", "ids": "#id"}}
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "compressed", "parquet"])
+def test_every_kind_of_file_gives_the_same(tmp_path, kind):
+    fields = write_files(tmp_path, kind)
+    (tmp_path / "splits.json").write_text(json.dumps({"train": IDS[:4], "val": IDS[4:]}))
+    source = open_source(ArraysConfig(root=str(tmp_path), splits="splits.json", **fields))
+    assert source.dims == (3, 4)
+    assert [list(source.keys(split)) for split in ("train", "val")] == [IDS[:4], IDS[4:]]
+    for _ in range(2):
+        for number, count in zip([3, 0, 5, 1, 2, 4], [5, 1, 1, 4, 2, 3], strict=True):
+            sample = source.read(f"clip{number}")
+            np.testing.assert_array_equal(sample.clips[0], A[number, :count].astype(np.float32))
+            np.testing.assert_array_equal(sample.sentences[0], B[number : number + 1])
+
+
+def test_pairing_by_id_in_another_order_and_captions_in_json(tmp_path):
+    order = [3, 1, 0, 2]
+    np.savez(tmp_path / "a.npz", feat=A[:4], ids=np.array(IDS[:4]))
+    np.save(tmp_path / "b.npy", B[order])
+    (tmp_path / "ids.txt").write_text("\n".join(f"clip{n}" for n in order))
+    entries = {
+        f"clip{n}": {"split": "train" if n else "test", "youtube": f"y{n // 2}", "captions": [f"text {n}"]}
+        for n in range(4)
+    }
+    (tmp_path / "captions.json").write_text(json.dumps(entries))
+    source = open_source(
+        ArraysConfig(
+            root=str(tmp_path),
+            a={"values": "a.npz#feat", "ids": "#ids"},
+            b={"values": "b.npy", "ids": "ids.txt"},
+            splits="captions.json#split",
+            groups="captions.json#youtube",
+            texts="captions.json#captions",
+            split_names={"everything": ["train", "test"]},
+            split_parts={"train": {"fit": 0.5, "dev": 0.5}},
+        )
+    )
+    assert sorted([*source.keys("fit"), *source.keys("dev")]) == ["clip1", "clip2", "clip3"]
+    assert {"clip2", "clip3"} <= set(source.keys("fit")) or {"clip2", "clip3"} <= set(source.keys("dev"))  # one group
+    assert list(source.keys("test")) == ["clip0"]
+    assert len(source.keys("everything")) == 4
+    for number in range(4):
+        sample = source.read(f"clip{number}")
+        np.testing.assert_array_equal(sample.sentences[0], B[number : number + 1])
+        assert sample.texts == (f"text {number}",)
+        assert sample.group == f"y{number // 2}"
+
+
+def test_experts_are_joined_by_id_and_may_lack_samples(tmp_path):
+    np.savez(tmp_path / "one.npz", feat=A[:4], ids=np.array(IDS[:4]))
+    np.savez(tmp_path / "two.npz", feat=B[[2, 1, 4]], ids=np.array(["clip2", "clip1", "clip4"]))
+    np.savez(tmp_path / "b.npz", feat=B[:5], ids=np.array(IDS[:5]))
+    source = open_source(
+        ArraysConfig(
+            root=str(tmp_path),
+            a=[{"values": "one.npz#feat", "ids": "#ids"}, {"values": "two.npz#feat", "ids": "#ids"}],
+            b={"values": "b.npz#feat", "ids": "#ids"},
+        )
+    )
+    assert source.dims == (7, 4)
+    assert list(source.keys("train")) == IDS[:5]
+    both = source.read("clip2").clips[0]
+    np.testing.assert_array_equal(both[:, :3], A[2].astype(np.float32))
+    np.testing.assert_array_equal(both[:, 3:], np.repeat(B[2:3], 5, axis=0))
+    assert not source.read("clip0").clips[0][:, 3:].any()
+    assert source.missing_experts("clip0") == [tmp_path / "two.npz"]
+    only_second = source.read("clip4").clips[0]
+    assert only_second.shape == (1, 7)
+    np.testing.assert_array_equal(only_second[0], [0, 0, 0, *B[4]])
+
+
+def test_splits_by_fraction_keep_groups_together():
+    keys = [str(n) for n in range(600)]
+    groups = {key: f"g{int(key) // 6}" for key in keys}
+    parts = split_by_fraction(keys, {"train": 3, "val": 1}, groups)
+    assert sorted(parts["train"] + parts["val"], key=int) == keys
+    assert not {groups[key] for key in parts["train"]} & {groups[key] for key in parts["val"]}
+    assert 0.65 < len(parts["train"]) / 600 < 0.85
+    fewer = split_by_fraction(keys[::2], {"train": 3, "val": 1}, groups)
+    assert set(fewer["val"]) <= set(parts["val"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"b": B[:5]}, "array b: 5 rows for 6 ids of modality A; pair them by id"),
+        ({"ids": IDS[:5]}, "array a: 6 rows but 5 ids"),
+        ({"ids": ["x"] * 6}, "array a: id 'x' stands twice"),
+        ({"owners": ["0"] * 6}, r"array a: 5 keys have no partner in array b \(first: '1'\)"),
+        ({"owners": ["0", "1", "2", "3", "4", "9"]}, "no partner"),
+        ({"splits": {"train": ["0", "77"]}}, "split 'train' names 1 keys that array a does not have .*'77'"),
+        ({"texts": ["x"]}, "there are 1 texts but modality B has 6 rows"),
+        ({"groups": ["x"]}, "there are 1 groups but modality A has 6 rows"),
+        ({"a": np.zeros((6, 2, 3, 4))}, r"array a: shape \(6, 2, 3, 4\)"),
+        ({"a": [np.zeros((2, 3)), np.zeros((2, 4))], "b": B[:2]}, r"sequence 1 has shape \(2, 4\); \(rows, 3\)"),
+    ],
+)
+def test_arrays_that_do_not_fit(options, message):
+    given = {"a": A, "b": B, **options}
+    with pytest.raises(DataError, match=message):
+        ArraySource(given.pop("a"), given.pop("b"), **given)
+
+
+def test_nan_names_the_row():
+    bad = B.copy()
+    bad[3, 1] = np.inf
+    source = ArraySource(A, bad, ids=IDS)
+    source.read("clip2")
+    with pytest.raises(DataError, match=r"array b: entry 'clip3 \(row 3\)' has NaN or infinite values"):
+        source.read("clip3")
+
+
+def config(tmp_path, **fields):
+    return ArraysConfig(root=str(tmp_path), **{"a": {"values": "a.npy"}, "b": {"values": "b.npy"}, **fields})
+
+
+@pytest.fixture
+def two_files(tmp_path):
+    np.save(tmp_path / "a.npy", A)
+    np.save(tmp_path / "b.npy", B)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"a": {"values": "x.npy"}}, r"cannot find .*x\.npy \(data\.a\.0\.values is 'x\.npy'\).*CROSSCLR_DATA"),
+        ({"a": {"values": "a.npy", "ids": "ids.json"}}, "6 samples but 2 ids"),
+        ({"splits": "bad.json"}, r"bad\.json: cannot be read as JSON"),
+        ({"splits": "ids.json"}, "data.splits has 2 values but modality A has 6 samples"),
+        ({"splits": "strange.json"}, "split 'train' names 1 keys"),
+        ({"a": {"values": "two.npz"}}, r"two\.npz: has arrays x, y; name one of them as two\.npz#name"),
+        ({"a": {"values": "two.npz#z"}}, r"two\.npz: has no array 'z'; it has x, y"),
+        ({"a": {"values": "objects.npy"}}, "Python objects, which are never unpickled"),
+        ({"a": {"values": "short.npy"}}, "the file ends at byte 200 but its header promises"),
+        ({"a": {"values": "broken.npz#feat"}}, r"broken\.npz: cannot be read as \.npz"),
+        ({"a": {"values": "broken.parquet"}}, r"broken\.parquet: cannot be read as Parquet"),
+        ({"a": {"values": "a.npy", "lengths": "zero.npy"}}, "sequence 1 has length 0"),
+        ({"a": {"values": "b.npy", "lengths": "ones.npy"}}, "the lengths sum to 3 but there are 6 rows"),
+        ({"a": {"values": "ids.json"}}, r"ids\.json: features must be in a file of type"),
+        ({"split_fractions": {"train": 1.0}, "splits": "strange.json"}, "exclude each other"),
+    ],
+)
+def test_files_that_cannot_be_used(two_files, fields, message):
+    (two_files / "ids.json").write_text('["x", "y"]')
+    (two_files / "bad.json").write_text('["x", ')
+    (two_files / "strange.json").write_text('{"train": ["0", "stranger"]}')
+    np.savez(two_files / "two.npz", x=A, y=B)
+    np.save(two_files / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+    (two_files / "short.npy").write_bytes((two_files / "a.npy").read_bytes()[:200])
+    (two_files / "broken.npz").write_bytes((two_files / "two.npz").read_bytes()[:150])
+    (two_files / "broken.parquet").write_bytes(b"PAR1 nothing")
+    np.save(two_files / "zero.npy", np.array([1, 0, 1, 1, 1, 1]))
+    np.save(two_files / "ones.npy", np.array([1, 1, 1]))
+    with pytest.raises(DataError, match=message):
+        open_source(config(two_files, **fields))
+
+
+def test_disk_arrays_equal_numpy(tmp_path):
+    for name, values in {"plain": A, "fortran": np.asfortranarray(A), "empty": A[:0], "flat": A.ravel()}.items():
+        np.save(tmp_path / f"{name}.npy", values)
+        found = open_npy(tmp_path / f"{name}.npy")
+        np.testing.assert_array_equal(found[:], values)
+        if len(values):
+            np.testing.assert_array_equal(found[2], values[2])
+            np.testing.assert_array_equal(found[1:5], values[1:5])
+    np.savez(tmp_path / "z.npz", x=B, y=A)
+    np.testing.assert_array_equal(open_npz(tmp_path / "z.npz", "y")[3], A[3])
+
+
+def test_fractions_in_a_config(two_files):
+    source = open_source(config(two_files, split_fractions={"train": 0.5, "val": 0.5}))
+    assert sorted([*source.keys("train"), *source.keys("val")]) == list("012345")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_file_larger_than_memory_is_read_in_constant_memory(tmp_path):
+    # A sparse file of 3 GB with a limit of 1.5 GB on the address space beyond what the imports need: a copy or a map
+    # of the file cannot be made; and the resident memory after reading a tenth of it must stay where it was.
+    shape = (2000, 400, 1000)  # float32: 1.6 MB a sample
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        file.truncate(file.tell() + 4 * int(np.prod(shape)))
+    np.save(tmp_path / "b.npy", np.ones((2000, 2), np.float32))
+    script = f"""
+        import resource
+        from pathlib import Path
+        from crossclr.features import ArraysConfig, batches, open_source
+
+        def memory(field):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+        limit = memory("VmSize") + 1_500_000_000
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        source = open_source(ArraysConfig(root={str(tmp_path)!r}, a={{"values": "a.npy"}}, b={{"values": "b.npy"}}))
+        stream = batches(source, "train", 8, workers=1)
+        seen = []
+        for number, batch in enumerate(stream):
+            seen.append(memory("VmRSS"))
+            if number == 40:
+                break
+        stream.close()
+        print(max(seen[20:]) - max(seen[:5]))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 40_000_000  # 41 batches of 8 x 1.6 MB passed: 525 MB of the file

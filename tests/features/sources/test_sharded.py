@@ -1,0 +1,136 @@
+"""Shards: what stands in the files is what is read, in an order that is shuffled, repeatable, and kind to the disk."""
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossclr.features import DataError, batches, open_source, parse_data_config, stable_hash
+from crossclr.features.reading import shard_files as shards_file
+from crossclr.features.reading.shard_files import find_shards, open_shard
+from crossclr.features.sources.sharded import ShardSource, WindowOrder
+
+
+def sequences(count: int, dim: int, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(rng.integers(1, 5), dim)).astype(np.float32) for _ in range(count)]
+
+
+def write_parquet(path, ids, a, b, row_group_size=7, **columns):
+    table = {"id": ids, "a": [rows.tolist() for rows in a], "b": [rows[0].tolist() for rows in b], **columns}
+    pq.write_table(pa.table(table), path, row_group_size=row_group_size)
+
+
+def write_hdf5(path, ids, a, b):
+    with h5py.File(path, "w") as file:
+        file["id"] = np.array([name.encode() for name in ids])
+        file["a"], file["a_lengths"] = np.concatenate(a), np.array([len(rows) for rows in a])
+        file["b"] = np.stack([rows[0] for rows in b])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two shards of each kind with 20 samples each, ids from s0 to s79."""
+    for number in range(4):
+        ids = [f"s{number * 20 + i}" for i in range(20)]
+        a, b = sequences(20, 3, number), sequences(20, 2, 10 + number)
+        if number % 2:
+            write_hdf5(tmp_path / f"part{number}.h5", ids, a, b)
+        else:
+            texts = [f"text of {name}" for name in ids]
+            write_parquet(tmp_path / f"part{number}.parquet", ids, a, b, text=texts, group=["g"] * 20)
+    return tmp_path
+
+
+def expected(place: int) -> tuple[np.ndarray, np.ndarray]:
+    number, row = divmod(place, 20)
+    return sequences(20, 3, number)[row], sequences(20, 2, 10 + number)[row][:1]
+
+
+def test_every_sample_is_what_the_files_hold(folder, monkeypatch):
+    monkeypatch.setattr(shards_file, "HDF5_BLOCK", 6)
+    source = ShardSource({"train": find_shards([folder])})
+    keys = source.keys("train")
+    assert len(keys) == 80
+    assert (keys[0], keys[-1], keys[20:22]) == ("part0.parquet:0", "part3.h5:19", ["part1.h5:0", "part1.h5:1"])
+    assert source.dims == (3, 2)
+    for place, key in enumerate(keys):
+        sample = source.read(key)
+        a, b = expected(place)
+        assert sample.key == f"s{place}"
+        np.testing.assert_array_equal(sample.clips[0], a)
+        np.testing.assert_array_equal(sample.sentences[0], b)
+    assert source.read("part2.parquet:3").texts == ("text of s43",)
+    assert source.read("part2.parquet:3").group == "g"
+
+
+def test_an_epoch_has_every_sample_once_and_goes_on_anywhere(folder):
+    source = ShardSource({"train": find_shards([folder])}, window=2)
+
+    def ids(epoch, **options):
+        return [batch.ids.tolist() for batch in batches(source, "train", 9, seed=1, epoch=epoch, **options)]
+
+    whole = ids(2, workers=2)
+    assert sorted(name for batch in whole for name in batch) == sorted(stable_hash(f"s{place}") for place in range(80))
+    assert ids(2, start=4, workers=0) == whole[4:]
+    assert ids(3, workers=0) != whole
+
+
+def test_few_blocks_are_held_and_each_is_decoded_once_an_epoch(folder, monkeypatch):
+    read = []
+    plain = shards_file.ParquetShard.read
+
+    def watched(self, block):
+        read.append((self.path.name, block))
+        return plain(self, block)
+
+    monkeypatch.setattr(shards_file.ParquetShard, "read", watched)
+    source = ShardSource({"train": sorted(folder.glob("*.parquet"))}, window=2)
+    for _ in batches(source, "train", 4, seed=0, epoch=0, workers=2):
+        assert len(source._kept) <= 4
+    assert sorted(read) == sorted({(f"part{number}.parquet", block) for number in (0, 2) for block in range(3)})
+
+
+@given(blocks=st.lists(st.integers(1, 9), min_size=1, max_size=8), window=st.integers(1, 9), start=st.integers(0, 70))
+def test_the_order_is_a_permutation_within_windows(blocks, window, start):
+    order = WindowOrder(blocks, window, seed=3, epoch=1)
+    listed = [order[place] for place in range(len(order))]
+    assert sorted(listed) == list(range(sum(blocks)))
+    assert order[start : start + 11] == listed[start : start + 11]
+    # cut where the windows end: each piece is all samples of as many blocks as a window has, and of no other
+    owner = np.repeat(np.arange(len(blocks)), blocks)
+    rest = listed
+    shuffled = np.random.default_rng([3, 1]).permutation(len(blocks))
+    for begin in range(0, len(blocks), window):
+        size = sum(blocks[block] for block in shuffled[begin : begin + window])
+        piece, rest = rest[:size], rest[size:]
+        assert len(set(owner[piece].tolist())) <= window
+        assert not set(owner[piece].tolist()) & set(owner[rest].tolist())
+
+
+def test_a_config_opens_shards(folder):
+    config = parse_data_config({"kind": "shards", "root": str(folder), "shards": {"train": "*.parquet", "val": "*.h5"}})
+    source = open_source(config)
+    assert [len(source.keys(split)) for split in ("train", "val")] == [40, 40]
+    assert [path.name for path in source.shards("val")] == ["part1.h5", "part3.h5"]
+
+
+def test_faults_are_told(folder, tmp_path):
+    with pytest.raises(DataError, match="no shard is found at"):
+        find_shards([tmp_path / "nothing-*.parquet"])
+    config = parse_data_config({"kind": "shards", "root": str(folder), "shards": {"train": "x*.parquet"}})
+    with pytest.raises(DataError, match=r"data\.shards\.train is 'x\*\.parquet'"):
+        open_source(config)
+    pq.write_table(pa.table({"id": ["x"], "c": [1.0]}), tmp_path / "wrong.parquet")
+    with pytest.raises(DataError, match="a shard needs id and a or b"):
+        open_shard(tmp_path / "wrong.parquet")
+    write_parquet(tmp_path / "nan.parquet", ["x"], [np.full((1, 3), np.nan, np.float32)], [np.ones((1, 2))])
+    with pytest.raises(DataError, match=r"nan\.parquet: entry 'x' has NaN"):
+        ShardSource({"train": [tmp_path / "nan.parquet"]}).read("nan.parquet:0")
+    with pytest.raises(DataError, match=r"there is no sample 'part0\.parquet:20'"):
+        ShardSource({"train": [folder / "part0.parquet"]}).read("part0.parquet:20")
+    with pytest.raises(DataError, match="there is no split 'test'; there are train"):
+        ShardSource({"train": [folder / "part0.parquet"]}).keys("test")

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from crossclr.features.sample import Sample
+from crossclr.models import ModelConfig, TwoBranch, build_model, embed_source
+
+
+class Fake:
+    """A source in memory that notes who reads what."""
+
+    def __init__(self, two_level: bool, samples: int = 7, several: bool = False) -> None:
+        self.dims, self.two_level, self.several = (4, 6), two_level, several
+        self.names = [f"v{i}" for i in range(samples)]
+        self.threads: set[int] = set()
+        self.read_keys: list[str] = []
+
+    def keys(self, split: str) -> Sequence[str]:
+        return self.names if split == "test" else []
+
+    def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
+        assert rng is None, "embedding must not draw at random"
+        self.threads.add(threading.get_ident())
+        self.read_keys.append(key)
+        index = int(key[1:])
+        draw = np.random.default_rng(index)
+
+        def rows(dim: int) -> np.ndarray:
+            return draw.standard_normal((int(draw.integers(1, 6)), dim)).astype(np.float32)
+
+        clips = 1 + index % 3
+        clip_of = [i for i in range(clips) for _ in range(1 + (i + index) % 2 if self.several else 1)]
+        return Sample(
+            key=key,
+            clips=[rows(4) for _ in range(clips)],
+            sentences=[rows(6) for _ in clip_of],
+            video=rows(4) if self.two_level else None,
+            paragraph=rows(6) if self.two_level else None,
+            clip_of=clip_of,
+            texts=[f"{key} {i}" for i in range(len(clip_of))],
+            group="even" if index % 2 == 0 else "odd",
+        )
+
+
+def model_for(source: Fake, dropout: float = 0.5) -> TwoBranch:
+    torch.manual_seed(0)
+    encoder = {"heads": 2, "dropout": dropout}
+    config = ModelConfig.model_validate(
+        {"dim": 8, "encoder_a": encoder, "encoder_b": encoder, "global_encoder": encoder}
+    )
+    model = build_model(config, source.dims, source.two_level)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("two_level", [False, True])
+def test_batch_size_changes_nothing(two_level: bool, several: bool) -> None:
+    source = Fake(two_level, several=several)
+    model = model_for(source)
+    whole, parts = (embed_source(model, source, "test", batch_size=size) for size in (64, 2))
+    for name in ("clip_a", "clip_b", "video_a", "video_b", "context_a", "context_b"):
+        a, b = getattr(whole, name), getattr(parts, name)
+        assert (a is None) == (not two_level and not name.startswith("clip"))
+        if a is not None:
+            torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+            assert a.dtype == torch.float32
+    assert torch.equal(whole.clip_of, parts.clip_of)
+    assert whole.clip_keys == parts.clip_keys
+
+
+def test_keys_texts_and_targets() -> None:
+    source = Fake(two_level=True, samples=3, several=True)
+    got = embed_source(model_for(source), source, "test", batch_size=2)
+    assert got.video_keys == ("v0", "v1", "v2")
+    assert got.clip_counts.tolist() == [1, 2, 3]
+    assert got.clip_keys == ("v0", "v1/0", "v1/1", "v2/0", "v2/1", "v2/2")
+    # v0: one sentence; v1: two for its first clip and one for the second; v2: one, two, one.
+    assert got.clip_of.tolist() == [0, 1, 1, 2, 3, 4, 4, 5]
+    assert got.texts == tuple(f"{v} {i}" for v, n in (("v0", 1), ("v1", 3), ("v2", 4)) for i in range(n))
+    assert got.groups == ("even", "odd", "even")
+    assert got.clip_a.shape == (6, 8)
+    assert got.clip_b.shape == (8, 8)
+    assert got.video_b is not None
+    assert got.video_b.shape == (3, 16)
+
+
+def test_mode_is_restored_and_no_graph_is_kept() -> None:
+    source = Fake(two_level=False)
+    model = model_for(source).train()
+    first, second = (embed_source(model, source, "test") for _ in range(2))
+    assert model.training
+    assert torch.equal(first.clip_a, second.clip_a)  # no dropout
+    assert not first.clip_a.requires_grad
+    assert not first.clip_a.is_inference()  # usable in a later gradient
+    assert not embed_source(model.eval(), source, "test").clip_b.requires_grad
+    assert not model.training
+
+
+def test_reading_runs_in_one_other_thread_in_order_and_reports() -> None:
+    source = Fake(two_level=False)
+    seen: list[tuple[int, int]] = []
+    embed_source(
+        model_for(source), source, "test", batch_size=3, progress=lambda done, total: seen.append((done, total))
+    )
+    assert seen == [(3, 7), (6, 7), (7, 7)]
+    assert source.read_keys == source.names
+    assert len(source.threads) == 1
+    assert threading.get_ident() not in source.threads
+
+
+def test_a_fault_while_reading_reaches_the_caller_and_restores_the_mode() -> None:
+    class Broken(Fake):
+        def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
+            if key == "v4":
+                raise ValueError("features.h5: key 'v4' is truncated")
+            return super().read(key, rng)
+
+    source = Broken(two_level=False)
+    model = model_for(source).train()
+    with pytest.raises(ValueError, match="'v4' is truncated"):
+        embed_source(model, source, "test", batch_size=2)
+    assert model.training
+
+
+def test_empty_split_and_batch_size_are_refused() -> None:
+    source = Fake(two_level=False)
+    with pytest.raises(ValueError, match="'train' has no samples"):
+        embed_source(model_for(source), source, "train")
+    with pytest.raises(ValueError, match="batch_size"):
+        embed_source(model_for(source), source, "test", batch_size=0)
