@@ -220,7 +220,7 @@ def page(
     from crossclr.captions import CaptionRun, CaptionSet, Writer, caption_page, generate_captions, score_captions
     from crossclr.captions.page import choose
     from crossclr.captions.pipeline import final_part
-    from crossclr.training.checkpoint import write_atomically
+    from crossclr.storage import write_file
 
     opened = [CaptionRun.open(path) for path in captioners]
     names = [run.path.resolve().name for run in opened]
@@ -241,7 +241,7 @@ def page(
     title = f"Captions of {Path(part).stem}"
     text = caption_page(writers, sets[0], title=title, count=count, seed=seed, references=references, media=found)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, text.encode())
+    write_file(out, text)
     typer.echo(f"{out}: {len(chosen)} of {len(sets[0].keys)} videos, {len(found)} clips with media")
 
 

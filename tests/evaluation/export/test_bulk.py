@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from crossclr import api
-from crossclr.evaluation.export.bulk import embed_shards
 from crossclr.evaluation.export import bulk
+from crossclr.evaluation.export.bulk import embed_shards
 from crossclr.features import DataError
 from crossclr.models import embed_source
 from crossclr.training.config_files import check_config

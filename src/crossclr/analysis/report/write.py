@@ -25,8 +25,8 @@ from crossclr.analysis.studies.run_experiments import TABLES, run_experiments
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.tables import Table
 from crossclr.models import Embeddings
+from crossclr.storage import write_file
 from crossclr.training import RunConfig, dump_config
-from crossclr.training.checkpoint import write_atomically
 
 REPORT = "report.html"
 MAPS = ("crossclr", "ntxent")  # whose joint spaces are drawn
@@ -62,7 +62,7 @@ def write_report(context: Context, jobs: int = 1, console: Console | None = None
     from plotly.offline import get_plotlyjs
 
     path = context.out / REPORT
-    write_atomically(path, page.render(get_plotlyjs()).encode("utf-8"))
+    write_file(path, page.render(get_plotlyjs()))
     return path
 
 

@@ -16,9 +16,10 @@ from crossclr.analysis.studies.study import StudyConfig
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.studies.tuning import Tuner
 from crossclr.analysis.tables import Cell
+from crossclr.analysis.tuning import Tuner
 from crossclr.evaluation import embed_baseline
+from crossclr.storage import write_json
 from crossclr.training import RunConfig
-from crossclr.training.checkpoint import write_atomically
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
 TUNED = "tuned.json"
@@ -108,7 +109,7 @@ class Context:
             trainer = open_trainer(self.base)
             chosen_on = splits.validate_ if splits.validate_ != splits.test else None
             embeddings = embed_baseline(trainer.raw, splits.test or "", train=splits.train, validation=chosen_on)
-            write_atomically(path, json.dumps(trainer.measure(embeddings, splits.test or "")).encode())
+            write_json(path, trainer.measure(embeddings, splits.test or ""))
         found: dict[str, dict[str, float]] = json.loads(path.read_text())
         return found
 
