@@ -22,7 +22,7 @@ from crossclr.captions.sentences import TrainingSentences
 from crossclr.captions.sources import load_caption_set
 from crossclr.captions.training import CaptionTraining, fit
 from crossclr.captions.vocabulary import Vocabulary
-from crossclr.evaluation.progress import progress_bar
+from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.storage import naming_full_disk
 from crossclr.training import Interrupted, seed_everything
 from crossclr.training.progress import LiveReporter

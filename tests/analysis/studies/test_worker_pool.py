@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from crossclr.analysis import EXPERIMENTS, open_context
-from crossclr.analysis.pool import Pool, open_pool
-from crossclr.analysis.runs import Job, perform
 from crossclr.analysis.studies import stored_trainings as runs
+from crossclr.analysis.studies.stored_trainings import Job, perform
+from crossclr.analysis.studies.worker_pool import Pool, open_pool
 from crossclr.storage.leftovers import temporary_path
 from crossclr.training import load_config
 

@@ -16,7 +16,6 @@ from crossclr.analysis.studies.study import StudyConfig
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.studies.tuning import Tuner
 from crossclr.analysis.tables import Cell
-from crossclr.analysis.tuning import Tuner
 from crossclr.evaluation import embed_baseline
 from crossclr.storage import write_json
 from crossclr.training import RunConfig

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from crossclr.analysis.runs import RUNS, Job, perform
+from crossclr.analysis.studies.stored_trainings import RUNS, Job, perform
 from crossclr.storage import sweep
 from crossclr.training import Interrupted
 
