@@ -294,9 +294,10 @@ def compare(
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
     """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
     from crossclr.captions.caption_page import Shown, load_shown
+    from crossclr.experts.media.playable import media_type
     from crossclr.features import clip_keys
     from crossclr.features.sources.emoji import EmojiSource
-    from crossclr.search.items.media_files import TYPES, MediaFinder, built_in, read_built_in, vendors_of
+    from crossclr.search.items.media_files import MediaFinder, built_in, read_built_in, vendors_of
     from crossclr.training import Run
 
     if run is None:
@@ -307,7 +308,7 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
         for vendor in vendors_of(source.modalities[0])[:1]:
             for key in keys:
                 content = read_built_in(built_in(vendor, source.emoji(key).key).file)
-                found[key] = Shown("picture", "image/webp", content)
+                found[key] = Shown("image", "image/webp", content)
         return found
     finder = MediaFinder(source, place)
     for key in keys:
@@ -316,5 +317,5 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
             media = finder.find(sample, number, name)
             if media is not None:
                 path = Path(media.file)
-                found[name] = load_shown(media.kind, TYPES[path.suffix.lower()], path, media.start, media.stop, base)
+                found[name] = load_shown(media.kind, str(media_type(path)), path, media.start, media.stop, base)
     return found
