@@ -73,7 +73,7 @@ def test_what_cannot_be_read_ends_with_2(folder, kind):
     values |= {"no file": {"video": "absent.h5"}, "typo": {"max_frame": 1}}.get(kind, {})
     config.write_text("{" if kind == "no yaml" else yaml.safe_dump(values))
     if kind == "unknown name":
-        pytest.importorskip("crossclr.training.config_files")
+        pytest.importorskip("crossclr.training.config.config_files")
         config = "no-such-config"
     words = {"no file": "absent.h5", "typo": "max_frame", "no yaml": "YAML", "unknown name": "no-such-config"}
     result = run("check", config)

@@ -10,7 +10,7 @@ from crossclr.analysis.studies.compared_losses import METHODS, configure
 from crossclr.analysis.studies.stored_trainings import Finished, Job, digest, perform
 from crossclr.analysis.studies.trainer import Trainer
 from crossclr.training import RunConfig, load_config
-from crossclr.training.recipes import FITTED_SEARCH
+from crossclr.training.config.recipes import FITTED_SEARCH
 from tests.analysis.conftest import write_study
 
 

@@ -20,7 +20,7 @@ from crossclr.evaluation.meaning.relevance import clip_words, content_words
 from crossclr.evaluation.meaning.semantics import semantic_scores
 from crossclr.models import Embeddings, Views, ViewsConfig, embed_source, pool_source
 from crossclr.training import Run, load_config
-from crossclr.training.run import VIEWS
+from crossclr.training.run_folder.run import VIEWS
 from tests.support.tiny_runs import write_config
 from tests.support.vectors import cosines
 
