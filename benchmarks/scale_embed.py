@@ -40,8 +40,8 @@ def write_features(folder: Path, samples: int) -> None:
 def make_run(folder: Path) -> Path:
     """A run with a fresh model of the size of the shipped configs."""
     from crossclr.models import build_model
-    from crossclr.training.config_files import check_config
-    from crossclr.training.run import Run
+    from crossclr.training.config.config_files import check_config
+    from crossclr.training.run_folder.run import Run
 
     encoder = {"kind": "mlp", "blocks": 1}
     data = {"kind": "shards", "shards": {"train": str(folder / "features")}}

@@ -34,8 +34,8 @@ from crossclr.training import (
 )
 from crossclr.training.processes import launch
 from crossclr.training.progress import LiveReporter
-from crossclr.training.run import CONFIG, MODEL, Run, RunRecorder, free_folder
-from crossclr.training.settings import torch_settings
+from crossclr.training.run_folder.run import CONFIG, MODEL, Run, RunRecorder, free_folder
+from crossclr.training.torch_settings import torch_settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

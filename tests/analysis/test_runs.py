@@ -10,7 +10,7 @@ from crossclr.analysis.bench import Bench
 from crossclr.analysis.methods import METHODS, configure
 from crossclr.analysis.runs import Finished, Job, digest, perform
 from crossclr.training import RunConfig, load_config
-from crossclr.training.recipes import FITTED_SEARCH
+from crossclr.training.config.recipes import FITTED_SEARCH
 from tests.analysis.conftest import write_study
 
 

@@ -13,7 +13,7 @@ from crossclr.evaluation import bulk
 from crossclr.evaluation.bulk import embed_shards
 from crossclr.features import DataError
 from crossclr.models import embed_source
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 
 SHARDS, ROWS = 6, 40
 

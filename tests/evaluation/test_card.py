@@ -6,7 +6,7 @@ import yaml
 from crossclr import api
 from crossclr.evaluation import write_card
 from crossclr.training import Run
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 

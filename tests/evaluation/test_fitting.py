@@ -19,7 +19,7 @@ from crossclr.evaluation.runs import evaluate_runs
 from crossclr.evaluation.semantics import semantic_scores
 from crossclr.models import Anchors, Embeddings, Hubs, ViewsConfig, as_searched, embed_source
 from crossclr.training import Run, load_config
-from crossclr.training.run import ANCHORS, HUBS
+from crossclr.training.run_folder.run import ANCHORS, HUBS
 from tests.support.tiny_runs import write_config
 from tests.support.vectors import unit
 

@@ -20,7 +20,7 @@ from crossclr.evaluation.semantics import semantic_scores
 from crossclr.evaluation.views import LinearViews, _shared_words
 from crossclr.models import Embeddings, Views, ViewsConfig, embed_source, pool_source
 from crossclr.training import Run, load_config
-from crossclr.training.run import VIEWS
+from crossclr.training.run_folder.run import VIEWS
 from tests.support.tiny_runs import write_config
 from tests.support.vectors import cosines
 

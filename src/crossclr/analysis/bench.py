@@ -18,7 +18,7 @@ from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.models import Embeddings, TwoBranch, embed_source, pool_source
 from crossclr.training import RunConfig, Training, fit, make_fabric
 from crossclr.training.loop import memory_form
-from crossclr.training.settings import torch_settings
+from crossclr.training.torch_settings import torch_settings
 
 Results = dict[str, dict[str, float]]
 BATCH = 512  # samples that are embedded at once

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from crossclr.losses import Coot
 from crossclr.losses.registry import LOSSES
 from crossclr.training import RunConfig
-from crossclr.training.config_files import check_config, put_value
-from crossclr.training.recipes import FITTED_SEARCH
+from crossclr.training.config.config_files import check_config, put_value
+from crossclr.training.config.recipes import FITTED_SEARCH
 
 
 class Range(BaseModel):

@@ -12,10 +12,10 @@ from typing import Any
 from crossclr.analysis.bench import Bench, Trained, open_bench
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.training import Run, RunConfig, TrainingError, dump_config
-from crossclr.training.checkpoint import save_checkpoint
-from crossclr.training.config import FITTED
-from crossclr.training.journal import METRICS
-from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
+from crossclr.training.config.run_config import FITTED
+from crossclr.training.run_folder.checkpoint import save_checkpoint
+from crossclr.training.run_folder.journal import METRICS
+from crossclr.training.run_folder.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
 
 RUNS = "runs"
 NOT_FINITE = "holds NaN or inf"  # how a loss complains of embeddings that have left the numbers

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crossclr.analysis.methods import METHODS
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
-from crossclr.training.config_files import check_config, check_values, config_text, put_value, read_values
+from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
 
 EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting")
 Overrides = dict[str, Any]

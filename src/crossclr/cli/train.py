@@ -48,7 +48,7 @@ def train(
 
     from crossclr import api
     from crossclr.training import Interrupted, load_config
-    from crossclr.training.recipes import recipe_changes
+    from crossclr.training.config.recipes import recipe_changes
 
     if (config is None) == (resume is None):
         raise ValueError("name a config to train, or a run folder to continue with --resume (one of the two)")

@@ -20,7 +20,7 @@ from crossclr.evaluation.views import LinearViews
 from crossclr.features import Source
 from crossclr.models import Anchors, Embeddings, Hubs, TwoBranch, Views, as_searched, embed_source, pool_source
 from crossclr.training import Run
-from crossclr.training.config import FitConfig
+from crossclr.training.config.run_config import FitConfig
 
 Embed = Callable[[str], Embeddings]
 

@@ -9,7 +9,7 @@ from crossclr import api
 from crossclr.features import ArraySource, DataError
 from crossclr.search import Searcher, build_index
 from crossclr.search.items.media_files import MediaFinder
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 

@@ -10,7 +10,7 @@ from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.methods import METHODS, configure
 from crossclr.analysis.significance import paired
 from crossclr.analysis.tables import Cell, Table
-from crossclr.training.recipes import FITTED_SEARCH
+from crossclr.training.config.recipes import FITTED_SEARCH
 
 PARTS = tuple(FITTED_SEARCH)
 USED = [(), *((part,) for part in PARTS), ("views", "anchors"), PARTS]
