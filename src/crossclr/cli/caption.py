@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
 
-class Features(str, Enum):
+class Features(StrEnum):
     """The rows of a sentence."""
 
     clip = "clip"
@@ -27,7 +27,7 @@ class Features(str, Enum):
     raw = "raw"
 
 
-class Checkpoint(str, Enum):
+class Checkpoint(StrEnum):
     """The checkpoints of a captioner."""
 
     best = "best"

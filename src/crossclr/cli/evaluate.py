@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Samples that are embedded a
 Device = Annotated[str, typer.Option(help="Where to embed: cpu, cuda, cuda:1, mps.")]
 
 
-class Which(str, Enum):
+class Which(StrEnum):
     """The checkpoints of a run."""
 
     best = "best"
@@ -77,7 +77,7 @@ def evaluate(
             console.print(evaluation.neighbours_table())
 
 
-class Engine(str, Enum):
+class Engine(StrEnum):
     """Who embeds shards."""
 
     local = "local"

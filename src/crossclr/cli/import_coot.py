@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
-class Pool(str, Enum):
+class Pool(StrEnum):
     """How the global networks pool the clips of a video."""
 
     coot_sum = "coot_sum"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from typing_extensions import Self
 
 from crossclr.features import DataConfig
 from crossclr.models import AnchorsConfig, HubsConfig, ModelConfig, ViewsConfig
