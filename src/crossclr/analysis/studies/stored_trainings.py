@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crossclr.analysis.trainer import Trained, Trainer, open_trainer
+from crossclr.analysis.studies.trainer import Trained, Trainer, open_trainer
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.training import Run, RunConfig, TrainingError, dump_config
 from crossclr.training.config.run_config import FITTED
