@@ -58,7 +58,7 @@ def test_a_stage_imports_only_what_comes_before_it(path):
 
 def test_the_check_can_fail(tmp_path):
     (tmp_path / "bad.py").write_text(
-        "def f():\n    from crossclr.training.run import Run\n    import crossclr.search\n"
+        "def f():\n    from crossclr.training.run_folder.run import Run\n    import crossclr.search\n"
     )
     assert imports_of(tmp_path / "bad.py") == {"training", "search"}
 

@@ -12,7 +12,7 @@ from crossclr.experts.extraction.training_set import (
     training_config,
 )
 from crossclr.experts.texts.segments import Segment
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
 
