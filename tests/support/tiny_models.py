@@ -1,10 +1,14 @@
 """Tiny networks with random weights in local folders, one of each architecture that experts read."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 
-def tiny_models(folder):
+def tiny_models(folder: Path) -> dict[str, str]:
+    """Write the networks below ``folder``; gives their folders by architecture."""
     transformers = pytest.importorskip("transformers", reason="needs crossclr[experts]")
     torch.manual_seed(0)
     small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -51,6 +55,6 @@ def tiny_models(folder):
     return {path.name: str(path) for path in folder.iterdir()}
 
 
-def _save(model, folder, processor):
+def _save(model: Any, folder: Path, processor: Any) -> None:
     model.eval().save_pretrained(folder)
     processor.save_pretrained(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +12,14 @@ import typer
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
-class Backend(str, Enum):
+class Backend(StrEnum):
     """Where vectors live."""
 
     faiss = "faiss"
     milvus = "milvus"
 
 
-class Modality(str, Enum):
+class Modality(StrEnum):
     """What is found."""
 
     a = "a"

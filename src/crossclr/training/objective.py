@@ -14,7 +14,7 @@ from crossclr.features import Batch
 from crossclr.losses import Coot, build_loss
 
 if TYPE_CHECKING:
-    from crossclr.training.config import LossConfig
+    from crossclr.training.config.run_config import LossConfig
 
 
 def build_term(name: str, options: Mapping[str, Any]) -> nn.Module:
@@ -53,7 +53,7 @@ class Objective(nn.Module):
         config: which losses, with which options and weight.
 
     Example:
-        >>> from crossclr.training.config import LossConfig
+        >>> from crossclr.training.config.run_config import LossConfig
         >>> Objective(LossConfig(local={"name": "clip"})).global_ is None
         True
     """

@@ -9,7 +9,7 @@ from crossclr import api
 from crossclr.features import ArraySource, DataError
 from crossclr.search import Searcher, build_index
 from crossclr.search.items.media_files import MediaFinder
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -19,7 +19,7 @@ def videos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("videos")
     values = tiny_values(write_coot(folder / "data"))
     values["training"]["epochs"] = 1
-    run = api.train(check_config(values), out=folder / "run", floor=False)
+    run = api.train(check_config(values), out=folder / "run", baseline=False)
     entries = list(run.open_source().entries.values())
     (folder / "media" / "deep").mkdir(parents=True)
     for entry in entries[:3]:
@@ -73,12 +73,12 @@ def test_a_sample_may_name_its_own_file(tmp_path):
 
     sample = replace(source().read("x"), extra={"media": str(tmp_path / "x.png"), "start": "", "stop": "2"})
     found = MediaFinder(source()).find(sample, 0, "x")
-    assert (found.kind, found.start, found.stop) == ("picture", None, 2.0)
+    assert (found.kind, found.start, found.stop) == ("image", None, 2.0)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[", "cannot be read"), ("[]", "an object"), ('{"x": 5}', "media of 'x'"), ('{"x": "a.exe"}', "no picture")],
+    [("[", "cannot be read"), ("[]", "an object"), ('{"x": 5}', "media of 'x'"), ('{"x": "a.exe"}', "not an image")],
 )
 def test_a_wrong_table_is_told(tmp_path, content, message):
     (tmp_path / "table.json").write_text(content)

@@ -67,7 +67,7 @@ class Limits:
         if refusal is None and scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
             try:
                 body = await within(self.body_seconds, _read(receive))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 refusal = 408, f"the request's body took longer than {self.body_seconds:g} s"
             else:
                 if body is None:
@@ -79,7 +79,7 @@ class Limits:
                 await _answer(careful_send, *refusal)
             else:
                 await self.app(scope, receive, careful_send)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return  # the client does not read its answer: the connection ends here
 
     def _refuse(self, scope: Message) -> tuple[int, str] | None:
@@ -163,7 +163,7 @@ async def within(seconds: float, waiting: Awaitable[T]) -> T:
         return await waiting
     except asyncio.CancelledError:
         if late:
-            raise asyncio.TimeoutError from None
+            raise TimeoutError from None
         raise
     finally:
         timer.cancel()
