@@ -16,7 +16,7 @@ from crossclr.training import Run, RunConfig, TrainingError, dump_config
 from crossclr.training.checkpoint import save_checkpoint, write_atomically
 from crossclr.training.config import FITTED
 from crossclr.training.journal import METRICS
-from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
+from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment
 
 RUNS = "runs"
 PARTIAL = ".partial"  # how the name of a folder ends that is still being written
@@ -130,7 +130,7 @@ def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, 
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir()
-        config = job.config.model_copy(update={"data": with_absolute_paths(job.config.data)})
+        config = job.config.model_copy(update={"data": job.config.data.with_absolute_paths()})
         (partial / CONFIG).write_text(dump_config(config), encoding="utf-8")
         (partial / ENVIRONMENT).write_text(json.dumps(environment(), indent=2))
         if trained is not None:

@@ -295,24 +295,21 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
     """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
     from crossclr.captions.page import Shown, load_shown
     from crossclr.features import clip_keys
-    from crossclr.features.sources.emoji import EmojiSource
-    from crossclr.search.media import TYPES, MediaFinder, built_in, read_built_in, vendors_of
+    from crossclr.search.media import TYPES, MediaFinder
     from crossclr.training import Run
 
     if run is None:
         return {}
     source = Run.open(run).open_source()
     found: dict[str, Shown] = {}
-    if isinstance(source, EmojiSource):
-        for vendor in vendors_of(source.modalities[0])[:1]:
-            for key in keys:
-                content = read_built_in(built_in(vendor, source.emoji(key).key).file)
-                found[key] = Shown("picture", "image/webp", content)
-        return found
     finder = MediaFinder(source, place)
     for key in keys:
         sample = source.read(key)
         for number, name in enumerate(clip_keys(sample.key, len(sample.clips))):
+            image = source.image(name)
+            if image is not None:
+                found[name] = Shown("picture", "image/webp", image)
+                continue
             media = finder.find(sample, number, name)
             if media is not None:
                 path = Path(media.file)

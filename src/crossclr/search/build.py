@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crossclr.features import EmojiConfig
 from crossclr.search.collect import MODALITIES, Gathered, Progress, gather
 from crossclr.search.encoders import text_side
 from crossclr.search.facts import (
@@ -337,7 +336,7 @@ def _label(run: Run, modality: str, found: Gathered) -> str:
         return {"picture": "pictures", "video": "videos", "audio": "sounds"}[kinds.pop()]
     if text_side(run.config) == modality:
         return "texts"
-    return "pictures" if isinstance(run.config.data, EmojiConfig) else "clips" if modality == "a" else "items"
+    return f"{run.config.data.modalities['ab'.index(modality)]}s"
 
 
 def _report(progress: Progress | None, what: str, done: int, total: int) -> None:

@@ -20,12 +20,12 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crossclr import __version__
-from crossclr.features.emoji.catalogue import VENDORS
+from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.answers import plain_item
 from crossclr.search.encoders import QueryError
 from crossclr.search.limits import Limits, PatientProtocol
 from crossclr.search.live import Live
-from crossclr.search.media import BUILT_IN, TYPES, count_parts, read_built_in
+from crossclr.search.media import TYPES
 from crossclr.search.searcher import Hit, Searcher
 from crossclr.training import Run
 
@@ -232,11 +232,11 @@ def _add_media(app: FastAPI, live: Live) -> None:
     ) -> Response:
         searcher = live.now
         item = _find(searcher, id)
-        if not item.media or part >= count_parts(item.file):
+        if not item.media or part >= count_images(item.file):
             raise HTTPException(404, "this item has no such picture, video or sound")
         headers = {"cache-control": "private, max-age=3600"}
-        if item.file.startswith(BUILT_IN):
-            return Response(read_built_in(item.file, part), media_type="image/webp", headers=headers)
+        if is_built_in(item.file):
+            return Response(read_image(item.file, part), media_type="image/webp", headers=headers)
         roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
         path = Path(item.file).resolve()  # links are followed before the folder is looked at
         if not any(path.is_relative_to(root) for root in roots) or path.suffix.lower() not in TYPES:
@@ -257,9 +257,9 @@ def _warm_up(searcher: Searcher) -> None:
     if searcher.queries is not None:
         searcher.queries.warm_up()
     for item in searcher.items.get([0]):
-        if item.file.startswith(BUILT_IN):
+        if is_built_in(item.file):
             for vendor in VENDORS:
-                read_built_in(f"{BUILT_IN}{vendor}/{item.file.rpartition('/')[2]}")
+                emoji_image(item.file.rpartition("/")[2], vendor)
 
 
 def _run(searcher: Searcher, request: SearchRequest) -> list[Hit]:
