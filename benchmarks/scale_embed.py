@@ -40,8 +40,8 @@ def write_features(folder: Path, samples: int) -> None:
 def make_run(folder: Path) -> Path:
     """A run with a fresh model of the size of the shipped configs."""
     from crossclr.models import build_model
-    from crossclr.training.config_files import check_config
-    from crossclr.training.run import Run
+    from crossclr.training.config.config_files import check_config
+    from crossclr.training.run_folder.run import Run
 
     encoder = {"kind": "mlp", "blocks": 1}
     data = {"kind": "shards", "shards": {"train": str(folder / "features")}}
@@ -75,7 +75,7 @@ def run(samples: int = SAMPLES) -> dict[str, float]:
     import ray
     from ray.cluster_utils import Cluster
 
-    from crossclr.evaluation.bulk import embed_shards
+    from crossclr.evaluation.export.bulk import embed_shards
 
     folder = Path(tempfile.mkdtemp(prefix="crossclr-scale-"))
     small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20}

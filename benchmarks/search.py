@@ -49,9 +49,9 @@ def recall(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64]) -> float:
 
 def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     """An index with items in the form that the service opens; the time is of the vectors alone."""
-    from crossclr.search.build import CODES, FORMAT, ITEMS, MAP, META
-    from crossclr.search.faiss_index import FaissIndex
-    from crossclr.search.items import Item, Items
+    from crossclr.search.building.create import CODES, FORMAT, ITEMS, MAP, META
+    from crossclr.search.index.faiss_index import FaissIndex
+    from crossclr.search.items.item_table import Item, Items
 
     folder.mkdir(parents=True)
     index = FaissIndex(vectors.shape[1])
@@ -83,7 +83,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from crossclr.search.searcher import Searcher
-from crossclr.search.service import make_server
+from crossclr.search.service.app import make_server
 what, place = sys.argv[1:]
 searcher = Searcher.open(place) if what == "run" else Searcher(Path(place))
 server, listening = make_server(searcher, port=0, ready=lambda address: print(address, flush=True))
@@ -214,7 +214,7 @@ import numpy as np
 import faiss
 faiss.omp_set_num_threads(1)
 from benchmarks.search import QUERIES, draw, recall, resident
-from crossclr.search.faiss_index import FaissIndex
+from crossclr.search.index.faiss_index import FaissIndex
 from crossclr.search.searcher import Searcher
 folder, dim = Path(sys.argv[1]), int(sys.argv[2])
 before = resident()
@@ -276,7 +276,7 @@ def measure_typing(folder: Path) -> dict[str, Any]:
     from crossclr import api
     from crossclr.search import build_index
 
-    run = api.train("emoji", ["training.epochs=1"], out=folder / "run", floor=False)
+    run = api.train("emoji", ["training.epochs=1"], out=folder / "run", baseline=False)
     build_index(run)
     rng = np.random.default_rng(0)
     texts = []

@@ -1,46 +1,26 @@
 """What the tests of captions share."""
 
-import json
-import os
-import shutil
-from pathlib import Path
-
 import pytest
 
-from crossclr.captions.meteor import Meteor
-
-ROOT = Path(__file__).parents[2]
-
-
-def shared(variable: str, folder: str) -> Path:
-    return Path(os.environ.get(variable, ROOT.parent / "shared" / folder))
+from crossclr.captions.scoring.meteor import Meteor
+from tests.support.data_sets import real_data
+from tests.support.programs import program
+from tests.support.references import caption_metric_cases
 
 
 @pytest.fixture(scope="session")
 def metric_cases():
-    path = shared("CROSSCLR_FIXTURES", "fixtures") / "caption_metrics.json"
-    if not path.is_file():
-        pytest.skip(f"there is no fixture {path}; name its folder with CROSSCLR_FIXTURES")
-    return json.loads(path.read_text())["cases"]
+    return caption_metric_cases()
 
 
 @pytest.fixture(scope="session")
 def youcook2():
-    folder = shared("CROSSCLR_DATA", "data") / "youcook2"
-    if not folder.is_dir():
-        pytest.skip(f"there is no folder {folder}; name its parent with CROSSCLR_DATA")
-    return folder
+    return real_data("youcook2")
 
 
 @pytest.fixture(scope="session")
 def java():
-    found = shutil.which("java")
-    if found is None:
-        message = "METEOR needs Java, which is not installed"
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return found
+    return program("java")  # METEOR is a Java program
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from crossclr import api
-from crossclr.captions.training import CaptionTraining
+from crossclr.captions.learning.caption_training import CaptionTraining
 from crossclr.training import load_config
-from crossclr.training.config_files import check_config
-from tests.cli.test_main import run
-from tests.training.conftest import tiny_values, write_coot
+from crossclr.training.config.config_files import check_config
+from tests.support.commands import run
+from tests.support.tiny_runs import tiny_values, write_coot
 
 SMALL = [f"--set={text}" for text in ("model.dim=16", "model.heads=2", "model.word_dim=8", "vocabulary.min_count=0")]
 QUICK = [*SMALL, "--set=training.epochs=2", "--no-meteor"]
@@ -19,13 +19,13 @@ QUICK = [*SMALL, "--set=training.epochs=2", "--no-meteor"]
 def trained(tmp_path_factory):
     root = write_coot(tmp_path_factory.mktemp("data") / "tiny")
     values = tiny_values(root) | {"training": {"epochs": 1, "batch_size": 4, "accelerator": "cpu", "workers": 0}}
-    return api.train(check_config(values), out=tmp_path_factory.mktemp("runs") / "tiny", floor=False).path
+    return api.train(check_config(values), out=tmp_path_factory.mktemp("runs") / "tiny", baseline=False).path
 
 
 @pytest.fixture(scope="module")
 def emoji(tmp_path_factory):
     config = load_config("emoji", ["training.epochs=1", "model.dim=32"])
-    return api.train(config, out=tmp_path_factory.mktemp("runs") / "emoji", floor=False).path
+    return api.train(config, out=tmp_path_factory.mktemp("runs") / "emoji", baseline=False).path
 
 
 def test_train_generate_score_and_page(monkeypatch, capsys, trained, tmp_path):

@@ -11,8 +11,8 @@ import urllib.request
 
 import pytest
 
-from tests.cli.test_main import ENVIRONMENT, run
 from tests.search.conftest import indexed, one_thread, run_copy, small_map, trained  # noqa: F401
+from tests.support.commands import ENVIRONMENT, run
 
 
 def test_index_search_and_delete(monkeypatch, capsys, trained, tmp_path):  # noqa: F811

@@ -1,7 +1,5 @@
 """A small data set in memory, of one or two levels, with several sentences for a clip."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -84,29 +82,3 @@ def random_embeddings(two_level=True, sentences=2, seed=0, dim=6):
 @pytest.fixture
 def make_embeddings():
     return random_embeddings
-
-
-def write_config(folder, hidden, **changes):
-    """Files of two modalities that see the same hidden points, the first with noise, and a config of a tiny run.
-
-    The first two thirds of the points are for training, a sixth for validation, a sixth for the test.
-    """
-    rng = np.random.default_rng(0)
-    count, dim = hidden.shape
-    a, b = (hidden @ rng.normal(size=(dim, channels)) for channels in (10, 8))
-    np.save(folder / "a.npy", (a + rng.normal(size=a.shape)).astype(np.float32))
-    np.save(folder / "b.npy", b.astype(np.float32))
-    ends = {"train": 4 * count // 6, "val": 5 * count // 6, "test": count}
-    splits = {str(row): next(name for name, end in ends.items() if row < end) for row in range(count)}
-    (folder / "splits.json").write_text(json.dumps(splits))
-    encoder = {"kind": "mlp", "blocks": 0}
-    arrays = {name: {"values": f"{name}.npy"} for name in "ab"}
-    values = {
-        "data": {"kind": "arrays", "root": str(folder), **arrays, "splits": "splits.json"},
-        "model": {"dim": 8, "encoder_a": encoder, "encoder_b": encoder},
-        "loss": {"local": {"name": "clip"}, "global": None},
-        "training": {"epochs": 3, "batch_size": 40, "accelerator": "cpu"},
-    }
-    path = folder / "config.yaml"
-    path.write_text(json.dumps({**values, **changes}))
-    return path

@@ -1,35 +1,20 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from crossclr.features.batch import Batch, Side
 from crossclr.features.ragged import Ragged
+from tests.support.references import coot_network
 
 
 @pytest.fixture(scope="session")
 def coot_fixture() -> dict[str, Any]:
     """The small COOT network: its state, an input batch and what COOT itself gives for it."""
-    default = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
-    path = Path(os.environ.get("CROSSCLR_FIXTURES", default)) / "coot_small.npz"
-    if not path.exists():
-        pytest.skip(f"no reference numbers at {path}; name their folder in CROSSCLR_FIXTURES")
-    groups: dict[str, Any] = {"state": {}, "input": {}, "output": {}, "output_masked_mean": {}}
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            group, _, rest = name.partition("/")
-            if group == "state":
-                network, _, key = rest.partition("/")
-                groups["state"].setdefault(network, {})[key] = arrays[name]
-            elif group in groups:
-                groups[group][rest] = arrays[name]
-    return groups
+    return coot_network()
 
 
 @pytest.fixture(scope="session")

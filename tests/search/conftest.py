@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from crossclr import api
-from crossclr.search import Searcher, build, build_index
+from crossclr.search import Searcher, build_index
+from crossclr.search.building import create
 from crossclr.training import Run, load_config
 
 SMALL = {
@@ -35,7 +36,7 @@ def one_thread():
 def small_map():
     """The map is drawn from few landmarks here; tests of the map itself choose their own number."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "project", functools.partial(build.project, landmarks=120))
+        patch.setattr(create, "project", functools.partial(create.project, landmarks=120))
         yield
 
 
@@ -43,7 +44,7 @@ def small_map():
 def trained(tmp_path_factory):
     """A run without an index."""
     config = load_config("emoji", SMALL)
-    return api.train(config, out=tmp_path_factory.mktemp("search") / "run", floor=False)
+    return api.train(config, out=tmp_path_factory.mktemp("search") / "run", baseline=False)
 
 
 @pytest.fixture(scope="session")

@@ -1,57 +1,9 @@
-import json
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 import yaml
 
-VIDEOS = {"train": 14, "val": 6}
-
-
-def write_coot(folder: Path, dims: tuple[int, int] = (6, 5), seed: int = 0) -> Path:
-    """A small set in COOT's layout whose two modalities are linear views of the same hidden vectors."""
-    rng = np.random.default_rng(seed)
-    views = [rng.normal(size=(4, dim)) for dim in dims]
-    meta, splits = {}, {}
-    folder.mkdir(parents=True, exist_ok=True)
-    with h5py.File(folder / "video.h5", "w") as video, h5py.File(folder / "text.h5", "w") as text:
-        for split, count in VIDEOS.items():
-            for number in range(count):
-                key = f"{split}{number:02}"
-                clips = int(rng.integers(2, 5))
-                hidden = rng.normal(size=(clips, 4))
-                noise = rng.normal(size=(clips * 5, dims[0])) * 0.1
-                video[key] = (np.repeat(hidden, 5, axis=0) @ views[0] + noise).astype(np.float32)
-                tokens = rng.integers(2, 6, size=clips)
-                noise = rng.normal(size=(int(tokens.sum()), dims[1])) * 0.1
-                text[key] = (np.repeat(hidden, tokens, axis=0) @ views[1] + noise).astype(np.float32)
-                splits[key] = tokens.tolist()
-                segments = [{"text": f"do {i}", "start_sec": 5.0 * i, "stop_sec": 5.0 * (i + 1)} for i in range(clips)]
-                meta[key] = {"data_key": key, "duration_sec": 5.0 * clips, "split": split, "segments": segments}
-    (folder / "meta_all.json").write_text(json.dumps(meta))
-    (folder / "text_sentence_splits.json").write_text(json.dumps(splits))
-    return folder
-
-
-def tiny_values(root: Path) -> dict:
-    """A config that trains on such a set within a second, with everything that has state switched on."""
-    encoder = {"kind": "transformer", "heads": 2, "dropout": 0.2}
-    return {
-        "name": "tiny",
-        "seed": 3,
-        "data": {"kind": "coot", "root": str(root), "video": "video.h5", "text": "text.h5", "add_stop_frame": 0},
-        "splits": {"train": "train", "validate": "val", "test": "val"},
-        "model": {"dim": 8, "encoder_a": encoder, "encoder_b": encoder, "global_encoder": {"heads": 2}},
-        "loss": {
-            "local": {"name": "crossclr", "queue_size": 30},
-            "global": {"name": "crossclr"},
-        },
-        "optimiser": {"learning_rate": 0.01},
-        "schedule": {"warmup_epochs": 1, "patience": 0, "cooldown": 0},
-        "training": {"epochs": 4, "batch_size": 4, "log_every": 1, "accelerator": "cpu", "workers": 1},
-        "validation": {"first_epoch": 1},
-    }
+from tests.support.tiny_runs import tiny_values, write_coot
 
 
 @pytest.fixture(scope="session")

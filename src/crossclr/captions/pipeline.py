@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,23 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from crossclr.captions.caption_set import CaptionSet
-from crossclr.captions.config import CaptionConfig, DecodingConfig
+from crossclr.captions.caption_config import CaptionConfig, DecodingConfig
+from crossclr.captions.caption_run import CaptionRecorder, CaptionRun, build_captioner
+from crossclr.captions.data.caption_set import CaptionSet
+from crossclr.captions.data.load_caption_set import load_caption_set
+from crossclr.captions.data.training_sentences import TrainingSentences
+from crossclr.captions.data.vocabulary import Vocabulary
 from crossclr.captions.decoding import write_captions
-from crossclr.captions.meteor import Meteor
-from crossclr.captions.metrics import Scores, score_captions
-from crossclr.captions.model import Captioner
-from crossclr.captions.predictions import Predictions, save_predictions
-from crossclr.captions.run import CaptionRecorder, CaptionRun, build_captioner
-from crossclr.captions.sentences import TrainingSentences
-from crossclr.captions.sources import load_caption_set
-from crossclr.captions.training import CaptionTraining, fit
-from crossclr.captions.vocabulary import Vocabulary
-from crossclr.evaluation.progress import progress_bar
-from crossclr.training import Interrupted, TrainingError, seed_everything
+from crossclr.captions.learning.caption_training import CaptionTraining, fit
+from crossclr.captions.network.captioner import Captioner
+from crossclr.captions.scoring.caption_metrics import Scores, score_captions
+from crossclr.captions.scoring.meteor import Meteor
+from crossclr.captions.scoring.predictions import Predictions, save_predictions
+from crossclr.evaluation.progress_bar import progress_bar
+from crossclr.storage import naming_full_disk
+from crossclr.training import Interrupted, seed_everything
 from crossclr.training.progress import LiveReporter
-from crossclr.training.run import free_folder
-
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from crossclr.training.run_folder.run import free_folder
 
 
 def train_captions(
@@ -170,21 +168,15 @@ def _finish(
 ) -> CaptionRun:
     config = run.config
     recorder = CaptionRecorder(run, state)
+    next_step = f"free some space, then run: crossclr caption train --resume {run.path}"
     reporter = None
     if console is not None:
         reporter = LiveReporter(console, config.training.epochs, training.steps, training.position.step)
     try:
-        with reporter or contextlib.nullcontext():
+        with naming_full_disk(run.path, next_step), reporter or contextlib.nullcontext():
             fit(training, recorder, reporter, _validator(run, sets.get("validate"), reporter))
     except Interrupted:
         raise Interrupted(run.path) from None
-    except OSError as error:
-        if error.errno not in FULL_DISK:
-            raise
-        raise TrainingError(
-            f"{error.strerror} while writing to {run.path}; the folder is whole up to its last checkpoint: make room, "
-            f"then continue with crossclr caption train --resume {run.path}"
-        ) from error
     finally:
         with contextlib.suppress(OSError):  # nothing is lost: what counts was synced with the last checkpoint
             recorder.close()

@@ -15,6 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from crossclr.cli.allocator import keep_freed_memory
+from crossclr.extras import MissingExtraError
+from crossclr.notices import show_plainly
 
 # name: module, its function or `app`, one line of help
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -41,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "card": ("crossclr.cli.card", "card", "Write the model card of a run."),
     "data": ("crossclr.cli.data", "app", "Check and describe a data set before training on it."),
     "config": ("crossclr.cli.config", "app", "List, show, copy and check configs."),
+    "doctor": ("crossclr.cli.doctor", "doctor", "Show what is installed, what is missing and how to install it."),
     "import-coot": ("crossclr.cli.import_coot", "import_coot", "Turn a COOT checkpoint into a model of this package."),
 }
 
@@ -117,11 +120,12 @@ def crossclr(
 def main() -> None:
     """Run the command line; an expected error is one line on stderr and exit code 2."""
     keep_freed_memory()
+    show_plainly()
     try:
         app(prog_name="crossclr")
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MissingExtraError) as error:
         if "--debug" in sys.argv[1:]:
             raise
         sys.stderr.write(f"error: {_one_line(error)}\n")

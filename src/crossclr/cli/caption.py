@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
 
-class Features(str, Enum):
+class Features(StrEnum):
     """The rows of a sentence."""
 
     clip = "clip"
@@ -27,7 +27,7 @@ class Features(str, Enum):
     raw = "raw"
 
 
-class Checkpoint(str, Enum):
+class Checkpoint(StrEnum):
     """The checkpoints of a captioner."""
 
     best = "best"
@@ -218,9 +218,9 @@ def page(
     from rich.console import Console
 
     from crossclr.captions import CaptionRun, CaptionSet, Writer, caption_page, generate_captions, score_captions
-    from crossclr.captions.page import choose
+    from crossclr.captions.caption_page import choose
     from crossclr.captions.pipeline import final_part
-    from crossclr.training.checkpoint import write_atomically
+    from crossclr.storage import write_file
 
     opened = [CaptionRun.open(path) for path in captioners]
     names = [run.path.resolve().name for run in opened]
@@ -241,7 +241,7 @@ def page(
     title = f"Captions of {Path(part).stem}"
     text = caption_page(writers, sets[0], title=title, count=count, seed=seed, references=references, media=found)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, text.encode())
+    write_file(out, text)
     typer.echo(f"{out}: {len(chosen)} of {len(sets[0].keys)} videos, {len(found)} clips with media")
 
 
@@ -293,9 +293,10 @@ def compare(
 
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
     """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
-    from crossclr.captions.page import Shown, load_shown
+    from crossclr.captions.caption_page import Shown, load_shown
+    from crossclr.experts.media.playable import media_type
     from crossclr.features import clip_keys
-    from crossclr.search.media import TYPES, MediaFinder
+    from crossclr.search.items.media_files import MediaFinder
     from crossclr.training import Run
 
     if run is None:
@@ -308,10 +309,10 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
         for number, name in enumerate(clip_keys(sample.key, len(sample.clips))):
             image = source.image(name)
             if image is not None:
-                found[name] = Shown("picture", "image/webp", image)
+                found[name] = Shown("image", "image/webp", image)
                 continue
             media = finder.find(sample, number, name)
             if media is not None:
                 path = Path(media.file)
-                found[name] = load_shown(media.kind, TYPES[path.suffix.lower()], path, media.start, media.stop, base)
+                found[name] = load_shown(media.kind, str(media_type(path)), path, media.start, media.stop, base)
     return found

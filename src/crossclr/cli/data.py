@@ -113,7 +113,7 @@ def find_data_config(data: str, root: str | None = None) -> AnyData:
     elif path.is_file():
         config = load_data_config(path)
     else:
-        from crossclr.training.config_files import load_config
+        from crossclr.training.config.config_files import load_config
 
         config = load_config(data).data
     return config if root is None else config.with_root(Path(root).expanduser().resolve())

@@ -84,11 +84,8 @@ def extract(
     specs = [part.strip() for part in experts.split(",") if part.strip()]
     settings = Settings(strict, dtype, _shares(splits), workers, threads)
     listing = list_media(source, captions)
-    try:
-        with console.status("loading the experts", spinner="dots"):
-            built = load_experts(specs, _options(set_ or [], specs, device))
-    except ImportError as error:
-        raise ValueError(str(error)) from error
+    with console.status("loading the experts", spinner="dots"):
+        built = load_experts(specs, _options(set_ or [], specs, device))
     job = Extraction(listing, out, built, settings)
     if dry_run:
         show_plan(job, console)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +12,14 @@ import typer
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
-class Backend(str, Enum):
+class Backend(StrEnum):
     """Where vectors live."""
 
     faiss = "faiss"
     milvus = "milvus"
 
 
-class Modality(str, Enum):
+class Modality(StrEnum):
     """What is found."""
 
     a = "a"
@@ -171,9 +171,9 @@ def serve(
     """
     from rich.console import Console
 
-    from crossclr.search.build import INDEX
-    from crossclr.search.generations import current_generation
-    from crossclr.search.service import serve_run
+    from crossclr.search.building.create import INDEX
+    from crossclr.search.index.generations import current_generation
+    from crossclr.search.service.app import serve_run
     from crossclr.training import Run
 
     opened = Run.open(run)
@@ -198,14 +198,14 @@ def export(
 
         crossclr export runs/emoji --out encoders
     """
-    from crossclr.search.export import export_run
+    from crossclr.search.encoders.onnx_export import export_run
 
     report = export_run(run, out)
     typer.echo(json.dumps(report, indent=2))
 
 
 def _plain(hit: Any) -> dict[str, Any]:
-    from crossclr.search.answers import plain_hit
+    from crossclr.search.service.answers import plain_hit
 
     return plain_hit(hit)
 

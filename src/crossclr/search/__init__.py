@@ -6,34 +6,34 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crossclr.search.build import build_index, update_index
-    from crossclr.search.encoders import QueryError, TextQueries
-    from crossclr.search.export import export_run
-    from crossclr.search.faiss_index import FaissIndex
-    from crossclr.search.graph import IndexSettings
-    from crossclr.search.index import Index
-    from crossclr.search.items import Item
-    from crossclr.search.milvus_index import MilvusIndex
-    from crossclr.search.onnx_search import OnnxSearch
+    from crossclr.search.building.create import build_index, update_index
+    from crossclr.search.encoders.onnx_export import export_run
+    from crossclr.search.encoders.onnx_search import OnnxSearch
+    from crossclr.search.encoders.text_queries import QueryError, TextQueries
+    from crossclr.search.index.contract import Index
+    from crossclr.search.index.faiss_graph import IndexSettings
+    from crossclr.search.index.faiss_index import FaissIndex
+    from crossclr.search.index.milvus_index import MilvusIndex
+    from crossclr.search.items.item_table import Item
     from crossclr.search.searcher import Hit, Searcher
-    from crossclr.search.service import serve_run
+    from crossclr.search.service.app import serve_run
 
 # Imported when they are used: a search with exported encoders needs no PyTorch, an index needs no web server.
 _LAZY = {
-    "FaissIndex": "faiss_index",
+    "FaissIndex": "index.faiss_index",
     "Hit": "searcher",
-    "Index": "index",
-    "IndexSettings": "graph",
-    "Item": "items",
-    "MilvusIndex": "milvus_index",
-    "OnnxSearch": "onnx_search",
-    "QueryError": "encoders",
+    "Index": "index.contract",
+    "IndexSettings": "index.faiss_graph",
+    "Item": "items.item_table",
+    "MilvusIndex": "index.milvus_index",
+    "OnnxSearch": "encoders.onnx_search",
+    "QueryError": "encoders.text_queries",
     "Searcher": "searcher",
-    "TextQueries": "encoders",
-    "build_index": "build",
-    "export_run": "export",
-    "serve_run": "service",
-    "update_index": "build",
+    "TextQueries": "encoders.text_queries",
+    "build_index": "building.create",
+    "export_run": "encoders.onnx_export",
+    "serve_run": "service.app",
+    "update_index": "building.create",
 }
 
 __all__ = [

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.search.build import CODES, INDEX, ITEMS, MAP, META, open_backend
-from crossclr.search.encoders import QueryError, TextQueries, open_text_queries
-from crossclr.search.generations import current_generation
-from crossclr.search.hubs import explain
-from crossclr.search.index import Index, Mask, Vectors
-from crossclr.search.items import Item, Items
+from crossclr.search.building.create import CODES, INDEX, ITEMS, MAP, META, open_backend
+from crossclr.search.building.hubness import explain
+from crossclr.search.encoders.text_queries import QueryError, TextQueries, open_text_queries
+from crossclr.search.index.contract import Index, Mask, Vectors
+from crossclr.search.index.generations import current_generation
+from crossclr.search.items.item_table import Item, Items
 from crossclr.training import Run
 
 MOST = 1000  # results of one query

@@ -14,7 +14,7 @@ from crossclr.features import Batch
 from crossclr.losses import Coot, build_loss
 
 if TYPE_CHECKING:
-    from crossclr.training.config import LossConfig
+    from crossclr.training.config.run_config import LossConfig
 
 
 def build_term(name: str, options: Mapping[str, Any]) -> nn.Module:
@@ -53,7 +53,7 @@ class Objective(nn.Module):
         config: which losses, with which options and weight.
 
     Example:
-        >>> from crossclr.training.config import LossConfig
+        >>> from crossclr.training.config.run_config import LossConfig
         >>> Objective(LossConfig(local={"name": "clip"})).global_ is None
         True
     """
@@ -99,12 +99,13 @@ class Objective(nn.Module):
 
 
 def _shown(loss: nn.Module) -> dict[str, float]:
-    """Pruned share and weight ratio (mean of both modalities) and queue fill, where the loss has them."""
+    """Pruned share, intra-modal share and weight ratio (means over the modalities) and queue fill, if known."""
     stats = getattr(loss, "stats", None)
     if stats is None:
         return {}
     return {
         "pruned": (float(stats.pruned_a) + float(stats.pruned_b)) / 2,
+        "intra_share": float(stats.intra_share),
         "weight_ratio": (float(stats.weight_ratio_a) + float(stats.weight_ratio_b)) / 2,
         "queue_fill": float(stats.queue_fill),
     }

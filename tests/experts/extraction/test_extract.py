@@ -17,8 +17,8 @@ from crossclr.experts import ExpertError, Settings, StrictError, extract, row_ti
 from crossclr.experts.extraction.finished_parts import FOLDER, Shard, Shards
 from crossclr.features import check_data, load_data_config, open_source
 from crossclr.training import load_config
-from tests.experts.conftest import BLUE, GREEN, RED, tone, write_video
-from tests.experts.fakes import Colour, Letters, Loudness, Motion
+from tests.support.fake_experts import Colour, Letters, Loudness, Motion
+from tests.support.media import BLUE, GREEN, RED, tone, write_video
 
 CAPTIONS = {
     "a.mp4": {
@@ -201,7 +201,7 @@ def test_interrupted_work_goes_on_without_redoing_a_finished_video(folder):
 def test_a_killed_process_leaves_nothing_half_written(folder):
     code = (
         "import time\nfrom pathlib import Path\nfrom crossclr.experts import extract\n"
-        "from tests.experts.fakes import Colour, Letters\n"
+        "from tests.support.fake_experts import Colour, Letters\n"
         "class Slow(Colour):\n"
         "    batch_size = 2\n"
         "    def encode(self, prepared):\n        time.sleep(0.3)\n        return super().encode(prepared)\n"

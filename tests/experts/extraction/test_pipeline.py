@@ -8,8 +8,8 @@ pytest.importorskip("av", reason="needs crossclr[experts]")
 from crossclr.experts.extraction.pipeline import Pipeline
 from crossclr.experts.extraction.recordings import Recording
 from crossclr.experts.media.decoding import Frame, decode
-from tests.experts.conftest import BLUE, GREEN, RED, tone, write_video, write_wav
-from tests.experts.fakes import Colour, Loudness, Motion
+from tests.support.fake_experts import Colour, Loudness, Motion
+from tests.support.media import BLUE, GREEN, RED, tone, write_video, write_wav
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ pytest.importorskip("av", reason="needs crossclr[experts]")
 from crossclr.experts.extraction.extract import Extraction, Settings
 from crossclr.experts.extraction.plan import plan_extraction
 from crossclr.experts.extraction.recordings import list_media
-from tests.experts.conftest import GREEN, RED, tone, write_video
-from tests.experts.fakes import Colour, Letters, Loudness, Motion
+from tests.support.fake_experts import Colour, Letters, Loudness, Motion
+from tests.support.media import GREEN, RED, tone, write_video
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 pytest.importorskip("av", reason="needs crossclr[experts]")
 
 from crossclr.experts.media.decoding import End, Frame, MediaError, Sound, decode, probe
-from tests.experts.conftest import BLUE, GREEN, RATE, RED, WHITE, dominant, tone, write_video, write_wav
+from tests.support.media import BLUE, GREEN, RATE, RED, WHITE, dominant, tone, write_video, write_wav
 
 
 def frames_of(path, *rates):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from crossclr.experts import load
-from tests.experts.conftest import RATE, tone
+from tests.support.media import RATE, tone
 
 shipped = pytest.mark.skipif(
     importlib.util.find_spec("openwakeword") is None or importlib.util.find_spec("onnxruntime") is None,

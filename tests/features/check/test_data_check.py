@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crossclr.features import ArraysConfig, ArraySource, CootConfig, DataError, check_data, check_source, connectivity
 from crossclr.features.check.influence_summary import BLOCK, PooledSpool, summarise_connectivity
+from tests.support.vectors import cosine
 
 
 def kinds(findings):
@@ -19,8 +20,7 @@ def kinds(findings):
 def connectivity_by_loops(rows):
     scores = []
     for i, one in enumerate(rows):
-        cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for j, other in enumerate(rows) if j != i]
-        scores.append(np.mean(cosines))
+        scores.append(np.mean([cosine(one, other) for j, other in enumerate(rows) if j != i]))
     return np.array(scores)
 
 

@@ -13,12 +13,13 @@ import crossclr
 from crossclr.features import batches, clip_keys
 from crossclr.features.sources.emoji import EmojiSource, emoji_image
 from crossclr.features.sources.emoji.emoji_catalogue import MODALITIES, VENDORS, load_emoji, load_rows
+from tests.support.vectors import unit
 
 FOLDER = Path(crossclr.__file__).parent / "data" / "emoji"
 
 
 def cosines(rows, others):
-    return (rows * others).sum(1) / (np.linalg.norm(rows, axis=1) * np.linalg.norm(others, axis=1))
+    return (unit(rows) * unit(others)).sum(axis=1)
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,14 @@
 """The real sets, where they are at hand."""
 
-import os
-from pathlib import Path
-
 import numpy as np
-import pytest
 
 from crossclr.features import ArraysConfig, CootConfig, batches, open_source
+from tests.support.data_sets import real_data
 
-DATA = Path(os.environ.get("CROSSCLR_DATA") or Path(__file__).parents[4] / "shared" / "data")
 
-
-@pytest.mark.skipif(not (DATA / "youcook2-spoken").is_dir(), reason=f"no youcook2-spoken set in {DATA}")
 def test_youcook2_spoken_has_the_counts_of_youcook2():
     config = CootConfig(
-        root=str(DATA / "youcook2-spoken"),
+        root=str(real_data("youcook2-spoken")),
         video="audio_feat_speech96.h5",
         text="audio_feat_speech96.h5",  # its text features are for a user to compute
         cut_text_by="times",
@@ -30,15 +24,15 @@ def test_youcook2_spoken_has_the_counts_of_youcook2():
     assert batch.a.clips.dim == 96
 
 
-@pytest.mark.skipif(not (DATA / "msvd").is_dir(), reason=f"no msvd set in {DATA}")
 def test_msvd_is_read_in_place():
+    folder = real_data("msvd")
     feat = {"values": "msvd_vgg16_fc2_20x512.npz#feat", "ids": "#ids"}
     config = ArraysConfig(
-        root=str(DATA / "msvd"), a=feat, b=feat, splits="captions.json#split", groups="captions.json#youtube"
+        root=str(folder), a=feat, b=feat, splits="captions.json#split", groups="captions.json#youtube"
     )
     source = open_source(config)
     assert [len(source.keys(split)) for split in ("train", "val", "test")] == [1200, 100, 670]
-    with np.load(DATA / "msvd" / "msvd_vgg16_fc2_20x512.npz", allow_pickle=False) as file:
+    with np.load(folder / "msvd_vgg16_fc2_20x512.npz", allow_pickle=False) as file:
         row = file["ids"].tolist().index(source.keys("test")[7])
         want = file["feat"][row].astype(np.float32)
     np.testing.assert_array_equal(source.read(source.keys("test")[7]).clips[0], want)

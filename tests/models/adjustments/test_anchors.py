@@ -12,11 +12,7 @@ from torch import Tensor
 
 from crossclr.models import Anchors, AnchorsConfig, Embeddings, ModelConfig, build_model
 from crossclr.models.adjustments import anchors
-
-
-def unit(vector: list[float]) -> list[float]:
-    length = math.sqrt(sum(value * value for value in vector))
-    return [value / length for value in vector]
+from tests.support.vectors import unit
 
 
 def moved(

@@ -29,6 +29,7 @@ from crossclr.experts.contract import (
 )
 from crossclr.experts.extraction.recordings import Recording
 from crossclr.experts.media.decoding import End, Frame, MediaError, Sound, decode
+from crossclr.extras import MissingExtraError
 
 WAITING = 32  # prepared pictures, and pieces of sound, that wait for the networks for each recording in work
 
@@ -147,7 +148,8 @@ class Pipeline:
                 else:
                     self._put(events, event)
         except Exception as error:  # told in the summary, whatever it is; the rest goes on
-            self._put(events, error if isinstance(error, MediaError) else _unexpected(error))
+            known = isinstance(error, MediaError | MissingExtraError)
+            self._put(events, error if known else _unexpected(error))
 
     def _put(self, events: queue.Queue[Any], event: Any) -> None:
         while not self._stop.is_set():
@@ -164,6 +166,8 @@ class Pipeline:
             if isinstance(event, MediaError):
                 work.error = str(event)
                 break
+            if isinstance(event, MissingExtraError):
+                raise event
             if isinstance(event, End):
                 work.end = event
                 break

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.extras import requires_extra
+
 VIDEOS = frozenset((".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ogv", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"))
 SOUNDS = frozenset((".wav", ".mp3", ".ogg", ".flac", ".m4a", ".opus", ".aac"))
 PICTURES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"))
@@ -278,10 +280,8 @@ class _Sounds:
 
 
 def _opened(path: Path) -> Any:
-    try:
+    with requires_extra("experts", "Decoding videos and sound"):
         import av
-    except ImportError as error:
-        raise ImportError("videos need 'av', which is not installed: pip install 'crossclr[experts]'") from error
     try:
         return av.open(str(path), metadata_errors="ignore")
     except av.FFmpegError as error:
@@ -308,7 +308,8 @@ def _promised(container: Any, stream: Any) -> float:
 
 
 def _open_picture(path: Path) -> Any:
-    import PIL.Image
+    with requires_extra("experts", "Decoding images"):
+        import PIL.Image
 
     try:
         return PIL.Image.open(path)

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.extras import requires_extra
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -40,7 +42,8 @@ class Preparation:
 
     def __call__(self, picture: Any) -> Tensor:
         """(3, crop, crop) uint8: four times smaller on its way through a queue than what the network takes."""
-        import PIL.Image
+        with requires_extra("experts", "Preparing images"):
+            import PIL.Image
 
         flat = as_picture(picture)
         width, height = flat.size
@@ -64,7 +67,8 @@ def as_picture(picture: Any) -> Image:
     Raises:
         TypeError: it is neither.
     """
-    import PIL.Image
+    with requires_extra("experts", "Preparing images"):
+        import PIL.Image
 
     if isinstance(picture, PIL.Image.Image):
         if picture.mode == "RGB":

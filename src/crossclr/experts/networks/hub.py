@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.experts.contract import ExpertError
+from crossclr.extras import requires_extra
 
 
 def load_pretrained(loader: str, model: str, revision: str | None = None, **options: Any) -> Any:
@@ -23,12 +24,8 @@ def load_pretrained(loader: str, model: str, revision: str | None = None, **opti
         ImportError: transformers is not installed.
         ExpertError: the model is neither a folder nor can it be fetched, or it is of another kind.
     """
-    try:
+    with requires_extra("experts", f"The model {model!r}"):
         import transformers
-    except ImportError as error:
-        raise ImportError(
-            f"the model {model!r} needs 'transformers', which is not installed: pip install 'crossclr[experts]'"
-        ) from error
     if _looks_like_path(model) and not Path(model).is_dir():
         raise ExpertError(f"there is no folder {model}; a local folder with config.json or a hub name is needed")
     arguments = options if Path(model).is_dir() else {**options, "revision": revision or "main"}

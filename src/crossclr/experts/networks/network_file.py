@@ -13,6 +13,7 @@ from torch import Tensor
 from crossclr.experts.contract import ExpertError, FloatRows, FrameExpert, Needs, WindowExpert
 from crossclr.experts.media.images import IMAGENET, Preparation
 from crossclr.experts.networks.hub import digest_of
+from crossclr.extras import requires_extra
 
 Triple = tuple[float, float, float]
 
@@ -49,12 +50,8 @@ def open_network(path: str | Path, layer: str | None, device: torch.device) -> C
 
 
 def _open_onnx(path: Path, layer: str | None) -> Callable[[Tensor], Tensor]:
-    try:
+    with requires_extra("experts", f"The network {path}"):
         import onnxruntime
-    except ImportError as error:
-        raise ImportError(
-            f"{path} needs 'onnxruntime', which is not installed: pip install 'crossclr[experts]'"
-        ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3

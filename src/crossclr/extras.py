@@ -1,0 +1,43 @@
+"""Packages that only some commands need: one error message when they are not installed.
+
+This module lies below all others and imports none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class MissingExtraError(ImportError):
+    """A package of an extra is not installed; the message gives the command that installs it."""
+
+
+@contextmanager
+def requires_extra(extra: str, purpose: str, then: str = "") -> Iterator[None]:
+    """Import optional packages in this block, so that a missing one is reported with the command that installs it.
+
+    Args:
+        extra: the extra of this project that brings the packages, such as ``experts``.
+        purpose: what needs them; it begins the message.
+        then: a second command, for packages that no extra can bring.
+
+    Raises:
+        MissingExtraError: an import in the block failed.
+
+    Example:
+        >>> with requires_extra("experts", "This video"):
+        ...     import no_such
+        Traceback (most recent call last):
+        ...
+        crossclr.extras.MissingExtraError: This video needs ... Run: pip install 'crossclr[experts]'
+    """
+    try:
+        yield
+    except MissingExtraError:
+        raise
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name
+        found = f"the package {error.name!r}, which is not installed" if missing else f"a working package ({error})"
+        command = f"pip install 'crossclr[{extra}]'" + (f" && {then}" if then else "")
+        raise MissingExtraError(f"{purpose} needs {found}. Run: {command}", name=error.name) from error

@@ -1,0 +1,93 @@
+"""Two numbers for each item, so that the joint space can be drawn as a map."""
+
+from __future__ import annotations
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from crossclr.search.index.contract import Vectors
+
+Places = npt.NDArray[np.float32]  # (items, 2) between 0 and 1
+LANDMARKS = 2000
+
+
+def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = LANDMARKS, seed: int = 0) -> Places:
+    """Places of all items: t-SNE of some of them, and the others among their nearest.
+
+    The mean of each modality is taken out first: two modalities of one space lie beside each other like two continents,
+    and the map shall show how they correspond.
+
+    Args:
+        vectors: (items, dim).
+        modality: (items,) a number for each modality.
+        landmarks: items that t-SNE arranges.
+        seed: of the random choices.
+
+    Example:
+        >>> project(np.eye(8, dtype=np.float32), np.zeros(8, dtype=np.int64)).shape
+        (8, 2)
+    """
+    centred = centre(vectors, modality)
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(len(centred), min(landmarks, len(centred)), replace=False))
+    arranged = _to_unit_square(_arrange(centred[chosen], seed))
+    places = np.empty((len(centred), 2), dtype=np.float32)
+    places[chosen] = arranged
+    others = np.setdiff1d(np.arange(len(centred)), chosen)
+    if len(others):
+        places[others] = place_among(centred[others], centred[chosen], arranged, seed)
+    return places
+
+
+def centre(vectors: Vectors, modality: npt.NDArray[np.int64]) -> Vectors:
+    """Unit vectors after the mean of each modality was taken out."""
+    out = np.empty_like(vectors, dtype=np.float32)
+    for number in np.unique(modality):
+        rows = modality == number
+        out[rows] = vectors[rows] - vectors[rows].mean(0)
+    length = np.linalg.norm(out, axis=1, keepdims=True)
+    out /= np.maximum(length, 1e-12)
+    return out
+
+
+def place_among(new: Vectors, known: Vectors, places: Places, seed: int = 0) -> Places:
+    """Places of new items: the mean of their three nearest known ones, nearer ones counting more, and a little noise.
+
+    Example:
+        >>> known = np.eye(3, dtype=np.float32)
+        >>> place_among(known[:1], known, np.array([[0, 0], [1, 0], [0, 1]], dtype=np.float32)).round(1).tolist()
+        [[0.0, 0.0]]
+    """
+    count = min(3, len(known))
+    scores, rows = faiss.knn(new, known, count, metric=faiss.METRIC_INNER_PRODUCT)
+    weights = np.exp((scores - scores[:, :1]) / 0.05)  # (new, count)
+    weights /= weights.sum(1, keepdims=True)
+    mixed = (places[rows] * weights[:, :, None]).sum(1)
+    noise = np.random.default_rng(seed).normal(scale=0.004, size=mixed.shape)
+    found: Places = np.clip(mixed + noise, 0, 1).astype(np.float32)
+    return found
+
+
+def _arrange(vectors: Vectors, seed: int) -> Places:
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    count, dim = vectors.shape
+    if count < 4:
+        return np.linspace(0, 1, 2 * count, dtype=np.float32).reshape(count, 2)
+    reduced = PCA(min(40, count, dim), random_state=seed).fit_transform(vectors)
+    if count < 20:
+        wide = np.pad(reduced, ((0, 0), (0, max(0, 2 - reduced.shape[1]))))
+        return wide[:, :2].astype(np.float32)
+    perplexity = min(30.0, (count - 1) / 4)
+    arranged: Places = TSNE(2, perplexity=perplexity, init="pca", max_iter=500, random_state=seed).fit_transform(
+        reduced
+    )
+    return arranged
+
+
+def _to_unit_square(places: Places) -> Places:
+    low, high = np.quantile(places, [0.002, 0.998], axis=0)  # a few far away must not make the rest small
+    scaled: Places = np.clip((places - low) / np.maximum(high - low, 1e-9) * 0.96 + 0.02, 0, 1).astype(np.float32)
+    return scaled

@@ -1,0 +1,252 @@
+"""The default back end: faiss inside the process, saved as files, opened by memory map.
+
+An index has two parts. The *tail* holds vectors that are compared one by one: all of them in a small index, and later
+what was added since the *graph* was built. The graph never changes: what was deleted or replaced is passed over, and
+items with equal vectors share a row of it. So adding, replacing and deleting copy the tail at the most, and saving them
+writes the tail alone.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+import faiss
+import numpy as np
+
+from crossclr.search.index.contract import Ids, Mask, Vectors, check_items, check_vectors
+from crossclr.search.index.equal_vectors import SharedRows, share_rows
+from crossclr.search.index.faiss_graph import Bitmap, Graph, IndexSettings, bitmap, describe_settings, rows_of
+from crossclr.storage import new_folder, write_json
+
+META, GRAPH, GRAPH_IDS, GONE = "index.json", "graph", "graph_ids.npy", "gone.npy"
+TAIL, TAIL_IDS, ROWS = "tail.npy", "tail_ids.npy", "graph_rows.npy"
+_EXACT_SHARE = 0.02  # with a filter that lets less pass, comparing all of it is quicker and finds more than a walk
+_MASKS = 8
+
+
+class FaissIndex:
+    """Exact for few items, a graph above, lists of codes for millions; see `IndexSettings`.
+
+    Args:
+        dim: channels of a vector.
+        settings: how to build.
+
+    Example:
+        >>> index = FaissIndex(dim=2)
+        >>> index.add(np.array([7, 8]), np.eye(2, dtype=np.float32))
+        >>> scores, ids = index.search(np.array([[0.6, 0.8]], dtype=np.float32), top=3)
+        >>> ids.tolist()
+        [[8, 7, -1]]
+    """
+
+    def __init__(self, dim: int, settings: IndexSettings | None = None) -> None:
+        if dim < 1:
+            raise ValueError(f"dim must be at least 1, got {dim}")
+        self._dim = dim
+        self.settings = settings or IndexSettings()
+        self.graph: Graph | None = None
+        self._graph_ids: Ids = np.empty(0, dtype=np.int64)  # sorted: the items of the graph
+        self._gone: Mask = np.empty(0, dtype=np.bool_)  # which of them were deleted or replaced
+        self._shared: SharedRows | None = None  # which row each has; None: its place is its row
+        self._tail: Vectors = np.empty((0, dim), dtype=np.float32)
+        self._tail_ids: Ids = np.empty(0, dtype=np.int64)
+        self._masks: OrderedDict[int, tuple[Mask | None, Mask, Bitmap, int]] = OrderedDict()
+        self._lock = threading.Lock()  # searches may run in many threads; changes may not run beside them
+
+    @property
+    def dim(self) -> int:
+        """Channels of a vector."""
+        return self._dim
+
+    @property
+    def kind(self) -> str:
+        """``exact``, ``hnsw`` or ``ivfpq``."""
+        return "exact" if self.graph is None else self.graph.kind
+
+    @property
+    def recall(self) -> float:
+        """Share of the true ten nearest that was found when the index was built."""
+        return 1.0 if self.graph is None else self.graph.recall
+
+    def __len__(self) -> int:
+        return len(self._tail_ids) + len(self._gone) - int(self._gone.sum())
+
+    def add(self, ids: Ids, vectors: Vectors) -> None:
+        """Add or replace items; call `compact` after adding many."""
+        ids, vectors = check_items(ids, vectors, self.dim)
+        self.delete(ids)
+        self._tail = np.concatenate([self._tail, vectors])
+        self._tail_ids = np.concatenate([self._tail_ids, ids])
+
+    def delete(self, ids: Ids) -> int:
+        """Remove items; returns how many there were."""
+        before = len(self)
+        ids = np.unique(np.asarray(ids, dtype=np.int64))
+        rows = rows_of(self._graph_ids, ids)
+        if (rows >= 0).any():
+            self._gone = self._gone.copy()  # it may be a map of a file
+            self._gone[rows[rows >= 0]] = True
+        keep = ~np.isin(self._tail_ids, ids)
+        if not keep.all():
+            self._tail, self._tail_ids = self._tail[keep], self._tail_ids[keep]
+        self._masks.clear()
+        return before - len(self)
+
+    def search(self, queries: Vectors, top: int, allowed: Mask | None = None) -> tuple[Vectors, Ids]:
+        """Scores and ids of the best items, both (queries, top)."""
+        queries = check_vectors(queries, self.dim)
+        if top < 1:
+            raise ValueError(f"top must be at least 1, got {top}")
+        parts = []
+        if len(self._tail):
+            parts.append(self._search_tail(queries, top, allowed))
+        if self.graph is not None:
+            parts.append(self._search_graph(self.graph, queries, top, allowed))
+        if not parts:
+            shape = len(queries), top
+            return np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64)
+        if len(parts) == 1:
+            return parts[0]
+        scores, ids = (np.concatenate(both, axis=1) for both in zip(*parts, strict=True))
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+        return np.take_along_axis(scores, best, 1), np.take_along_axis(ids, best, 1)
+
+    def vectors(self, ids: Ids) -> Vectors:
+        """(ids, dim) stored vectors."""
+        ids = np.asarray(ids, dtype=np.int64)
+        found = np.empty((len(ids), self.dim), dtype=np.float32)
+        order = np.argsort(self._tail_ids, kind="stable")
+        in_tail = rows_of(self._tail_ids[order], ids)
+        found[in_tail >= 0] = self._tail[order[in_tail[in_tail >= 0]]]
+        rows = rows_of(self._graph_ids, ids)
+        in_graph = (in_tail < 0) & (rows >= 0)
+        in_graph[in_graph] = ~self._gone[rows[in_graph]]
+        if self.graph is not None and in_graph.any():
+            places = rows[in_graph]
+            found[in_graph] = self.graph.vectors(places if self._shared is None else self._shared.row_of[places])
+        if not (in_graph | (in_tail >= 0)).all():
+            raise KeyError(f"the index has no item {int(ids[~(in_graph | (in_tail >= 0))][0])}")
+        return found
+
+    def ids(self) -> Ids:
+        """All ids that can be found, sorted."""
+        return np.sort(np.concatenate([self._graph_ids[~self._gone], self._tail_ids]))
+
+    @property
+    def needs_compacting(self) -> bool:
+        """Whether the tail is too large to be compared one by one."""
+        return len(self._tail) > max(self.settings.exact_limit, len(self._graph_ids) // 4)
+
+    def compact(self, queries: Vectors | None = None) -> None:
+        """Build the graph anew from everything, where the tail or what was deleted has become large.
+
+        Args:
+            queries: examples of what will be asked; the search effort is set with them (see `Graph.build`).
+        """
+        gone = int(self._gone.sum())
+        if not self.needs_compacting and gone <= max(self.settings.exact_limit, len(self._gone) // 2):
+            return
+        ids = self.ids()
+        vectors = self.vectors(ids)
+        self.graph, self._graph_ids, self._gone = None, ids[:0], np.empty(0, dtype=np.bool_)
+        self._tail, self._tail_ids, self._shared = vectors, ids, None
+        if len(ids) > self.settings.exact_limit:
+            # Equal rows link to each other and to nothing else, and the graph would fall apart.
+            self._shared, distinct = share_rows(vectors)
+            self.graph = Graph.build(distinct, self.settings, queries)
+            self._graph_ids, self._gone = ids, np.zeros(len(ids), dtype=np.bool_)
+            self._tail, self._tail_ids = vectors[:0].copy(), ids[:0]
+        self._masks.clear()
+
+    def save(self, folder: Path) -> None:
+        """Write to a new folder; it appears complete or not at all."""
+        if folder.exists():
+            raise FileExistsError(f"{folder} is already there; an index is saved to a new folder")
+        with new_folder(folder) as partial:
+            if self.graph is not None:
+                self.graph.save(partial / GRAPH)
+                np.save(partial / GRAPH_IDS, self._graph_ids)
+                np.save(partial / GONE, self._gone)
+                if self._shared is not None:
+                    np.save(partial / ROWS, self._shared.row_of)
+            np.save(partial / TAIL, self._tail)
+            np.save(partial / TAIL_IDS, self._tail_ids)
+            values = {"dim": self.dim, "kind": self.kind, "settings": describe_settings(self.settings)}
+            write_json(partial / META, values)
+
+    @classmethod
+    def open(cls, folder: Path) -> FaissIndex:
+        """Open a saved index by memory map."""
+        try:
+            values = json.loads((folder / META).read_text())
+            index = cls(values["dim"], IndexSettings(**values["settings"]))
+            index._tail = np.load(folder / TAIL, mmap_mode="r")
+            index._tail_ids = np.load(folder / TAIL_IDS)
+            if (folder / GRAPH).is_dir():
+                index.graph = Graph.open(folder / GRAPH)
+                index._graph_ids = np.load(folder / GRAPH_IDS, mmap_mode="r")
+                index._gone = np.load(folder / GONE)
+                if (folder / ROWS).is_file():
+                    index._shared = SharedRows(np.load(folder / ROWS))
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ValueError(f"{folder} holds no index that can be read ({error}); build it again") from error
+        return index
+
+    def _search_tail(self, queries: Vectors, top: int, allowed: Mask | None) -> tuple[Vectors, Ids]:
+        tail, ids = self._tail, self._tail_ids
+        if allowed is not None:
+            rows = np.flatnonzero(_allows(allowed, ids))
+            tail, ids = tail[rows], ids[rows]
+        return _exact(queries, tail, ids, top)
+
+    def _search_graph(self, graph: Graph, queries: Vectors, top: int, allowed: Mask | None) -> tuple[Vectors, Ids]:
+        items = None
+        if allowed is None and not self._gone.any():
+            scores, rows = graph.search(queries, top)
+        else:
+            items, bits, count = self._allowed_rows(graph, allowed)
+            if count <= _EXACT_SHARE * len(graph):
+                ids = self._graph_ids[items]
+                return _exact(queries, self.vectors(ids), ids, top)
+            scores, rows = graph.search(queries, top, bits, count / len(graph))
+        if self._shared is not None:
+            scores, rows = self._shared.expand(scores, rows, items)
+        return scores, np.where(rows < 0, -1, self._graph_ids[np.maximum(rows, 0)])
+
+    def _allowed_rows(self, graph: Graph, allowed: Mask | None) -> tuple[Mask, Bitmap, int]:
+        """Items and rows that may be found; kept for the masks used last, for a filter comes with many queries."""
+        key = id(allowed)
+        with self._lock:
+            kept = self._masks.get(key)
+            if kept is not None and kept[0] is allowed:
+                self._masks.move_to_end(key)
+                return kept[1:]
+        items = ~self._gone if allowed is None else ~self._gone & _allows(allowed, self._graph_ids)
+        rows = items
+        if self._shared is not None:
+            rows = np.zeros(len(graph), dtype=np.bool_)
+            rows[self._shared.row_of[items]] = True
+        made = allowed, items, bitmap(rows), int(rows.sum())
+        with self._lock:
+            self._masks[key] = made
+            while len(self._masks) > _MASKS:
+                self._masks.popitem(last=False)
+        return made[1:]
+
+
+def _allows(allowed: Mask, ids: Ids) -> Mask:
+    inside: Mask = ids < len(allowed)
+    return inside & allowed[np.minimum(ids, max(len(allowed) - 1, 0))] if len(allowed) else inside
+
+
+def _exact(queries: Vectors, vectors: Vectors, ids: Ids, top: int) -> tuple[Vectors, Ids]:
+    shape = len(queries), top
+    scores, found = np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64)
+    count = min(top, len(ids))
+    if count:
+        near, rows = faiss.knn(queries, np.ascontiguousarray(vectors), count, metric=faiss.METRIC_INNER_PRODUCT)
+        scores[:, :count], found[:, :count] = near, ids[rows]
+    return scores, found

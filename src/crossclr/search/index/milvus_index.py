@@ -1,0 +1,146 @@
+"""A client for Milvus, for when one machine is outgrown; the same code runs on a Milvus Lite file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossclr.search.index.contract import Ids, Mask, Vectors, check_items, check_vectors
+
+META = "milvus.json"
+_ROWS_AT_ONCE = 1000  # a message to the server stays well below its limit of 64 MB
+_LISTED = 10_000  # a filter names at most so many ids; a wider one is applied to what the server gives
+_MOST = 16_384  # Milvus gives no more results than this for a query
+
+
+class MilvusIndex:
+    """Vectors in a collection of a Milvus server; what is added or deleted is there at once, for every client.
+
+    Args:
+        dim: channels of a vector.
+        uri: address of the server, or a file whose name ends in ``.db`` (Milvus Lite).
+        collection: its name; it is made where it is absent.
+        token: ``user:password`` or an API key; it is never written to disk.
+        fresh: whether what the collection holds already is thrown away.
+
+    Raises:
+        ImportError: pymilvus is not installed.
+        ValueError: the collection is there with vectors of another size.
+    """
+
+    def __init__(self, dim: int, uri: str, collection: str = "crossclr", token: str = "", fresh: bool = False) -> None:
+        try:
+            from pymilvus import DataType, MilvusClient
+        except ImportError as error:
+            raise ImportError("the Milvus back end needs pymilvus: pip install 'crossclr[milvus]'") from error
+        self._dim, self.uri, self.collection = dim, uri, collection
+        # Strong: a search sees every change before it. Milvus Lite is one process, sees them anyway, and has no clock.
+        self._consistency = "Bounded" if uri.endswith(".db") else "Strong"
+        self._client: Any = MilvusClient(uri, token=token)
+        if fresh and self._client.has_collection(collection):
+            self._client.drop_collection(collection)
+        if self._client.has_collection(collection):
+            fields = self._client.describe_collection(collection)["fields"]
+            found = next((field["params"]["dim"] for field in fields if field["name"] == "vector"), None)
+            if found is None or int(found) != dim:
+                raise ValueError(f"the collection {collection!r} at {uri} has vectors of {found} channels, not {dim}")
+        else:
+            schema = self._client.create_schema(auto_id=False)
+            schema.add_field("id", DataType.INT64, is_primary=True)
+            schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
+            parameters = self._client.prepare_index_params()
+            parameters.add_index("vector", index_type="AUTOINDEX", metric_type="IP")
+            self._client.create_collection(
+                collection, schema=schema, index_params=parameters, consistency_level=self._consistency
+            )
+        self._client.load_collection(collection)
+
+    @property
+    def dim(self) -> int:
+        """Channels of a vector."""
+        return self._dim
+
+    def __len__(self) -> int:
+        rows = self._client.query(self.collection, filter="id >= 0", output_fields=["count(*)"])
+        return int(rows[0]["count(*)"])
+
+    def add(self, ids: Ids, vectors: Vectors) -> None:
+        """Add or replace items."""
+        ids, vectors = check_items(ids, vectors, self.dim)
+        for start in range(0, len(ids), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            rows = [{"id": key, "vector": row} for key, row in zip(ids[part].tolist(), vectors[part], strict=True)]
+            self._client.upsert(self.collection, rows)
+
+    def delete(self, ids: Ids) -> int:
+        """Remove items; returns how many there were."""
+        before = len(self)
+        listed = np.unique(np.asarray(ids, dtype=np.int64)).tolist()
+        for start in range(0, len(listed), _ROWS_AT_ONCE):
+            self._client.delete(self.collection, ids=listed[start : start + _ROWS_AT_ONCE])
+        return before - len(self)
+
+    def search(self, queries: Vectors, top: int, allowed: Mask | None = None) -> tuple[Vectors, Ids]:
+        """Scores and ids of the best items, both (queries, top)."""
+        queries = check_vectors(queries, self.dim)
+        if not 1 <= top <= _MOST:
+            raise ValueError(f"top must lie between 1 and {_MOST}, got {top}")
+        wanted, condition = top, ""
+        if allowed is not None:
+            listed = np.flatnonzero(allowed)
+            if len(listed) <= _LISTED:
+                condition = f"id in {listed.tolist()}"
+            else:
+                wanted = min(_MOST, int(top * max(1.0, len(self) / len(listed)) * 2) + 50)
+        scores = np.full((len(queries), top), -np.inf, dtype=np.float32)
+        found = np.full((len(queries), top), -1, dtype=np.int64)
+        if len(queries) == 0 or condition == "id in []":
+            return scores, found
+        answers = self._client.search(
+            self.collection,
+            data=list(queries),
+            limit=wanted,
+            filter=condition,
+            search_params={"metric_type": "IP"},
+            consistency_level=self._consistency,
+        )
+        for row, hits in enumerate(answers):
+            kept = [(hit["distance"], int(hit["id"])) for hit in hits if allowed is None or _allows(allowed, hit["id"])]
+            for column, (score, key) in enumerate(kept[:top]):
+                scores[row, column], found[row, column] = score, key
+        return scores, found
+
+    def vectors(self, ids: Ids) -> Vectors:
+        """(ids, dim) stored vectors."""
+        listed = np.asarray(ids, dtype=np.int64).tolist()
+        known: dict[int, Any] = {}
+        for start in range(0, len(listed), _ROWS_AT_ONCE):
+            part = listed[start : start + _ROWS_AT_ONCE]
+            rows = self._client.get(self.collection, ids=part, output_fields=["vector"])
+            known.update((int(row["id"]), row["vector"]) for row in rows)
+        missing = [key for key in listed if key not in known]
+        if missing:
+            raise KeyError(f"the collection {self.collection!r} has no item {missing[0]}")
+        return np.array([known[key] for key in listed], dtype=np.float32).reshape(len(listed), self.dim)
+
+    def save(self, folder: Path) -> None:
+        """Write where the vectors are; they themselves are in the server already."""
+        folder.mkdir(parents=True)
+        values = {"dim": self.dim, "uri": self.uri, "collection": self.collection}
+        (folder / META).write_text(json.dumps(values))
+
+    @classmethod
+    def open(cls, folder: Path, token: str = "") -> MilvusIndex:
+        """Connect to what ``save`` named."""
+        return cls(token=token, **json.loads((folder / META).read_text()))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
+
+def _allows(allowed: Mask, key: int) -> bool:
+    return key < len(allowed) and bool(allowed[key])

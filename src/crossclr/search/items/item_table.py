@@ -1,0 +1,174 @@
+"""What is known of each item of an index beside its vector, in one SQLite file."""
+
+from __future__ import annotations
+
+import operator
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+_TYPES = {"int": "INTEGER", "float": "REAL", "str": "TEXT", "float | None": "REAL"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One clip or one sentence that can be found.
+
+    Args:
+        id: its number in the index.
+        name: what people and links call it: modality, clip key, drawing and number of the sentence, as in
+            ``a/1F34E@fluent`` or ``b/video7#2``.
+        modality: ``a`` or ``b``.
+        key: the clip it is, or belongs to.
+        text: its sentence, or the first sentence of its clip.
+        split: of the data set.
+        group: a coarse label, or empty.
+        variant: which of several pictures of one thing, such as the vendor of a drawing.
+        media: ``image``, ``video``, ``audio`` or empty.
+        file: path of the media file, or its place in the built-in set.
+        start: second at which the clip begins in its file.
+        stop: second at which it ends.
+        connectivity: mean cosine of its input features to those of all others of its modality.
+        influence: share of items of its modality that have less connectivity.
+        hub: how many of the queries that were tried have it among their ten nearest.
+        x: place on the map, 0 to 1.
+        y: place on the map, 0 to 1.
+    """
+
+    id: int
+    name: str
+    modality: str
+    key: str
+    text: str = ""
+    split: str = ""
+    group: str = ""
+    variant: str = ""
+    media: str = ""
+    file: str = ""
+    start: float | None = None
+    stop: float | None = None
+    connectivity: float = 0.0
+    influence: float = 0.0
+    hub: int = 0
+    x: float = 0.5
+    y: float = 0.5
+
+
+COLUMNS = tuple(field.name for field in fields(Item))
+_QUOTED = ", ".join(f'"{name}"' for name in COLUMNS)
+
+
+class Items:
+    """The items of an index on disk.
+
+    Args:
+        path: the SQLite file; it is made where it is absent and ``writable`` is set.
+        writable: whether it may change.
+
+    Example:
+        >>> import tempfile
+        >>> items = Items(Path(tempfile.mkdtemp()) / "items.sqlite", writable=True)
+        >>> items.put([Item(0, "a/x", "a", "x", text="a cat")])
+        >>> items.named("a/x").text, len(items)
+        ('a cat', 1)
+    """
+
+    def __init__(self, path: Path, writable: bool = False) -> None:
+        self.path = path
+        self._lock = threading.Lock()  # one connection for all threads: a look-up takes microseconds
+        mode = "rwc" if writable else "ro&immutable=1"
+        address = f"{path.absolute().as_uri()}?mode={mode}"
+        self._base = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
+        if writable:
+            typed = ", ".join(f'"{field.name}" {_TYPES[str(field.type)]}' for field in fields(Item))
+            self._run("PRAGMA journal_mode=OFF")  # the file is part of a generation: it counts only when complete
+            self._run("PRAGMA synchronous=OFF")
+            self._run(f"CREATE TABLE IF NOT EXISTS items ({typed}, PRIMARY KEY (id))")
+            self._run("CREATE UNIQUE INDEX IF NOT EXISTS by_name ON items (name)")
+            self._run("CREATE INDEX IF NOT EXISTS by_key ON items (key)")
+
+    def put(self, items: Iterable[Item]) -> None:
+        """Add items, or replace those with the same id."""
+        marks = ", ".join("?" * len(COLUMNS))
+        values = operator.attrgetter(*COLUMNS)
+        with self._lock:
+            self._base.execute("BEGIN")
+            self._base.executemany(f"INSERT OR REPLACE INTO items ({_QUOTED}) VALUES ({marks})", map(values, items))  # noqa: S608
+            self._base.execute("COMMIT")
+
+    def set_columns(self, ids: Sequence[int], values: Mapping[str, Sequence[Any]]) -> None:
+        """Change some columns of some items."""
+        if unknown := set(values) - set(COLUMNS):
+            raise ValueError(f"items have no {', '.join(sorted(unknown))}")
+        setting = ", ".join(f'"{name}" = ?' for name in values)
+        with self._lock:
+            self._base.execute("BEGIN")
+            self._base.executemany(
+                f"UPDATE items SET {setting} WHERE id = ?",  # noqa: S608
+                zip(*values.values(), ids, strict=True),
+            )
+            self._base.execute("COMMIT")
+
+    def delete(self, ids: Iterable[int]) -> None:
+        """Forget items."""
+        with self._lock:
+            self._base.execute("BEGIN")
+            self._base.executemany("DELETE FROM items WHERE id = ?", [(int(key),) for key in ids])
+            self._base.execute("COMMIT")
+
+    def get(self, ids: Sequence[int]) -> list[Item]:
+        """Items by number, in the order asked; numbers that are not there are left out."""
+        marks = ", ".join("?" * len(ids))
+        rows = self._run(f"SELECT {_QUOTED} FROM items WHERE id IN ({marks})", [int(key) for key in ids])  # noqa: S608
+        found = {row[0]: Item(*row) for row in rows}
+        return [found[key] for key in map(int, ids) if key in found]
+
+    def named(self, name: str) -> Item | None:
+        """The item of a name."""
+        rows = self._run(f"SELECT {_QUOTED} FROM items WHERE name = ?", [name])  # noqa: S608
+        return Item(*rows[0]) if rows else None
+
+    def of_clip(self, key: str) -> list[Item]:
+        """All items of a clip, in the order of their numbers; a few at the most."""
+        rows = self._run(f"SELECT {_QUOTED} FROM items WHERE key = ? ORDER BY id LIMIT 200", [key])  # noqa: S608
+        return [Item(*row) for row in rows]
+
+    def ids_of(self, names: Sequence[str]) -> dict[str, int]:
+        """Number of each name that is there."""
+        found: dict[str, int] = {}
+        for start in range(0, len(names), 500):
+            part = list(names[start : start + 500])
+            marks = ", ".join("?" * len(part))
+            found.update(self._run(f"SELECT name, id FROM items WHERE name IN ({marks})", part))  # noqa: S608
+        return found
+
+    def columns(self, *names: str, where: str = "") -> list[tuple[Any, ...]]:
+        """Some columns of all items (or of one modality), in the order of their numbers."""
+        if unknown := set(names) - set(COLUMNS):
+            raise ValueError(f"items have no {', '.join(sorted(unknown))}")
+        chosen = ", ".join(f'"{name}"' for name in names)
+        condition, values = (" WHERE modality = ?", [where]) if where else ("", [])
+        return self._run(f"SELECT {chosen} FROM items{condition} ORDER BY id", values)  # noqa: S608
+
+    def copy_to(self, path: Path) -> Items:
+        """A copy that can be changed."""
+        with self._lock:
+            target = sqlite3.connect(path)
+            self._base.backup(target)
+            target.close()
+        return Items(path, writable=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._base.close()
+
+    def __len__(self) -> int:
+        return int(self._run("SELECT COUNT(*) FROM items")[0][0])
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._base.execute(statement, values).fetchall()

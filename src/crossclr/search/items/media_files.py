@@ -1,0 +1,102 @@
+"""Where the picture, the video or the sound of a clip is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crossclr.experts.media.playable import media_type
+from crossclr.features import DataError, Sample, Source
+
+
+@dataclass(frozen=True)
+class Media:
+    """One file and the part of it that a clip is.
+
+    Args:
+        kind: ``image``, ``video`` or ``audio``.
+        file: absolute path, or the place in the built-in set.
+        start: first second, None for the whole file.
+        stop: last second.
+    """
+
+    kind: str
+    file: str
+    start: float | None = None
+    stop: float | None = None
+
+
+class MediaFinder:
+    """Finds the file of a clip: in a folder by name, in a table by key, or where the sample itself names it.
+
+    Args:
+        source: the data set; one in COOT's layout knows the seconds of its clips.
+        place: a folder whose files are called like the samples (or their groups, which are the video's names in COOT's
+            layout), or a JSON file ``{clip key: file or {"file": ..., "start": ..., "stop": ...}}`` with paths relative
+            to it; None: only what samples name in ``extra`` (``media``, ``start``, ``stop``).
+
+    Raises:
+        DataError: the place is absent or the table has another form.
+    """
+
+    def __init__(self, source: Source, place: str | Path | None = None) -> None:
+        self.source = source
+        self.roots: set[str] = set()
+        self._by_stem: dict[str, Path] = {}
+        self._table: dict[str, Any] = {}
+        self._base = Path.cwd()
+        if place is None:
+            return
+        place = Path(place).resolve()
+        if place.is_dir():
+            self.roots.add(str(place))
+            for path in sorted(place.rglob("*")):
+                if media_type(path) and path.is_file():
+                    self._by_stem.setdefault(path.stem, path)
+        elif place.is_file():
+            try:
+                self._table = json.loads(place.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise DataError(f"{place}: cannot be read as JSON ({error})") from error
+            if not isinstance(self._table, dict):
+                raise DataError(f"{place}: an object clip key -> file is needed")
+            self._base = place.parent
+        else:
+            raise DataError(f"{place}: there is no such folder or file of media")
+
+    def find(self, sample: Sample, clip: int, key: str) -> Media | None:
+        """The media of a clip, or None."""
+        entry = self._table.get(key)
+        if entry is None and len(sample.clips) == 1:
+            entry = self._table.get(sample.key)
+        if entry is None and sample.extra.get("media"):
+            entry = {"file": sample.extra["media"], **{n: sample.extra.get(n) for n in ("start", "stop")}}
+        if entry is not None:
+            return self._from_entry(entry, key)
+        names = (key, sample.key, sample.key.rsplit("/", 1)[0], sample.group)
+        path = next((self._by_stem[name] for name in names if name in self._by_stem), None)
+        if path is None:
+            return None
+        start, stop = self._seconds(sample.key, clip)
+        return Media(str(media_type(path)).split("/")[0], str(path), start, stop)
+
+    def _from_entry(self, entry: Any, key: str) -> Media:
+        values = {"file": entry} if isinstance(entry, str) else entry
+        try:
+            path = (self._base / values["file"]).resolve()
+            start, stop = (None if values.get(n) in (None, "") else float(values[n]) for n in ("start", "stop"))
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataError(
+                f"media of {key!r}: a file name or file, start and stop are needed, got {entry!r}"
+            ) from error
+        kind = media_type(path)
+        if kind is None:
+            raise DataError(f"media of {key!r}: {path} is not an image, video or sound that browsers play")
+        self.roots.add(str(path.parent))
+        return Media(kind.split("/")[0], str(path), start, stop)
+
+    def _seconds(self, key: str, clip: int) -> tuple[float | None, float | None]:
+        times = self.source.clip_times(key)
+        return times[clip] if clip < len(times) else (None, None)

@@ -1,0 +1,1 @@
+"""Search over HTTP, and the page that uses it."""

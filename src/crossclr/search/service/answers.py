@@ -1,0 +1,39 @@
+"""Results as plain values, the same in the terminal's JSON and in the service's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crossclr.features.sources.emoji import count_images, is_built_in
+from crossclr.search.items.item_table import Item
+from crossclr.search.searcher import Hit
+
+
+def plain_item(item: Item) -> dict[str, Any]:
+    """An item as values that JSON has.
+
+    Example:
+        >>> plain_item(Item(3, "b/x", "b", "x", text="a cat"))["text"]
+        'a cat'
+    """
+    media = None
+    if item.media:
+        media = {"kind": item.media, "start": item.start, "stop": item.stop, "parts": count_images(item.file)}
+    return {
+        "id": item.name,
+        "modality": item.modality,
+        "key": item.key,
+        "text": item.text,
+        "split": item.split,
+        "group": item.group,
+        "variant": item.variant,
+        "media": media,
+    }
+
+
+def plain_hit(hit: Hit) -> dict[str, Any]:
+    """A result with its score and, for programs on this machine, the path of its file."""
+    values = {"score": round(hit.score, 5), **plain_item(hit.item)}
+    if values["media"] is not None and not is_built_in(hit.item.file):
+        values["media"] = {**values["media"], "file": hit.item.file}
+    return values

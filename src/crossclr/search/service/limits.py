@@ -1,0 +1,203 @@
+"""What a client may send: bounded in size and in time, decodable, and meant for this host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+T = TypeVar("T")
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+LARGEST_BODY = 256 * 1024
+LONGEST_QUERY = 8 * 1024
+BODY_SECONDS, HEADER_SECONDS, SEND_SECONDS = 10.0, 10.0, 60.0
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+)
+
+
+class Limits:
+    """Refuses what is too large, too slow or garbled before the application sees it.
+
+    Args:
+        app: the application.
+        hosts: values of the Host header that are answered, without port; None: any. A service on the loopback address
+            answers to its own names only, so that a foreign page cannot reach it by a name of its own (DNS rebinding).
+        body_seconds: how long a client may take for its body.
+        send_seconds: how long a client may take to accept a piece of the answer.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        hosts: Sequence[str] | None = None,
+        body_seconds: float = BODY_SECONDS,
+        send_seconds: float = SEND_SECONDS,
+    ) -> None:
+        self.app, self.hosts = app, None if hosts is None else frozenset(hosts)
+        self.body_seconds, self.send_seconds = body_seconds, send_seconds
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def careful_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *HEADERS]
+            await within(self.send_seconds, send(message))
+
+        refusal = self._refuse(scope)
+        if refusal is None and scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
+            try:
+                body = await within(self.body_seconds, _read(receive))
+            except TimeoutError:
+                refusal = 408, f"the request's body took longer than {self.body_seconds:g} s"
+            else:
+                if body is None:
+                    refusal = 413, f"the request is too large; at most {LARGEST_BODY:,} bytes are read"
+                else:
+                    receive = _replay(body, receive)
+        try:
+            if refusal is not None:
+                await _answer(careful_send, *refusal)
+            else:
+                await self.app(scope, receive, careful_send)
+        except TimeoutError:
+            return  # the client does not read its answer: the connection ends here
+
+    def _refuse(self, scope: Message) -> tuple[int, str] | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        if self.hosts is not None and name not in self.hosts:
+            return 421, "this service answers only under its own address"
+        query = scope["query_string"]
+        if len(query) > LONGEST_QUERY:
+            return 414, f"the address is too long; at most {LONGEST_QUERY:,} bytes after the question mark are read"
+        try:
+            unquote_to_bytes(query).decode("utf-8")
+            unquote_to_bytes(scope.get("raw_path") or b"").decode("utf-8")
+        except UnicodeDecodeError:
+            return 400, "the address is not valid UTF-8"
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > LARGEST_BODY:
+            return 413, f"the request is too large; at most {LARGEST_BODY:,} bytes are read"
+        return None
+
+
+class PatientProtocol(H11Protocol):
+    """Ends a connection whose client does not finish its request line and headers in time."""
+
+    header_seconds = HEADER_SECONDS
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the clock."""
+        super().connection_made(transport)
+        self._start_clock()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop the clock once a request is complete enough to be answered."""
+        waiting = self._waiting()
+        super().data_received(data)
+        if not self._waiting():
+            self._stop_clock()
+        elif waiting and self._deadline is None:  # a further request on the same connection has begun
+            self._start_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def _waiting(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _start_clock(self) -> None:
+        self._deadline = self.loop.call_later(self.header_seconds, self._cut_off)
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _cut_off(self) -> None:
+        self._deadline = None
+        if self._waiting() and not self.transport.is_closing():
+            self.transport.close()
+
+
+async def within(seconds: float, waiting: Awaitable[T]) -> T:
+    """Await something for so long at the most; unlike `asyncio.wait_for` it needs no task of its own.
+
+    Raises:
+        asyncio.TimeoutError: it took longer.
+    """
+    task, late = asyncio.current_task(), False
+
+    def stop() -> None:
+        nonlocal late
+        if task is not None:
+            late = True
+            task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, stop)
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        if late:
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The whole body, or None where it is larger than allowed."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b""  # the client is gone; nobody will read the answer
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > LARGEST_BODY:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    waiting = [body]
+
+    async def again() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return again
+
+
+async def _answer(send: Send, status: int, detail: str) -> None:
+    content = json.dumps({"detail": detail}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    headers.append((b"connection", b"close"))  # what is left of the request must not be taken for the next one
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,193 @@
+"""Checkpoints that survive a kill and a full disk, and hold no pickle.
+
+A checkpoint is a folder: ``model.safetensors`` (the weights) and, where training must continue from it,
+``state.safetensors`` and ``state.json`` (optimiser, schedule, queue, random states, position). It is written under
+another name, synced, and renamed into place; the one before it is removed only after that.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from crossclr.storage import complete_folder, new_folder
+
+MODEL, TENSORS, REST = "model.safetensors", "state.safetensors", "state.json"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is absent or cannot be read."""
+
+
+def save_checkpoint(folder: Path, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """Replace the checkpoint in ``folder``; at every moment a complete one can be found by ``load_checkpoint``.
+
+    Args:
+        folder: where the checkpoint stands afterwards, for example ``run/last``.
+        weights: a model's ``state_dict()``.
+        state: any nesting of dicts, lists and tuples of tensors, numbers, strings and None.
+
+    Example:
+        >>> import tempfile, torch
+        >>> folder = Path(tempfile.mkdtemp()) / "last"
+        >>> save_checkpoint(folder, {"w": torch.ones(2)}, {"epoch": 3, "queue": {0: torch.zeros(1)}})
+        >>> weights, state = load_checkpoint(folder)
+        >>> weights["w"].tolist(), state["epoch"], state["queue"][0].tolist()
+        ([1.0, 1.0], 3, [0.0])
+    """
+    tensors: dict[str, Tensor] = {}
+    rest = _encode(state, tensors, "")
+    with new_folder(folder, replace=True) as partial:
+        (partial / MODEL).write_bytes(save(_plain(weights)))
+        (partial / TENSORS).write_bytes(save(_plain(tensors)))
+        (partial / REST).write_text(json.dumps(rest))
+
+
+def snapshot(value: Any) -> Any:
+    """A copy of weights or of a state on the CPU, which no later step changes.
+
+    Example:
+        >>> weight = torch.zeros(2)
+        >>> taken = snapshot({"w": weight, "steps": [1, (2, None)]})
+        >>> _ = weight.add_(1)
+        >>> taken["w"].tolist(), taken["steps"]
+        ([0.0, 0.0], [1, (2, None)])
+    """
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        return {key: snapshot(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(snapshot(item) for item in value)
+    return value
+
+
+class BackgroundWriter:
+    """Runs one piece of writing at a time in a thread of its own, so that training need not wait for the disk.
+
+    Example:
+        >>> writer, done = BackgroundWriter(), []
+        >>> writer.start(done.append, 1)
+        >>> writer.wait()
+        >>> done
+        [1]
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Wait for what was started before, then start this."""
+        self.wait()
+
+        def run() -> None:
+            try:
+                function(*arguments)
+            except BaseException as error:
+                self._error = error
+
+        # no daemon: a process that ends waits until the file is whole
+        self._thread = threading.Thread(target=run, name="crossclr-checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for what was started; its error, if it had one, is raised here, once."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights and state of the last complete checkpoint; the reverse of ``save_checkpoint``."""
+    folder = complete_folder(folder)
+    weights = load_weights(folder)
+    try:
+        rest = json.loads((folder / REST).read_text())
+        tensors = load_file(folder / TENSORS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"the checkpoint in {folder} cannot be read: {error}") from error
+    state: dict[str, Any] = _decode(rest, tensors)
+    return weights, state
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights alone."""
+    folder = complete_folder(folder)
+    if not (folder / MODEL).is_file():
+        raise CheckpointError(f"there is no checkpoint in {folder} ({MODEL} is absent)")
+    try:
+        return load_file(folder / MODEL)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / MODEL} cannot be read: {error}") from error
+
+
+def random_state() -> dict[str, Any]:
+    """States of the generators of torch (CPU and every CUDA device), numpy and Python."""
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (the global one)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": (str(name), [int(key) for key in keys], int(position), int(has_gauss), float(cached)),
+        "python": random.getstate(),
+    }
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Put the generators back to what ``random_state`` found."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))  # noqa: NPY002
+    random.setstate(state["python"])
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    # safetensors wants contiguous tensors that share no memory
+    return {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
+
+
+def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
+    """JSON for everything but tensors, which are put aside under the path at which they stand."""
+    if isinstance(value, Tensor):
+        tensors[path] = value
+        return {"$tensor": path}
+    if isinstance(value, Mapping):
+        pairs = [[key, _encode(item, tensors, f"{path}/{key}")] for key, item in value.items()]
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return dict(pairs)
+        return {"$pairs": pairs}  # JSON would turn the integer keys of an optimiser's state into strings
+    if isinstance(value, list | tuple):
+        items = [_encode(item, tensors, f"{path}/{index}") for index, item in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__} (at {path or 'the top'})")
+
+
+def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$tensor" in value:
+        return tensors[value["$tensor"]]
+    if "$pairs" in value:
+        return {key: _decode(item, tensors) for key, item in value["$pairs"]}
+    if "$tuple" in value:
+        return tuple(_decode(item, tensors) for item in value["$tuple"])
+    return {key: _decode(item, tensors) for key, item in value.items()}

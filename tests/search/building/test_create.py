@@ -1,0 +1,294 @@
+"""From a run to an index and back: what is found, in all directions, is what a plain product of embeddings says."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from crossclr.features.sources.emoji import EmojiSource, emoji_image
+from crossclr.features.sources.emoji.emoji_catalogue import load_rows
+from crossclr.models import embed_source
+from crossclr.search import QueryError, Searcher, build_index, update_index
+from crossclr.search.index.generations import current_generation
+
+
+def embedded(run, split):
+    found = embed_source(run.load_model(), run.open_source(), split)
+    return found, *(
+        torch.nn.functional.normalize(part, dim=1).double().numpy() for part in (found.clip_a, found.clip_b)
+    )
+
+
+def test_every_clip_and_sentence_is_there_with_its_facts(indexed, searcher):
+    source = EmojiSource()
+    emoji = {item.key: item for item in source.items}
+    keys = [*source.keys("test"), *source.keys("val")]
+    assert searcher.meta["modalities"]["a"]["count"] == 3 * len(keys)
+    assert searcher.meta["modalities"]["b"]["count"] == len(keys)
+    assert searcher.meta["splits"] == ["test", "val"]
+    assert [about["label"] for about in searcher.meta["modalities"].values()] == ["images", "texts"]
+    for key in keys[::60]:
+        for vendor in ("noto", "fluent", "twemoji"):
+            item = searcher.item(f"a/{key}@{vendor}")
+            assert (item.text, item.split, item.group) == (emoji[key].text, emoji[key].split, emoji[key].group)
+            assert (item.media, item.variant) == ("image", vendor)
+            assert 0 <= item.x <= 1
+            assert 0 <= item.y <= 1
+        sentence = searcher.item(f"b/{key}")
+        assert sentence.text == emoji[key].text
+        assert {other.name for other in searcher.partners(sentence)} == {
+            f"a/{key}@{v}" for v in ("noto", "fluent", "twemoji")
+        }
+
+
+def test_text_to_pictures_equals_a_plain_product(indexed, searcher):
+    model = indexed.load_model()
+    source = indexed.open_source()
+    keys = [*source.keys("test"), *source.keys("val")]
+    position = {item.key: place for place, item in enumerate(source.items)}
+    rows, names = [], []
+    for vendor in ("noto", "fluent", "twemoji"):
+        rows += [load_rows(vendor)[position[key]][0] for key in keys]
+        names += [f"a/{key}@{vendor}" for key in keys]
+    from crossclr.experts import TokenEncoder
+    from crossclr.features import Ragged, Side
+
+    with torch.inference_mode():
+        gallery = model.encode_a(Side(Ragged.from_list([torch.tensor(row[None]) for row in rows])))["clip_emb"]
+        tokens = torch.from_numpy(TokenEncoder()(["a red fruit"])[0])
+        query = model.encode_b(Side(Ragged.from_list([tokens])))["sent_emb"]
+    scores = torch.nn.functional.cosine_similarity(query.double(), gallery.double()).numpy()
+    best = np.argsort(-scores)[:12]
+    hits = searcher.search(text="  a red   fruit ", top=12)
+    assert [hit.item.name for hit in hits] == [names[row] for row in best]
+    np.testing.assert_allclose([hit.score for hit in hits], scores[best], atol=1e-5)
+
+
+@pytest.mark.parametrize(("of", "find"), [("a", "b"), ("b", "a"), ("a", "a"), ("b", "b")])
+def test_neighbours_in_all_directions(indexed, searcher, of, find):
+    found, a, b = embedded(indexed, "test")
+    row = 17
+    key = found.clip_keys[row]
+    query = (a if of == "a" else b)[row]
+    gallery = a if find == "a" else b
+    scores = gallery @ query
+    names = [f"{find}/{other}" + ("@noto" if find == "a" else "") for other in found.clip_keys]
+    expected = [names[place] for place in np.argsort(-scores, kind="stable") if not (of == find and place == row)]
+    name = f"{of}/{key}" + ("@noto" if of == "a" else "")
+    hits = searcher.search(like=name, find=find, top=1000, splits=["test"])
+    assert name not in [hit.item.name for hit in hits]
+    kept = [hit.item.name for hit in hits if hit.item.variant in ("", "noto")]
+    assert kept == expected[: len(kept)]
+    assert len(kept) >= 300
+
+
+def test_filters(searcher):
+    hits = searcher.search(text="animal", top=200, splits=["val"], groups=["animals-nature"])
+    assert hits
+    assert {(hit.item.split, hit.item.group) for hit in hits} == {("val", "animals-nature")}
+    everything = searcher.search(text="animal", top=1000)
+    kept = [hit.item.name for hit in everything if (hit.item.split, hit.item.group) == ("val", "animals-nature")]
+    assert [hit.item.name for hit in hits][: len(kept)] == kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "exactly one"),
+        ({"text": "a", "like": "b/x"}, "exactly one"),
+        ({"text": "  "}, "empty"),
+        ({"text": "a", "top": 0}, "top"),
+        ({"text": "a", "top": 10**9}, "top"),
+        ({"text": "a", "find": "c"}, "no modality 'c'"),
+        ({"text": "a", "splits": ["nope"]}, "no split 'nope'"),
+        ({"text": "a", "groups": ["nope"]}, "no group 'nope'"),
+        ({"vector": [1.0, 2.0]}, "32 numbers"),
+        ({"vector": [0.0] * 32}, "not zero"),
+        ({"vector": [float("nan")] * 32}, "finite"),
+    ],
+)
+def test_wrong_queries_are_refused_with_a_reason(searcher, arguments, message):
+    with pytest.raises(QueryError, match=message):
+        searcher.search(**arguments)
+
+
+def test_an_unknown_item(searcher):
+    with pytest.raises(KeyError, match="no item 'a/none'"):
+        searcher.search(like="a/none")
+
+
+def test_items_are_added_replaced_and_deleted_without_a_rebuild(run_copy):
+    before = current_generation(run_copy.path / "index")
+    source = run_copy.open_source()
+    key = source.keys("test")[5]
+    counts = update_index(run_copy, delete=[f"a/{key}@noto", source.keys("test")[6]])
+    assert counts == {"added": 0, "replaced": 0, "deleted": 5}
+    searcher = Searcher.open(run_copy, text=False)
+    assert searcher.meta["modalities"]["a"]["count"] == 3 * 473 - 4
+    with pytest.raises(KeyError):
+        searcher.item(f"a/{key}@noto")
+    assert f"a/{key}@noto" not in [hit.item.name for hit in searcher.search(like=f"b/{key}", top=1000)]
+    searcher.close()
+    counts = update_index(run_copy, splits=["test", "train"])
+    assert counts["replaced"] == 4 * 322 - 5
+    assert counts["added"] == 4 * 1121 + 5
+    searcher = Searcher.open(run_copy, text=False)
+    assert searcher.meta["splits"] == ["test", "train", "val"]
+    found = searcher.search(like=f"b/{key}", find="a", top=5, splits=["train"])
+    assert {hit.item.split for hit in found} == {"train"}
+    assert searcher.item(f"a/{key}@noto").text
+    ids = [row[0] for row in searcher.items.columns("id")]
+    assert len(ids) == len(set(ids)) == 4 * 1594
+    searcher.close()
+    with pytest.raises(ValueError, match="nothing was changed"):
+        update_index(run_copy, delete=["none"])
+    assert current_generation(run_copy.path / "index") != before
+
+
+def test_an_updated_index_finds_what_a_new_one_finds(run_copy, trained, tmp_path):
+    update_index(run_copy, splits=["train"])
+    shutil.copytree(trained.path, tmp_path / "new")
+    build_index(tmp_path / "new", splits=["test", "val", "train"])
+    updated, built = Searcher.open(run_copy), Searcher.open(tmp_path / "new")
+    hubs = [dict(one.items.columns("name", "hub")) for one in (updated, built)]
+    assert hubs[0] == hubs[1]
+    for modality in "ab":
+        facts = [one.meta["modalities"][modality] for one in (updated, built)]
+        assert facts[0]["usual"] == pytest.approx(facts[1]["usual"])
+    # Items that came later know their connectivity to all; those that were there keep theirs to what was there then.
+    scores = [dict(one.items.columns("name", "connectivity")) for one in (updated, built)]
+    added = [name for name, split in built.items.columns("name", "split") if split == "train"]
+    assert len(added) > 100
+    for name in added:
+        assert scores[0][name] == pytest.approx(scores[1][name], abs=1e-5)
+    for text in ("a red fruit", "two people", "flag"):
+        ours, theirs = (
+            [(hit.item.name, round(hit.score, 4)) for hit in one.search(text=text, top=20)] for one in (updated, built)
+        )
+        assert ours == theirs
+    updated.close()
+    built.close()
+
+
+def test_hubness_is_corrected_inside_the_index(trained, tmp_path):
+    shutil.copytree(trained.path, tmp_path / "run")
+    build_index(tmp_path / "run", splits=["test"], hubness=True)
+    searcher = Searcher.open(tmp_path / "run")
+    assert searcher.indexes["a"].dim == 33
+    hits = searcher.search(text="a dog", top=10)
+    run_vectors = searcher.indexes["a"].vectors(np.array([hit.item.id for hit in hits]))
+    query = searcher.queries.encode(["a dog"])[0]
+    np.testing.assert_allclose([hit.score for hit in hits], run_vectors @ np.append(query, 1.0), atol=1e-5)
+    assert (run_vectors[:, 32] < 0).all()
+    assert searcher.search(like=hits[0].item.name, find="a", top=3)
+    searcher.close()
+
+
+def test_the_map_shows_both_modalities_where_there_are_too_many_points(tmp_path, monkeypatch):
+    from crossclr.search.building import create
+    from crossclr.search.items.item_table import Item, Items
+
+    items = Items(tmp_path / "items.sqlite", writable=True)
+    items.put(Item(number, f"b/{number}", "b", str(number)) for number in range(900))
+    items.put(Item(900 + number, f"a/{number}", "a", str(number)) for number in range(30))
+    monkeypatch.setattr(create, "MAP_POINTS", 100)
+    shown = create._map(items)["modality"]
+    assert (shown.count("a"), shown.count("b")) == (30, 70)
+    items.close()
+
+
+def test_one_modality_alone(trained, tmp_path):
+    shutil.copytree(trained.path, tmp_path / "run")
+    build_index(tmp_path / "run", splits=["all"], modalities=["b"])
+    searcher = Searcher.open(tmp_path / "run")
+    assert searcher.modalities == ("b",)
+    assert searcher.meta["splits"] == ["test", "train", "val"]
+    assert searcher.search(text="a dog", top=3)[0].item.modality == "b"
+    searcher.close()
+    with pytest.raises(ValueError, match="no modality 'c'"):
+        build_index(tmp_path / "run", modalities=["c"])
+
+
+def test_drawings_that_are_joined_make_one_item_with_all_of_them(tmp_path):
+    from crossclr import api
+    from crossclr.features.sources.emoji import read_image
+    from crossclr.search.service.answers import plain_item
+    from crossclr.training import load_config
+    from tests.search.conftest import SMALL
+
+    config = load_config("emoji", {**SMALL, "data.a": "noto+twemoji", "training.epochs": 1})
+    run = api.train(config, out=tmp_path / "run", baseline=False)
+    build_index(run, splits=["val"])
+    searcher = Searcher.open(run, text=False)
+    assert searcher.meta["modalities"]["a"]["count"] == 151
+    item = searcher.items.get([3])[0]
+    assert plain_item(item)["media"]["parts"] == 2
+    drawn = [emoji_image(item.key, vendor) for vendor in ("noto", "twemoji")]
+    assert [read_image(item.file, part) for part in range(2)] == drawn
+    searcher.close()
+
+
+def test_milvus_serves_the_same_results(trained, searcher, tmp_path):
+    pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    shutil.copytree(trained.path, tmp_path / "run")
+    build_index(tmp_path / "run", splits=["val"], backend="milvus", uri=str(tmp_path / "lite.db"))
+    ours = Searcher.open(tmp_path / "run")
+    for arguments in ({"text": "a red fruit"}, {"text": "tool", "groups": ["objects"]}):
+        found = [(hit.item.name, round(hit.score, 3)) for hit in ours.search(top=8, splits=["val"], **arguments)]
+        expected = [(hit.item.name, round(hit.score, 3)) for hit in searcher.search(top=8, splits=["val"], **arguments)]
+        assert found == expected
+    ours.close()
+
+
+def test_no_index_and_other_weights_are_told(trained, run_copy):
+    with pytest.raises(FileNotFoundError, match="crossclr index"):
+        Searcher.open(trained)
+    with pytest.raises(FileNotFoundError, match="crossclr index"):
+        update_index(trained, splits=["val"])
+    weights = run_copy.path / "best" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="other weights"):
+        Searcher.open(run_copy)
+
+
+CHILD = """
+import functools, os, signal, sys
+from crossclr.search import build_index, update_index
+from crossclr.search.building import create
+def die(*a): os.kill(os.getpid(), signal.SIGKILL)
+create._finish = die
+create.project = functools.partial(create.project, landmarks=50)
+build_index(sys.argv[1]) if sys.argv[2] == "build" else update_index(sys.argv[1], delete=["b/1F600"])
+"""
+
+
+@pytest.mark.parametrize("what", ["build", "update"])
+def test_killed_while_it_is_built_or_updated_it_opens_in_its_last_complete_state(run_copy, what):
+    before = current_generation(run_copy.path / "index")
+    kept = json.loads((before / "index.json").read_text())["modalities"]["a"]["count"]
+    if what == "update":
+        name = Searcher.open(run_copy, text=False).items.columns("name", where="b")[0][0]
+        code = CHILD.replace("b/1F600", name)
+    else:
+        code = CHILD.replace("build_index(sys.argv[1])", "build_index(sys.argv[1], splits=['val'])")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(run_copy.path), what],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert current_generation(run_copy.path / "index") == before
+    searcher = Searcher.open(run_copy, text=False)
+    assert searcher.meta["modalities"]["a"]["count"] == kept
+    searcher.close()
+    build_index(run_copy, splits=["val"])  # and the next build clears up
+    assert len(list((run_copy.path / "index").glob("generation-*"))) == 2

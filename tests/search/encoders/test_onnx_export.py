@@ -1,0 +1,152 @@
+"""Padded encoders against the model's own, ONNX against both, and a search without PyTorch."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crossclr.features import Ragged, Side
+from crossclr.models import ModelConfig, Views, build_model
+from crossclr.search.encoders import onnx_export
+from crossclr.search.encoders.onnx_export import ExportError, export_encoder, export_run
+from crossclr.search.encoders.padded_encoder import PaddedEncoder
+
+KINDS = {
+    "attention": {"encoder_b": {"pooler": "attention", "heads": 4, "layers": 2, "pooler_heads": 2}},
+    "max": {"encoder_b": {"pooler": "max", "heads": 2, "input_norm": "layer"}},
+    "mean": {"encoder_b": {"pooler": "mean", "heads": 2, "input_norm": "l2"}},
+    "mlp": {"encoder_b": {"kind": "mlp", "blocks": 2}},
+    "mlp-max": {"encoder_b": {"kind": "mlp", "blocks": 0, "sequence_pooling": "max", "input_norm": "coot"}},
+    "views": {"encoder_b": {"pooler": "mean", "heads": 2}},
+    "views-max": {"encoder_b": {"kind": "mlp", "blocks": 0, "sequence_pooling": "max"}},
+    "mlp-both": {"encoder_b": {"kind": "mlp", "sequence_pooling": "mean_max"}, "output_dim": 12},
+}
+
+
+def models(kind, two_level=False):
+    torch.manual_seed(0)
+    model = build_model(ModelConfig(dim=16, **KINDS[kind]), (3, 7), two_level).eval()
+    for parameter in model.parameters():  # zeros and ones of a fresh model would hide a forgotten gain or bias
+        torch.nn.init.normal_(parameter, std=0.3)
+    if kind.startswith("views"):
+        tensors = (torch.randn(3), torch.randn(3, 5), torch.randn(7), torch.randn(7, 5))
+        model.views = Views(*tensors, torch.tensor([3, 2]), torch.tensor([0.5, 0.3, 0.2]))
+    return model
+
+
+def plain(model, sequences):
+    with torch.inference_mode():
+        found = model.encode_b(Side(Ragged.from_list(sequences)))["sent_emb"]
+    return torch.nn.functional.normalize(found, dim=1)
+
+
+def padded(sequences, fill=0.0):
+    longest = max(map(len, sequences))
+    rows = torch.full((len(sequences), longest, 7), fill)
+    for place, sequence in enumerate(sequences):
+        rows[place, : len(sequence)] = sequence
+    return rows, torch.tensor([len(sequence) for sequence in sequences])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.lists(st.integers(1, 150), min_size=1, max_size=5),
+    st.sampled_from([0.0, float("nan"), 1e9]),
+    st.booleans(),
+)
+def test_padded_equals_packed_whatever_the_padding_holds(kind, lengths, fill, two_level):
+    model = models(kind, two_level)
+    generator = torch.Generator().manual_seed(sum(lengths))
+    sequences = [torch.randn(length, 7, generator=generator) for length in lengths]
+    with torch.inference_mode():
+        found = PaddedEncoder(model, "b")(*padded(sequences, fill))
+    torch.testing.assert_close(found, plain(model, sequences), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["attention", "mlp-both"])
+def test_onnx_takes_any_batch_and_length(kind, tmp_path):
+    from crossclr.search.encoders.onnx_search import OnnxEncoder
+
+    model = models(kind)
+    export_encoder(PaddedEncoder(model, "b").eval(), 7, tmp_path / "encoder.onnx")
+    encoder = OnnxEncoder(tmp_path / "encoder.onnx", threads=1)
+    for lengths in ([1], [4, 1, 9], [200], [3] * 17):
+        sequences = [torch.randn(length, 7) for length in lengths]
+        found = encoder([sequence.numpy() for sequence in sequences])
+        np.testing.assert_allclose(found, plain(model, sequences).numpy(), atol=1e-4)
+    with pytest.raises(ValueError, match="at least one"):
+        encoder([])
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory):
+    out = tmp_path_factory.mktemp("export") / "onnx"
+    return out, export_run(trained, out)
+
+
+def test_a_run_is_exported_and_checked(exported):
+    out, report = exported
+    assert report["folder"] == str(out)
+    assert max(about["largest_difference"] for about in report["encoders"].values()) <= 1e-4
+    assert report["search"]["largest_score_difference"] <= 2e-4
+    assert json.loads((out / "export.json").read_text())["encoders"] == report["encoders"]
+
+
+def test_a_wrong_encoder_is_not_written(trained, tmp_path, monkeypatch):
+    def crooked(encoder, channels, path):
+        with torch.no_grad():
+            encoder.local.projection.bias += 1.0
+        export_encoder(encoder, channels, path)
+        with torch.no_grad():
+            encoder.local.projection.bias -= 1.0
+
+    monkeypatch.setattr(onnx_export, "export_encoder", crooked)
+    with pytest.raises(ExportError, match="differs from PyTorch"):
+        export_run(trained, tmp_path / "onnx")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "other").mkdir()
+    with pytest.raises(FileExistsError):
+        export_run(trained, tmp_path / "other")
+
+
+SEARCH = """
+import json, sys
+import numpy as np
+from crossclr.search.encoders.onnx_search import OnnxSearch
+data = np.load(sys.argv[2])
+search = OnnxSearch(sys.argv[1])
+search.fill([row[None] for row in data["clips"]])
+found, scores = search(np.split(data["tokens"], np.cumsum(data["lengths"])[:-1]), top=5)
+heavy = {"torch", "transformers", "sklearn"} & set(sys.modules)
+assert not heavy, heavy
+print(json.dumps([found.tolist(), scores.tolist()]))
+"""
+
+
+def test_a_search_with_onnxruntime_alone(exported, trained, tmp_path):
+    source, model = trained.open_source(), trained.load_model()
+    samples = [source.read(key) for key in source.keys("val")]
+    queries = [sample.sentences[0] for sample in samples[:9]]
+    clips = np.concatenate([sample.clips[0] for sample in samples])
+    np.savez(tmp_path / "data.npz", clips=clips, tokens=np.concatenate(queries), lengths=[len(q) for q in queries])
+    done = subprocess.run(
+        [sys.executable, "-c", SEARCH, str(exported[0]), str(tmp_path / "data.npz")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found, scores = json.loads(done.stdout)
+    with torch.inference_mode():
+        a = model.encode_a(Side(Ragged.from_list([torch.tensor(row[None]) for row in clips])))["clip_emb"]
+        b = model.encode_b(Side(Ragged.from_list([torch.tensor(rows) for rows in queries])))["sent_emb"]
+    expected = torch.nn.functional.normalize(b, dim=1) @ torch.nn.functional.normalize(a, dim=1).T
+    best = expected.topk(5, dim=1)
+    assert found == best.indices.tolist()
+    np.testing.assert_allclose(scores, best.values.numpy(), atol=1e-4)
