@@ -49,7 +49,7 @@ def import_coot(
     from crossclr.storage import new_folder, write_file, write_json
     from crossclr.training.config.config_files import dump_config, load_config
     from crossclr.training.run_folder.checkpoint import save_checkpoint
-    from crossclr.training.run_folder.run import CONFIG, ENVIRONMENT, MODEL, environment, with_absolute_paths
+    from crossclr.training.run_folder.run import CONFIG, ENVIRONMENT, MODEL, environment
 
     if out.exists():
         raise FileExistsError(f"{out} is already there; choose another --out")
@@ -57,7 +57,7 @@ def import_coot(
     model = build(read_coot(checkpoint), heads=heads, global_pool=pool.value, global_heads=global_heads)
     note = ""
     try:
-        run_config = run_config.model_copy(update={"data": with_absolute_paths(run_config.data)})
+        run_config = run_config.model_copy(update={"data": run_config.data.with_absolute_paths()})
     except DataError as error:  # weights can be read long before the features are at hand
         note = f"note: its data is not here yet: {error}"
     run_config = run_config.model_copy(update={"model": model.config})

@@ -10,23 +10,20 @@ from crossclr.features.errors import DataError
 from crossclr.features.keys import clip_keys, stable_hash
 from crossclr.features.ragged import Ragged
 from crossclr.features.sample import Sample
-from crossclr.features.source import Source
-from crossclr.features.sources.arrays import ArraySource, split_by_fraction
-from crossclr.features.sources.coot import CootSource
-from crossclr.features.sources.data_config import (
-    ArrayConfig,
-    ArraysConfig,
-    CootConfig,
-    DataConfig,
-    EmojiConfig,
-    guess_data_config,
-    load_data_config,
-    parse_data_config,
-)
+from crossclr.features.source import Source, SourceWrapper, Variant
+from crossclr.features.sources.arrays.array_source import ArraySource
+from crossclr.features.sources.arrays.arrays_config import ArrayConfig, ArraysConfig
+from crossclr.features.sources.coot.coot_config import CootConfig, guess_data_config
+from crossclr.features.sources.coot.coot_source import CootSource
+from crossclr.features.sources.data_config import AnyData, DataConfig, load_data_config, parse_data_config
+from crossclr.features.sources.emoji.emoji_config import EmojiConfig
 from crossclr.features.sources.in_memory import MemorySource
 from crossclr.features.sources.registry import open_source
+from crossclr.features.sources.shards.shards_config import ShardsConfig
+from crossclr.features.sources.splits import split_by_fraction
 
 __all__ = [
+    "AnyData",
     "ArrayConfig",
     "ArraySource",
     "ArraysConfig",
@@ -40,8 +37,11 @@ __all__ = [
     "MemorySource",
     "Ragged",
     "Sample",
+    "ShardsConfig",
     "Side",
     "Source",
+    "SourceWrapper",
+    "Variant",
     "batches",
     "check_data",
     "check_source",

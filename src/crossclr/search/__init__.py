@@ -6,7 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crossclr.search.building.create import build_index, update_index
+    from crossclr.search.building.create import build_index
+    from crossclr.search.building.update import update_index
     from crossclr.search.encoders.onnx_export import export_run
     from crossclr.search.encoders.onnx_search import OnnxSearch
     from crossclr.search.encoders.text_queries import QueryError, TextQueries
@@ -33,7 +34,7 @@ _LAZY = {
     "build_index": "building.create",
     "export_run": "encoders.onnx_export",
     "serve_run": "service.server",
-    "update_index": "building.create",
+    "update_index": "building.update",
 }
 
 __all__ = [

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from crossclr.features import Batch, Source, batches
-from crossclr.features.batching.epochs import bounds
+from crossclr.features.batching.order import bounds
 from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.losses.sums.across_processes import shared_work
 from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig, TwoBranch, build_model
@@ -113,9 +113,7 @@ class Training:
         config, fabric = self.config, self.fabric
         size, workers = config.training.batch_size, config.training.workers
         share = fabric.global_rank, fabric.world_size
-        if isinstance(self.inputs, MemorySource):
-            return self.inputs.batches(config.splits.train, size, config.seed, epoch, start, share)
-        return batches(self.source, config.splits.train, size, config.seed, epoch, start, workers=workers, share=share)
+        return batches(self.inputs, config.splits.train, size, config.seed, epoch, start, workers=workers, share=share)
 
     def read_first_batch(self) -> Batch:
         """The first batch of the run, to see that the data can be read."""
@@ -217,8 +215,7 @@ class Training:
 
 def inputs_of(source: Source, config: FitConfig) -> Source:
     """Where a run reads its samples: the source itself, or the source kept in memory in the form that encoders take."""
-    varies = getattr(source, "vary", False)  # each reading gives something else, which cannot be kept
-    if isinstance(source, MemorySource) or varies or not config.training.in_memory:
+    if source.in_memory or source.varies or not config.training.in_memory:
         return source
     return MemorySource(source, memory_form(config.model.encoder_a), memory_form(config.model.encoder_b))
 

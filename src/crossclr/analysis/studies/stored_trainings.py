@@ -15,7 +15,7 @@ from crossclr.training import Run, RunConfig, TrainingError, dump_config
 from crossclr.training.config.run_config import FITTED
 from crossclr.training.run_folder.checkpoint import save_checkpoint
 from crossclr.training.run_folder.journal import METRICS
-from crossclr.training.run_folder.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
+from crossclr.training.run_folder.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment
 
 RUNS = "runs"
 NOT_FINITE = "holds NaN or inf"  # how a loss complains of embeddings that have left the numbers
@@ -123,7 +123,7 @@ def _from_twin(job: Job, trainer: Trainer, finished: Finished) -> Trained | None
 
 def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:
     """Write a run folder as `crossclr train` does, weights only where they are to be kept."""
-    config = job.config.model_copy(update={"data": with_absolute_paths(job.config.data)})
+    config = job.config.model_copy(update={"data": job.config.data.with_absolute_paths()})
     with new_folder(path, replace=True) as partial:  # it may exist, finished without the weights that are wanted now
         write_file(partial / CONFIG, dump_config(config))
         write_json(partial / ENVIRONMENT, environment())

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from crossclr.features import clip_keys
 from crossclr.models.embeddings import Embeddings
 from crossclr.storage import new_file
 
@@ -145,16 +146,12 @@ def _embeddings(arrays: Mapping[str, Array], path: Path) -> Embeddings:
     if len(clip_of) != sentences or (sentences and not 0 <= int(clip_of.min()) <= int(clip_of.max()) < clips):
         raise ValueError(f"{path}: 'clip_of' must name one of {clips} clips for each of {sentences} sentences")
     if "clip_key" in arrays:
-        clip_keys = _strings(arrays["clip_key"])
+        names = _strings(arrays["clip_key"])
     else:
-        clip_keys = tuple(
-            f"{key}/{i}" if count > 1 else key
-            for key, count in zip(keys, counts.tolist(), strict=True)
-            for i in range(count)
-        )
+        names = tuple(name for key, count in zip(keys, counts.tolist(), strict=True) for name in clip_keys(key, count))
     return Embeddings(
         clip_of=clip_of,
-        clip_keys=clip_keys,
+        clip_keys=names,
         clip_counts=counts,
         video_keys=keys,
         texts=_strings(arrays["text"]) if "text" in arrays else (),

@@ -11,11 +11,11 @@ import numpy as np
 
 from crossclr.models import Hubs
 from crossclr.search.building.hubness import FITTED, Hubness, apply_correction, with_correction
-from crossclr.search.building.index_files import FORMAT, INDEX, ITEMS, Progress, write_index
+from crossclr.search.building.index_files import FORMAT, INDEX, ITEMS, write_index
 from crossclr.search.building.item_map import place_items
 from crossclr.search.building.item_statistics import describe_items, other_modality
-from crossclr.search.building.run_items import MODALITIES, Gathered, gather
-from crossclr.search.building.shard_items import gather_shards
+from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress, embed_items
+from crossclr.search.building.shard_items import read_shard_items
 from crossclr.search.encoders.text_queries import text_side
 from crossclr.search.index.contract import Ids, Index
 from crossclr.search.index.faiss_graph import IndexSettings
@@ -24,8 +24,6 @@ from crossclr.search.index.generations import new_generation
 from crossclr.search.items.item_table import Items
 from crossclr.search.items.media_files import MediaFinder
 from crossclr.training import Run
-
-_LABELS = {"image": "images", "video": "videos", "audio": "sounds"}
 
 
 def build_index(
@@ -77,32 +75,32 @@ def build_index(
             source.keys(split)  # reports an unknown name before anything is written
     with new_generation(run.path / INDEX) as folder:
         if shards is None:
-            gathered = gather(model, source, chosen, finder, batch_size, device, progress)
+            found = embed_items(model, source, chosen, finder, batch_size, device, progress)
         else:
-            gathered = gather_shards(shards, model.embedding_dim, run.digest(), progress, model.anchors)
-            wanted = _present(gathered, wanted, explicit=modalities is not None)
+            found = read_shard_items(shards, model.embedding_dim, run.digest(), progress, model.anchors)
+            wanted = _present(found, wanted, explicit=modalities is not None)
         meta: dict[str, Any] = {
             "format": FORMAT,
             "name": run.config.name,
             "about": run.config.about,
             "weights": run.digest(),
-            "dim": int(gathered["a"].vectors.shape[1]),
+            "dim": int(found["a"].vectors.shape[1]),
             "text_side": text_side(run.config),
             "media_roots": sorted(finder.roots) if shards is None else [],
             "hubness": hubness or (FITTED if model.hubs else False),
             "backend": backend,
             "modality_names": names,
-            "modalities": {name: {"label": _label(names[name], gathered[name])} for name in wanted},
+            "modalities": {name: {"label": label} for name, label in _labels(names, found, wanted).items()},
         }
         _report(progress, "building the index", 0)
-        ids = _number(gathered, wanted)
+        ids = _number(found, wanted)
         new_index = partial(_new_index, meta, settings, uri)
-        indexes = {name: _fill(new_index, name, ids[name], gathered, model.hubs, meta["hubness"]) for name in wanted}
+        indexes = {name: _fill(new_index, name, ids[name], found, model.hubs, meta["hubness"]) for name in wanted}
         _report(progress, "counting hubs", 1)
         items = Items(folder / ITEMS, writable=True)
-        describe_items(items, indexes, gathered, ids, meta)
+        describe_items(items, indexes, found, ids, meta)
         _report(progress, "drawing the map", 2)
-        place_items(items, {name: gathered[name] for name in wanted}, ids)
+        place_items(items, {name: found[name] for name in wanted}, ids)
         write_index(folder, items, indexes, meta)
         _report(progress, "drawing the map", 3)
     return run.path / INDEX
@@ -130,18 +128,18 @@ def check_modalities(chosen: Sequence[str], names: Mapping[str, str]) -> tuple[s
     return tuple(letter for letter in names if letter in found)
 
 
-def _present(gathered: Mapping[str, Gathered], wanted: tuple[str, ...], explicit: bool) -> tuple[str, ...]:
+def _present(found: Mapping[str, EmbeddedItems], wanted: tuple[str, ...], explicit: bool) -> tuple[str, ...]:
     """The modalities that shards contain; it is an error if one that was requested explicitly is absent."""
-    present = tuple(name for name in wanted if gathered[name].items)
+    present = tuple(name for name in wanted if found[name].items)
     if (explicit and present != wanted) or not present:
         raise ValueError(f"the shards have no vectors of modality {' or '.join(set(wanted) - set(present))}")
     return present
 
 
-def _number(gathered: Mapping[str, Gathered], wanted: Sequence[str]) -> dict[str, Ids]:
+def _number(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, Ids]:
     ids, first = {}, 0
     for name in wanted:
-        ids[name] = np.arange(first, first + len(gathered[name].items), dtype=np.int64)
+        ids[name] = np.arange(first, first + len(found[name].items), dtype=np.int64)
         first += len(ids[name])
     return ids
 
@@ -150,12 +148,12 @@ def _fill(
     new_index: Callable[[str, int], Index],
     name: str,
     ids: Ids,
-    gathered: Mapping[str, Gathered],
+    found: Mapping[str, EmbeddedItems],
     hubs: Mapping[str, Hubs],
     hubness: Hubness,
 ) -> Index:
-    queries = gathered[other_modality(name)].vectors
-    rows = with_correction(gathered[name].vectors, queries, hubness, hubs.get(name))
+    queries = found[other_modality(name)].vectors
+    rows = with_correction(found[name].vectors, queries, hubness, hubs.get(name))
     index = new_index(name, rows.shape[1])
     index.add(ids, rows)
     index.compact(apply_correction(queries, hubness))
@@ -173,10 +171,16 @@ def _new_index(meta: Mapping[str, Any], settings: IndexSettings | None, uri: str
     return MilvusIndex(dim, uri, f"crossclr_{run}_{name}", fresh=True)
 
 
-def _label(name: str, found: Gathered) -> str:
-    """What the page calls the items of a modality."""
-    kinds = {item.media for item in found.items if item.media}
-    return _LABELS[kinds.pop()] if len(kinds) == 1 else f"{name}s"
+def _labels(names: Mapping[str, str], found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, str]:
+    """What the page calls the items of each modality, such as ``videos``."""
+    labels = {}
+    for letter in wanted:
+        kinds = {item.media for item in found[letter].items if item.media} or {names[letter]}
+        kind = kinds.pop() if len(kinds) == 1 else "clip"
+        labels[letter] = "sounds" if kind == "audio" else f"{kind}s"
+    if len(set(labels.values())) < len(labels):
+        return {letter: f"{names[letter]} {label}" for letter, label in labels.items()}
+    return labels
 
 
 def _report(progress: Progress | None, task: str, done: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from crossclr.search.items.item_table import Items
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
 FORMAT = 2
-Progress = Callable[[str, int, int], None]  # the task, the steps done, all steps
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

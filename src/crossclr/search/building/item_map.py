@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crossclr.search.building.map_layout import Places, centre, place_among, project
-from crossclr.search.building.run_items import Gathered
+from crossclr.search.building.run_items import EmbeddedItems
 from crossclr.search.index.contract import Ids, Index
 from crossclr.search.items.item_table import Items
 
@@ -17,7 +17,7 @@ _NEIGHBOURS = 5000  # items on the map that new items are compared with
 _LONGEST_TEXT = 70
 
 
-def place_items(items: Items, gathered: Mapping[str, Gathered], ids: Mapping[str, Ids]) -> None:
+def place_items(items: Items, gathered: Mapping[str, EmbeddedItems], ids: Mapping[str, Ids]) -> None:
     """Lay out the items of a new index."""
     vectors = np.concatenate([found.vectors for found in gathered.values()])
     modality = np.concatenate([np.full(len(found.items), number) for number, found in enumerate(gathered.values())])
@@ -26,7 +26,7 @@ def place_items(items: Items, gathered: Mapping[str, Gathered], ids: Mapping[str
     items.set_columns(everything.tolist(), {"x": places[:, 0].tolist(), "y": places[:, 1].tolist()})
 
 
-def place_new_items(items: Items, index: Index, found: Gathered, dim: int) -> Places:
+def place_new_items(items: Items, index: Index, found: EmbeddedItems, dim: int) -> Places:
     """(items, 2) positions of new items among those that are on the map."""
     known = items.columns("id", "x", "y", where=found.items[0].modality)[:_NEIGHBOURS]
     if not known:

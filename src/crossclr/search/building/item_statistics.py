@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from crossclr.features.connectivity import connectivity_to
 from crossclr.search.building.hubness import MOST_TRIED, NEAREST, HubCounts, apply_correction, count_hubs
-from crossclr.search.building.run_items import Gathered
+from crossclr.search.building.run_items import EmbeddedItems
 from crossclr.search.index.contract import Ids, Index
 from crossclr.search.items.item_table import Item, Items
 
@@ -72,7 +72,7 @@ def influence_among(pooled: npt.NDArray[np.float32], total: Scores, count: int, 
 def describe_items(
     items: Items,
     indexes: Mapping[str, Index],
-    gathered: Mapping[str, Gathered],
+    gathered: Mapping[str, EmbeddedItems],
     ids: Mapping[str, Ids],
     meta: dict[str, Any],
 ) -> None:
@@ -94,7 +94,7 @@ def describe_items(
 
 
 def influence_of_new(
-    items: Items, modality: str, found: Gathered, fresh: Sequence[Item], about: dict[str, Any]
+    items: Items, modality: str, found: EmbeddedItems, fresh: Sequence[Item], about: dict[str, Any]
 ) -> Influence:
     """Influence of items that join an index, among all items of their modality.
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from crossclr.models import Hubs
 from crossclr.search.building.hubness import with_correction
-from crossclr.search.building.index_files import INDEX, ITEMS, Progress, open_backend, read_meta, write_index
+from crossclr.search.building.index_files import INDEX, ITEMS, open_backend, read_meta, write_index
 from crossclr.search.building.item_map import place_new_items
 from crossclr.search.building.item_statistics import influence_of_new, other_modality, recount_hubs
-from crossclr.search.building.run_items import Gathered, gather
+from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
 from crossclr.search.index.contract import Index
 from crossclr.search.index.generations import current_generation, new_generation
 from crossclr.search.items.item_table import Items
@@ -75,7 +75,7 @@ def update_index(
             changes.deleted += _delete(items, indexes, name)
         if splits:
             model = run.load_model()
-            gathered = gather(model, source, splits, finder, batch_size, device, progress)
+            gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
             for modality, index in indexes.items():
                 _add(items, index, modality, gathered, model.hubs, meta, changes)
         for index in indexes.values():
@@ -102,7 +102,7 @@ def _add(
     items: Items,
     index: Index,
     modality: str,
-    gathered: Mapping[str, Gathered],
+    gathered: Mapping[str, EmbeddedItems],
     hubs: Mapping[str, Hubs],
     meta: dict[str, Any],
     changes: Changes,

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from crossclr.features import Ragged, Side, Source
+from crossclr.features import Source
 from crossclr.models import TwoBranch
-from crossclr.search.building.create import default_splits
+from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
 from crossclr.search.encoders.text_queries import text_side
@@ -57,7 +56,8 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
     source = run.open_source()
     with new_folder(out, replace=True) as partial:
         report: dict[str, Any] = {"name": run.config.name, "text_side": text_side(run.config), "encoders": {}}
-        rows = _samples(source, default_splits(run)[-1])
+        splits = run.config.splits
+        rows = _samples(source, splits.test or splits.validate_ or splits.train)
         for side, dim in zip("ab", model.dims, strict=True):
             file = f"encoder_{side}.onnx"
             export_encoder(PaddedEncoder(model, side).eval(), dim, partial / file)
@@ -109,24 +109,17 @@ def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
     return {side: rows[:CHECKED] for side, rows in found.items()}
 
 
-def _by_model(model: TwoBranch, side: str, rows: Sequence[Rows]) -> Tensor:
-    ragged = Ragged.from_list([torch.tensor(part) for part in rows])
-    encode, name = (model.encode_a, "clip_emb") if side == "a" else (model.encode_b, "sent_emb")
-    with torch.inference_mode():
-        return torch.nn.functional.normalize(encode(Side(ragged))[name], dim=1)
-
-
 def _difference(model: TwoBranch, side: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
     """The largest difference over batches of several sizes and lengths, including a single short sequence."""
     shortest = min(rows, key=len)
     groups = [rows, rows[:1], [shortest], [shortest[:1], rows[0]]]
-    return max(float(np.abs(encoder(group) - _by_model(model, side, group).numpy()).max()) for group in groups if group)
+    return max(float(np.abs(encoder(group) - encode_rows(model, side, group)).max()) for group in groups if group)
 
 
 def _compare_search(model: TwoBranch, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
     """Search the clips by the sentences with onnxruntime and with PyTorch; the ten best must agree."""
     ours = [OnnxEncoder(folder / f"encoder_{side}.onnx")(rows[side]) for side in "ab"]
-    theirs = [_by_model(model, side, rows[side]).numpy() for side in "ab"]
+    theirs = [encode_rows(model, side, rows[side]) for side in "ab"]
     top = min(10, len(rows["a"]))
     found, _ = best_rows(ours[1], ours[0], top)
     expected = theirs[1] @ theirs[0].T

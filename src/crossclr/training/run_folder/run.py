@@ -26,8 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from crossclr.features import ArraysConfig, CootConfig, Source, open_source
-from crossclr.features.sources.data_config import ShardsConfig
+from crossclr.features import Source, open_source
 from crossclr.models import Anchors, Hubs, TwoBranch, Views, build_model
 from crossclr.storage import new_folder, restore_folder, write_file, write_json
 from crossclr.training.config.config_files import dump_config, load_config
@@ -77,7 +76,7 @@ class Run:
         """Make a run folder with its first checkpoint; it appears complete or not at all."""
         if path.exists():
             raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
-        config = config.model_copy(update={"data": with_absolute_paths(config.data)})
+        config = config.model_copy(update={"data": config.data.with_absolute_paths()})
         with new_folder(path) as partial:
             write_file(partial / CONFIG, dump_config(config))
             write_json(partial / ENVIRONMENT, environment())
@@ -222,35 +221,6 @@ class RunRecorder:
             chosen = {"position": state["position"], "schedule": state["schedule"]}
             save_checkpoint(self.run.path / "best", weights, chosen)
         save_checkpoint(self.run.path / "last", weights, state)
-
-
-def with_absolute_paths(data: Any) -> Any:
-    """The data config with the places that its files were found at, so that the run can be opened from anywhere."""
-
-    def found(place: str, option: str) -> str:
-        file, mark, name = place.partition("#")
-        return str(data.resolve(file, option).absolute()) + mark + name if file else place
-
-    if isinstance(data, CootConfig):
-        names = {"meta": found(data.meta, "meta")}
-        lists = {side: [found(path, side) for path in getattr(data, side)] for side in ("video", "text")}
-        return data.model_copy(update={**names, **lists})
-    if isinstance(data, ArraysConfig):
-        update: dict[str, Any] = {}
-        for side in ("a", "b"):
-            update[side] = [
-                expert.model_copy(update={n: found(p, side) for n, p in expert if p is not None})
-                for expert in getattr(data, side)
-            ]
-        for option in ("splits", "texts", "groups"):
-            place = getattr(data, option)
-            update[option] = None if place is None else found(place, option)
-        return data.model_copy(update=update)
-    if isinstance(data, ShardsConfig):
-        return data.model_copy(
-            update={"shards": {split: [str(place) for place in data.places(split)] for split in data.shards}}
-        )
-    return data
 
 
 def environment() -> dict[str, Any]:
