@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "embed": ("crossclr.cli.evaluate", "embed", "Write the embeddings of a run to a file."),
     "experiment": ("crossclr.cli.experiment", "experiment", "Run an experiment of the paper on any data."),
     "report": ("crossclr.cli.experiment", "report", "Run every experiment and write them into one HTML report."),
+    "reproduce": ("crossclr.cli.reproduce", "reproduce", "Reproduce a table or figure of the paper, with its numbers."),
     "index": ("crossclr.cli.search", "index", "Build the index that search and the service use."),
     "search": ("crossclr.cli.search", "search", "Find clips by a sentence, or the neighbours of an item."),
     "serve": ("crossclr.cli.search", "serve", "Start the search service and its page."),
