@@ -1,4 +1,4 @@
-"""One embedding space for two modalities, learned from features you already have: the complete CrossCLR."""
+"""One embedding space for video, text, sound and images, learned from features you already have."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from crossclr.losses.crossclr import CrossCLR, LossStats
 from crossclr.losses.dcl import DCL
 from crossclr.losses.distributed import Distributed
 from crossclr.losses.maxmargin import MaxMargin
+from crossclr.losses.memory.queue import PairQueue
 from crossclr.losses.milnce import MILNCE
 from crossclr.losses.ntxent import NTXent
-from crossclr.losses.queue import PairQueue
 from crossclr.losses.registry import LOSSES, build_loss
 from crossclr.losses.siglip import SigLIP
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crossclr.search.index.milvus_index import MilvusIndex
     from crossclr.search.items.item_table import Item
     from crossclr.search.searcher import Hit, Searcher
-    from crossclr.search.service.app import serve_run
+    from crossclr.search.service.server import serve_run
 
 # Imported when they are used: a search with exported encoders needs no PyTorch, an index needs no web server.
 _LAZY = {
@@ -32,7 +32,7 @@ _LAZY = {
     "TextQueries": "encoders.text_queries",
     "build_index": "building.create",
     "export_run": "encoders.onnx_export",
-    "serve_run": "service.app",
+    "serve_run": "service.server",
     "update_index": "building.create",
 }
 
