@@ -67,9 +67,10 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     items.close()
     np.save(folder / CODES, np.zeros((len(vectors), 2), dtype=np.int32))
     (folder / MAP).write_text("{}")
-    about = {"label": "items", "usual": 1.0, "tried": 0, "influential": 2.0, "count": len(vectors), "media": []}
+    about = {"label": "items", "usual": 1.0, "tried": 0, "count": len(vectors), "media": []}
     meta = {
         **{"format": FORMAT, "name": "bench", "about": "", "weights": "", "dim": vectors.shape[1], "text_side": None},
+        "modality_names": {"a": "a", "b": "b"},
         **{"media_roots": [], "hubness": False, "backend": "faiss", "splits": ["train"], "groups": []},
         "modalities": {"a": {**about, "kind": index.kind, "recall": index.recall}},
     }
@@ -83,7 +84,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from crossclr.search.searcher import Searcher
-from crossclr.search.service.app import make_server
+from crossclr.search.service.server import make_server
 what, place = sys.argv[1:]
 searcher = Searcher.open(place) if what == "run" else Searcher(Path(place))
 server, listening = make_server(searcher, port=0, ready=lambda address: print(address, flush=True))

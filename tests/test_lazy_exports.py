@@ -12,7 +12,7 @@ import crossclr
 from tests.support.commands import ENVIRONMENT
 
 ROOT = Path(crossclr.__file__).parent
-PACKAGES = ["crossclr"] + sorted(f"crossclr.{stub.parent.name}" for stub in ROOT.glob("*/__init__.pyi"))
+PACKAGES = ["crossclr", *sorted(f"crossclr.{stub.parent.name}" for stub in ROOT.glob("*/__init__.pyi"))]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -11,4 +11,4 @@ from crossclr.search.index.milvus_index import MilvusIndex as MilvusIndex
 from crossclr.search.items.item_table import Item as Item
 from crossclr.search.searcher import Hit as Hit
 from crossclr.search.searcher import Searcher as Searcher
-from crossclr.search.service.app import serve_run as serve_run
+from crossclr.search.service.server import serve_run as serve_run
