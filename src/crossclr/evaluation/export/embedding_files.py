@@ -7,7 +7,7 @@
 | ``clip_emb``, ``sent_emb`` | L2-normalised rows of modality A and B |
 | ``vid_emb``, ``par_emb``, ``vid_context``, ``par_context`` | the same for whole videos (data of two levels) |
 | ``<name>_before_norm`` | the raw rows |
-| ``clip_of``, ``clip_key``, ``text``, ``group``, ``modality`` | additions that COOT's own files lack; not needed to read a file |
+| ``clip_of``, ``clip_key``, ``text``, ``group``, ``modality`` | optional additions that COOT's own files lack |
 """
 
 from __future__ import annotations
