@@ -75,7 +75,7 @@ def run(samples: int = SAMPLES) -> dict[str, float]:
     import ray
     from ray.cluster_utils import Cluster
 
-    from crossclr.evaluation.bulk import embed_shards
+    from crossclr.evaluation.export.bulk import embed_shards
 
     folder = Path(tempfile.mkdtemp(prefix="crossclr-scale-"))
     small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20}

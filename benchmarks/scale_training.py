@@ -41,7 +41,7 @@ def write_shards(source: Source, split: str, path: Path) -> None:
 
 def recall(config: str, folder: Path, name: str, *options: str) -> list[float]:
     """R@1 (mean of both directions) of every seed, trained by the command in processes of its own."""
-    command = [sys.executable, "-m", "crossclr", "train", config, "--no-floor", "--seeds", ",".join(map(str, SEEDS))]
+    command = [sys.executable, "-m", "crossclr", "train", config, "--no-baseline", "--seeds", ",".join(map(str, SEEDS))]
     done = subprocess.run(
         [*command, "--out", str(folder / name), *options], capture_output=True, text=True, check=False
     )

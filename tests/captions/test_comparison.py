@@ -21,7 +21,8 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     values = tiny_values(root) | {"training": {"epochs": 1, "batch_size": 4, "accelerator": "cpu", "workers": 0}}
     return [
-        api.train(check_config(values | {"seed": seed}), out=folder / f"run{seed}", floor=False).path for seed in (0, 1)
+        api.train(check_config(values | {"seed": seed}), out=folder / f"run{seed}", baseline=False).path
+        for seed in (0, 1)
     ]
 
 

@@ -68,7 +68,7 @@ def test_dry_run_extract_and_the_next_command(videos):
             str(videos / "features" / "config.yaml"),
             "--set",
             "training.epochs=1",
-            "--no-floor",
+            "--no-baseline",
             "--out",
             str(videos / "run"),
         ],

@@ -64,10 +64,10 @@ def test_an_unknown_command_is_refused_with_a_suggestion(monkeypatch, capsys):
 def test_train_evaluate_and_summary(monkeypatch, capsys, config_file, tmp_path):
     assert run(monkeypatch, "train", config_file, "--out", tmp_path / "run", "--set", "seed=7") == 0
     shown = capsys.readouterr().out
-    assert "CCA floor" in shown
+    assert "CCA baseline" in shown
     assert "epoch 2/2" in shown
     assert str(tmp_path / "run") in shown.replace("\n", "")
-    assert run(monkeypatch, "train", config_file, "--seeds", "0,1", "--no-floor", "--out", tmp_path / "seeds") == 0
+    assert run(monkeypatch, "train", config_file, "--seeds", "0,1", "--no-baseline", "--out", tmp_path / "seeds") == 0
     assert "2 seeds, mean ± standard deviation" in capsys.readouterr().out
 
 

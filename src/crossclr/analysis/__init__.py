@@ -1,10 +1,10 @@
 """The paper's tables and figures on any data: experiments, figures, and a report."""
 
-from crossclr.analysis.conduct import conduct, open_context
-from crossclr.analysis.context import Context
 from crossclr.analysis.experiments import EXPERIMENTS
-from crossclr.analysis.methods import METHODS, Method, configure
-from crossclr.analysis.study import StudyConfig, load_study, study_names
+from crossclr.analysis.studies.compared_losses import METHODS, Method, configure
+from crossclr.analysis.studies.open_study import Context
+from crossclr.analysis.studies.run_experiments import open_context, run_experiments
+from crossclr.analysis.studies.study import StudyConfig, load_study, study_names
 
 __all__ = [
     "EXPERIMENTS",
@@ -12,9 +12,9 @@ __all__ = [
     "Context",
     "Method",
     "StudyConfig",
-    "conduct",
     "configure",
     "load_study",
     "open_context",
+    "run_experiments",
     "study_names",
 ]

@@ -22,7 +22,7 @@ from crossclr.captions.network.captioner import Captioner
 from crossclr.captions.scoring.caption_metrics import Scores, score_captions
 from crossclr.captions.scoring.meteor import Meteor
 from crossclr.captions.scoring.predictions import Predictions, save_predictions
-from crossclr.evaluation.progress import progress_bar
+from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.storage import naming_full_disk
 from crossclr.training import Interrupted, seed_everything
 from crossclr.training.progress import LiveReporter

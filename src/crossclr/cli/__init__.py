@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "card": ("crossclr.cli.card", "card", "Write the model card of a run."),
     "data": ("crossclr.cli.data", "app", "Check and describe a data set before training on it."),
     "config": ("crossclr.cli.config", "app", "List, show, copy and check configs."),
+    "doctor": ("crossclr.cli.doctor", "doctor", "Show what is installed, what is missing and how to install it."),
     "import-coot": ("crossclr.cli.import_coot", "import_coot", "Turn a COOT checkpoint into a model of this package."),
 }
 

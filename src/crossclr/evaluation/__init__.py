@@ -1,12 +1,14 @@
-"""How good an embedding is: exact ranks, retrieval metrics, the CCA floor, fusion of runs, export."""
+"""How good an embedding is: exact ranks, retrieval metrics, the CCA baseline, fusion of runs, export."""
 
-from crossclr.evaluation.card import model_card, write_card
-from crossclr.evaluation.cca import CCA, Moments, fit_cca
-from crossclr.evaluation.export import load_embeddings, save_embeddings
-from crossclr.evaluation.floor import cca_floor, embed_floor, fit_floor, pooled_split
-from crossclr.evaluation.fusion import fuse
-from crossclr.evaluation.gain import ndcg
-from crossclr.evaluation.metrics import (
+from crossclr.evaluation.baselines.cca_baseline import cca_baseline, embed_baseline, fit_baseline, pooled_split
+from crossclr.evaluation.export.embedding_files import load_embeddings, save_embeddings
+from crossclr.evaluation.meaning.ndcg import ndcg
+from crossclr.evaluation.meaning.neighbourhoods import neighbours_kept
+from crossclr.evaluation.meaning.relevance import Relevance
+from crossclr.evaluation.meaning.semantics import SEMANTIC, Semantics, kept_neighbours, semantic_scores
+from crossclr.evaluation.meaning.shared_captions import SharedCaptions, shared_ranks
+from crossclr.evaluation.retrieval.ground_truth import Targets
+from crossclr.evaluation.retrieval.metrics import (
     METRICS,
     coot_median,
     evaluate_embeddings,
@@ -14,32 +16,26 @@ from crossclr.evaluation.metrics import (
     rank_metrics,
     retrieval_metrics,
 )
-from crossclr.evaluation.neighbourhoods import neighbours_kept
-from crossclr.evaluation.ranks import retrieval_ranks
-from crossclr.evaluation.relevance import Relevance
-from crossclr.evaluation.runs import Evaluation, embed_run, evaluate_runs
-from crossclr.evaluation.semantics import SEMANTIC, Semantics, kept_neighbours, semantic_scores
-from crossclr.evaluation.shared_captions import SharedCaptions, shared_ranks
-from crossclr.evaluation.targets import Targets
+from crossclr.evaluation.retrieval.ranks import retrieval_ranks
+from crossclr.evaluation.runs.evaluate import Evaluation, embed_run, evaluate_runs
+from crossclr.evaluation.runs.fusion import fuse
+from crossclr.evaluation.runs.model_card import model_card, write_card
 
 __all__ = [
-    "CCA",
     "METRICS",
     "SEMANTIC",
     "Evaluation",
-    "Moments",
     "Relevance",
     "Semantics",
     "SharedCaptions",
     "Targets",
-    "cca_floor",
+    "cca_baseline",
     "coot_median",
-    "embed_floor",
+    "embed_baseline",
     "embed_run",
     "evaluate_embeddings",
     "evaluate_runs",
-    "fit_cca",
-    "fit_floor",
+    "fit_baseline",
     "fuse",
     "kept_neighbours",
     "load_embeddings",

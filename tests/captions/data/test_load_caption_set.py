@@ -10,8 +10,8 @@ from torch.nn.functional import normalize
 from crossclr import api
 from crossclr.captions.caption_config import CaptionDataConfig
 from crossclr.captions.data.load_caption_set import load_caption_set, untrained_model
-from crossclr.evaluation.export import save_embeddings
-from crossclr.evaluation.runs import embed_run
+from crossclr.evaluation.export.embedding_files import save_embeddings
+from crossclr.evaluation.runs.evaluate import embed_run
 from crossclr.training import Run
 from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
@@ -21,7 +21,7 @@ from tests.support.tiny_runs import tiny_values, write_coot
 def run(tmp_path_factory):
     root = write_coot(tmp_path_factory.mktemp("data") / "tiny")
     values = tiny_values(root) | {"training": {"epochs": 2, "batch_size": 4, "accelerator": "cpu", "workers": 0}}
-    return api.train(check_config(values), out=tmp_path_factory.mktemp("runs") / "tiny", floor=False)
+    return api.train(check_config(values), out=tmp_path_factory.mktemp("runs") / "tiny", baseline=False)
 
 
 def load(run, features="clip", part="val", **options):
@@ -84,7 +84,7 @@ def test_an_untrained_encoder_is_the_one_that_training_began_with(run, tmp_path)
     values = tiny_values(run.config.data.resolve(run.config.data.meta, "meta").parent)
     values["training"] = {"epochs": 1, "batch_size": 4, "accelerator": "cpu", "workers": 0}
     values["optimiser"] = {"learning_rate": 1e-30}
-    still = api.train(check_config(values), out=tmp_path / "still", floor=False)
+    still = api.train(check_config(values), out=tmp_path / "still", baseline=False)
     before = still.load_model("last").state_dict()
     torch.manual_seed(5)
     state = torch.get_rng_state()

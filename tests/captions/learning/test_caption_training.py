@@ -17,7 +17,7 @@ from crossclr.captions.decoding import write_captions
 from crossclr.captions.learning.caption_training import CaptionTraining, fit, smoothed_loss
 from crossclr.captions.network.captioner import Captioner
 from crossclr.captions.pipeline import generate_captions, resume_captions, train_captions
-from crossclr.evaluation.export import save_embeddings
+from crossclr.evaluation.export.embedding_files import save_embeddings
 from crossclr.models import Embeddings
 from crossclr.training import Interrupted, seed_everything
 

@@ -19,7 +19,7 @@ def videos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("videos")
     values = tiny_values(write_coot(folder / "data"))
     values["training"]["epochs"] = 1
-    run = api.train(check_config(values), out=folder / "run", floor=False)
+    run = api.train(check_config(values), out=folder / "run", baseline=False)
     entries = list(run.open_source().entries.values())
     (folder / "media" / "deep").mkdir(parents=True)
     for entry in entries[:3]:

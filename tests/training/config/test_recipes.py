@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from crossclr.analysis.methods import METHODS, configure
+from crossclr.analysis.studies.compared_losses import METHODS, configure
 from crossclr.training import config_names, load_config
 from crossclr.training.config.recipes import RECIPES, recipe_changes
 

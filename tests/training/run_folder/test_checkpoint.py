@@ -200,7 +200,7 @@ def test_training_does_not_wait_for_the_disk(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(run_file, "save_checkpoint", slow)
     monkeypatch.setattr(Training, "step", stepping)
     tiny["training"].update(epochs=1, checkpoint_every=2)
-    api.train(check_config(tiny), out=tmp_path / "run", floor=False)
+    api.train(check_config(tiny), out=tmp_path / "run", baseline=False)
     assert behind == [(2, 3)]
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from crossclr.captions.caption_config import CaptionDataConfig
 from crossclr.captions.data.caption_set import CaptionSet, replace_texts
-from crossclr.evaluation.export import load_embeddings
+from crossclr.evaluation.export.embedding_files import load_embeddings
 from crossclr.features import CootSource, Source
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.models import Embeddings, TwoBranch, build_model, embed_source
