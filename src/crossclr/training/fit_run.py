@@ -45,8 +45,7 @@ def fit_run(
     recorder = RunRecorder(run, state)
     reporter = None
     if console is not None:
-        epochs = training.loop_config.training.epochs
-        reporter = LiveReporter(console, epochs, training.steps, training.position.step)
+        reporter = LiveReporter(console, training.settings.epochs, training.steps, training.position.step)
     next_step = f"free some space, then run: {command} --resume {run.path}"
     try:
         with naming_full_disk(run.path, next_step), reporter or contextlib.nullcontext():

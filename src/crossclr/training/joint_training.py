@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from crossclr.features import Batch, Source, batches
 from crossclr.features.batching.epochs import bounds
 from crossclr.features.sources.in_memory import Form, MemorySource
+from crossclr.losses.inputs import NotFiniteError
 from crossclr.losses.sharing import shared_work
 from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig, TwoBranch, build_model
 from crossclr.models.fit_norms import fit_standard_norms
@@ -22,7 +23,7 @@ from crossclr.training.optimisation.optimiser import build_optimiser
 from crossclr.training.optimisation.schedule import build_schedule
 from crossclr.training.processes import gather, part
 from crossclr.training.random_state import seed_everything
-from crossclr.training.trainable import Trainable, TrainingError
+from crossclr.training.trainable import Trainable, TrainingError, loop_settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -59,7 +60,7 @@ class JointTraining(Trainable[Batch]):
         fit_standard_norms(model, self.inputs, config.splits.train)
         self.samples = len(source.keys(config.splits.train))
         super().__init__(
-            config,
+            loop_settings(config.training, config.validation),
             model,
             build_optimiser(config.optimiser, model, self.objective),
             build_schedule(config.schedule, config.training.epochs),
@@ -154,9 +155,12 @@ class JointTraining(Trainable[Batch]):
         everyone, whole = gather(fabric, outputs, batch, idle=first == last, features=features)
         self.items = len(whole.ids)
         sampling = torch.Generator().manual_seed(self.config.seed * 1_000_003 + position.step)
-        with shared_work():
-            loss: Tensor = self.objective(everyone, whole, sampling)
-        value = float(loss.detach())
+        try:
+            with shared_work():
+                loss: Tensor = self.objective(everyone, whole, sampling)
+            value = float(loss.detach())
+        except NotFiniteError:  # the embeddings themselves
+            value = math.nan
         if not math.isfinite(value):
             raise TrainingError(
                 f"the loss is {value} at step {position.step} (epoch {position.epoch}); lower optimiser.learning_rate, "

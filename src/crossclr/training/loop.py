@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from torch import Tensor
 
 from crossclr.training.stopping import StopRequested, stop_on_signal
-from crossclr.training.trainable import Trainable, Validate
+from crossclr.training.trainable import Trainable, Validate, Validation
 
 
 class Interrupted(Exception):  # noqa: N818 (a request of the user, not an error)
@@ -61,14 +61,18 @@ def fit(
     Raises:
         Interrupted: after Ctrl-C or SIGTERM, when the state has been saved.
     """
-    position, epochs = training.position, training.loop_config.training.epochs
+    position, epochs = training.position, training.settings.epochs
     with stop_on_signal() as stop_requested:
         for epoch in range(position.epoch, epochs):
             if training.schedule.stops_before(epoch):
                 break
             _run_batches(training, recorder, reporter, stop_requested)
             record = _epoch_record(training)
-            best = validate is not None and _is_due(training) and _validate(training, reporter, validate, record)
+            best = (
+                validate is not None
+                and training.settings.validates(epoch)
+                and _validate(training, reporter, validate, record)
+            )
             warning = training.health.observe(record)
             if warning is not None:
                 record["warning"] = warning
@@ -90,7 +94,7 @@ def _run_batches(
     training: Trainable[Any], recorder: Recorder | None, reporter: Reporter | None, stop_requested: StopRequested
 ) -> None:
     """The rest of an epoch."""
-    position, settings = training.position, training.loop_config.training
+    position, settings = training.position, training.settings
     stream = training.batches(position.epoch, start=position.batch)
     for batch in stream:
         record = {"kind": "step", "epoch": position.epoch, "step": position.step + 1, **training.step(batch)}
@@ -99,7 +103,7 @@ def _run_batches(
         if recorder is not None and position.step % settings.log_every == 0:
             recorder.log(record)
         if stop_requested(training.fabric):
-            stream.close()  # type: ignore[attr-defined]  # streams of batches are generators
+            stream.close()
             _save(training, recorder, best=False)
             _interrupt(recorder)
         if settings.checkpoint_every is not None and position.step % settings.checkpoint_every == 0:
@@ -113,23 +117,13 @@ def _epoch_record(training: Trainable[Any]) -> dict[str, Any]:
     return {"kind": "epoch", "epoch": position.epoch, "step": position.step, **means, "learning_rate": rate}
 
 
-def _is_due(training: Trainable[Any]) -> bool:
-    """Whether this epoch is validated: by the config, or as the last one, which is often the best."""
-    epoch, checks = training.position.epoch, training.loop_config.validation
-    due = epoch >= checks.first_epoch and (epoch - checks.first_epoch) % checks.every == 0
-    return due or epoch + 1 == training.loop_config.training.epochs
-
-
-def _validate(
-    training: Trainable[Any], reporter: Reporter | None, validate: Validate, record: dict[str, Any]
-) -> bool:
+def _validate(training: Trainable[Any], reporter: Reporter | None, validate: Validate, record: dict[str, Any]) -> bool:
     """Measure on the first process and tell the others; True if this epoch is the best so far."""
-    found = None
+    measured = None
     if training.fabric.is_global_zero:
         with training.evaluating() as model:
-            found = validate(model, None if reporter is None else reporter.validation)
-    found = training.fabric.broadcast(found)
-    assert found is not None  # the first process always measures
+            measured = validate(model, None if reporter is None else reporter.validation)
+    found = cast(Validation, training.fabric.broadcast(measured))
     score = training.score(found.metrics)
     best = training.schedule.observe(record["epoch"], score)
     record.update(score=score, best=best, validation=found.metrics, **found.facts)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -58,35 +58,35 @@ class Position:
         self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
 
 
-class LoopSettings(Protocol):
-    """How long to train and how often to write."""
+@dataclass(frozen=True)
+class LoopSettings:
+    """How long to train, and when to write and to validate.
 
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def log_every(self) -> int: ...
-    @property
-    def checkpoint_every(self) -> int | None: ...
+    Args:
+        epochs: passes over the training data.
+        log_every: steps from one record of metrics to the next.
+        checkpoint_every: steps from one checkpoint to the next within an epoch; None: only after each epoch.
+        first_validation: the first epoch (from 0) that is validated.
+        validate_every: epochs from one validation to the next.
+    """
+
+    epochs: int
+    log_every: int = 10
+    checkpoint_every: int | None = None
+    first_validation: int = 0
+    validate_every: int = 1
+
+    def validates(self, epoch: int) -> bool:
+        """Whether an epoch is validated. The last one always is, because it is often the best."""
+        after = epoch - self.first_validation
+        return (after >= 0 and after % self.validate_every == 0) or epoch + 1 == self.epochs
 
 
-class ValidationSettings(Protocol):
-    """When to validate, and which metric selects the best epoch."""
-
-    @property
-    def first_epoch(self) -> int: ...
-    @property
-    def every(self) -> int: ...
-    @property
-    def select_by(self) -> str: ...
-
-
-class LoopConfig(Protocol):
-    """The parts of a config that `fit` reads."""
-
-    @property
-    def training(self) -> LoopSettings: ...
-    @property
-    def validation(self) -> ValidationSettings: ...
+def loop_settings(training: Any, validation: Any) -> LoopSettings:
+    """The settings of the loop from the sections ``training`` and ``validation`` of a config."""
+    return LoopSettings(
+        training.epochs, training.log_every, training.checkpoint_every, validation.first_epoch, validation.every
+    )
 
 
 class Trainable(ABC, Generic[BatchT]):
@@ -95,7 +95,7 @@ class Trainable(ABC, Generic[BatchT]):
     A subclass builds its parts in its constructor and says how one step learns from a batch.
 
     Args:
-        config: how long to train, and when to validate.
+        settings: how long to train, and when to validate.
         model: the trained model.
         optimiser: moves its weights.
         schedule: knows the best epoch.
@@ -108,14 +108,14 @@ class Trainable(ABC, Generic[BatchT]):
 
     def __init__(
         self,
-        config: LoopConfig,
+        settings: LoopSettings,
         model: nn.Module,
         optimiser: torch.optim.Optimizer,
         schedule: Schedule,
         fabric: Fabric,
         batches_per_epoch: int,
     ) -> None:
-        self.loop_config, self.model, self.optimiser, self.schedule = config, model, optimiser, schedule
+        self.settings, self.model, self.optimiser, self.schedule = settings, model, optimiser, schedule
         self.fabric, self.batches_per_epoch = fabric, batches_per_epoch
         self.position = Position()
         self.health = Health(schedule.warmup_epochs)
@@ -123,10 +123,10 @@ class Trainable(ABC, Generic[BatchT]):
     @property
     def steps(self) -> int:
         """Steps of the whole training."""
-        return self.batches_per_epoch * self.loop_config.training.epochs
+        return self.batches_per_epoch * self.settings.epochs
 
     @abstractmethod
-    def batches(self, epoch: int, start: int = 0) -> Iterator[BatchT]:
+    def batches(self, epoch: int, start: int = 0) -> Generator[BatchT, None, None]:
         """The batches of an epoch, from batch ``start`` on."""
 
     @abstractmethod

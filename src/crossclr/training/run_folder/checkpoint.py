@@ -8,14 +8,10 @@ another name, synced, and renamed into place; the one before it is removed only 
 from __future__ import annotations
 
 import json
-import random
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from crossclr.evaluation.metrics import evaluate_embeddings, flat
+from crossclr.evaluation.retrieval.metrics import evaluate_embeddings, flat
 from crossclr.features import Source
 from crossclr.models import TwoBranch, embed_source
 from crossclr.training.trainable import Progress, Validate, Validation
