@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from crossclr.losses.sharing import current_sharing
+from crossclr.losses.sums.across_processes import current_sharing
 
 Part = Callable[..., Tensor]
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossclr.losses.influence import anchor_weights, influential, nearest_influential
+from crossclr.losses.memory.influence import anchor_weights, influential, nearest_influential
 
 
 @given(

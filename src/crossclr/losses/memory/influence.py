@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from crossclr.losses.inputs import check_choice, check_count, check_number
+from crossclr.losses.inputs.embeddings import check_choice, check_count, check_number
 
 PRUNE_RULES = ("relative", "absolute", "quantile")
 ROWS_AT_ONCE = 2048  # rows whose nearest are looked for together: bounds memory, changes nothing

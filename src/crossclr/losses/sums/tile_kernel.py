@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from crossclr.losses.tiles import Contrast
+    from crossclr.losses.sums.contrast import Contrast
 
 STRIP = 1 << 19  # logits that are worked on at a time
 

@@ -5,8 +5,9 @@ import warnings
 import pytest
 import torch
 
-from crossclr.losses import build_loss, strips
-from crossclr.losses.queue import PairQueue
+from crossclr.losses import build_loss
+from crossclr.losses.memory.queue import PairQueue
+from crossclr.losses.sums import tile_kernel as strips
 
 CASES = {
     "crossclr": {},

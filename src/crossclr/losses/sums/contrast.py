@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from crossclr.losses.sharing import current_sharing
-from crossclr.losses.strips import Tiles
+from crossclr.losses.sums.across_processes import current_sharing
+from crossclr.losses.sums.tile_kernel import Tiles
 
 RowLoss = Callable[[Tensor, Tensor, slice], tuple[Tensor, Tensor, Tensor]]
 """(log positives, log negatives, rows) -> (sum of losses, its gradient by either argument)."""
