@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from crossclr.features import Batch, Source, batches
 from crossclr.features.batching.epochs import bounds
 from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.losses.inputs import NotFiniteError
+from crossclr.losses.inputs.embeddings import NotFiniteError
 from crossclr.losses.sums.across_processes import shared_work
 from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig, TwoBranch, build_model
 from crossclr.models.fit_norms import fit_standard_norms
