@@ -40,6 +40,7 @@ COMMANDS = {
     "embed": Command("crossclr.cli.evaluate:embed", "Write the embeddings of a run to a file."),
     "experiment": Command("crossclr.cli.experiment:experiment", "Run an experiment of the paper on any data."),
     "report": Command("crossclr.cli.experiment:report", "Run all experiments and write one HTML report."),
+    "reproduce": Command("crossclr.cli.reproduce:reproduce", "Reproduce a table or figure of the paper."),
     "index": Command("crossclr.cli.search:index", "Build the index for search and the service."),
     "search": Command("crossclr.cli.search:search", "Find clips by a sentence, or the neighbours of an item."),
     "serve": Command("crossclr.cli.search:serve", "Start the search service and its page."),

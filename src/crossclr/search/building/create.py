@@ -78,7 +78,7 @@ def build_index(
             found = embed_items(model, source, chosen, finder, batch_size, device, progress)
         else:
             found = read_shard_items(shards, model.embedding_dim, run.digest(), progress, model.anchors)
-            wanted = _present(found, wanted, explicit=modalities is not None)
+            wanted = _present(found, wanted, names, explicit=modalities is not None)
         meta: dict[str, Any] = {
             "format": FORMAT,
             "name": run.config.name,
@@ -128,11 +128,14 @@ def check_modalities(chosen: Sequence[str], names: Mapping[str, str]) -> tuple[s
     return tuple(letter for letter in names if letter in found)
 
 
-def _present(found: Mapping[str, EmbeddedItems], wanted: tuple[str, ...], explicit: bool) -> tuple[str, ...]:
+def _present(
+    found: Mapping[str, EmbeddedItems], wanted: tuple[str, ...], names: Mapping[str, str], explicit: bool
+) -> tuple[str, ...]:
     """The modalities that shards contain; it is an error if one that was requested explicitly is absent."""
     present = tuple(name for name in wanted if found[name].items)
     if (explicit and present != wanted) or not present:
-        raise ValueError(f"the shards have no vectors of modality {' or '.join(set(wanted) - set(present))}")
+        absent = [names[name] for name in wanted if name not in present]
+        raise ValueError(f"the shards have no vectors of {' or '.join(absent)}")
     return present
 
 

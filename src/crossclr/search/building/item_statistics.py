@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.features.connectivity import connectivity_to
+from crossclr.features.row_connectivity import connectivity_to
 from crossclr.search.building.hubness import MOST_TRIED, NEAREST, HubCounts, apply_correction, count_hubs
 from crossclr.search.building.run_items import EmbeddedItems
 from crossclr.search.index.contract import Ids, Index
