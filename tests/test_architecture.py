@@ -7,11 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "crossclr"
 BEFORE: dict[str, set[str]] = {}
-for names in (["experts"], ["features"], ["models"], ["losses"], ["training"], ["evaluation"]):
-    BEFORE[names[0]] = set(BEFORE) | set(names)
+for name in ("storage", "experts", "features", "models", "losses", "training", "evaluation"):
+    BEFORE[name] = set(BEFORE) | {name}
 for name in ("search", "captions", "analysis"):  # side by side: none knows another
-    BEFORE[name] = {"experts", "features", "models", "losses", "training", "evaluation", name}
-BOTTOM = {"extras"}  # below all stages: every module may import these
+    BEFORE[name] = BEFORE["evaluation"] | {name}
+BOTTOM = {"extras", "notices"}  # below all stages: every module may import these
 FREE = {"cli", "api", "estimator", "__init__", "__main__", "demo"}  # these join stages
 
 

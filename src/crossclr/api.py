@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import shutil
 import statistics
@@ -23,17 +22,16 @@ from crossclr.evaluation.runs import embed_run as embed
 from crossclr.evaluation.runs import evaluate_runs as evaluate
 from crossclr.features import DataError, Source, open_source
 from crossclr.models import TwoBranch, embed_source
+from crossclr.storage import naming_full_disk, write_file, write_json
 from crossclr.training import (
     Interrupted,
     RunConfig,
     Training,
-    TrainingError,
     dump_config,
     fit,
     load_config,
     make_fabric,
 )
-from crossclr.training.checkpoint import write_atomically
 from crossclr.training.processes import launch
 from crossclr.training.progress import LiveReporter
 from crossclr.training.run import CONFIG, MODEL, Run, RunRecorder, free_folder
@@ -42,7 +40,6 @@ from crossclr.training.settings import torch_settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SEEDS, SUMMARY = "seeds.json", "summary.json"
 SHOWN = ("R@1", "R@5", "R@10", "MdR")
 Results = dict[str, dict[str, float]]
@@ -136,7 +133,7 @@ def train_seeds(
             runs.append(_train(chosen, path, fabric, floor, console, on_creation=_plan_writer(folder, config, seeds)))
     summary = summarise([run.results or {} for run in runs])
     if fabric.is_global_zero:
-        write_atomically(folder / SUMMARY, json.dumps({"seeds": list(seeds), **summary}, indent=2).encode())
+        write_json(folder / SUMMARY, {"seeds": list(seeds), **summary})
     if console is not None:
         console.print(summary_table(summary, f"{config.name}: {len(seeds)} seeds, mean ± standard deviation"))
     return runs
@@ -269,21 +266,15 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: b
     first = fabric.is_global_zero
     recorder = RunRecorder(run, state) if first else _Silent()
     steps = training.batches_per_epoch * config.training.epochs
+    next_step = f"free some space, then run: crossclr train --resume {run.path}"
     reporter = None
     if console is not None and first:
         reporter = LiveReporter(console, config.training.epochs, steps, training.position.step)
     try:
-        with reporter or contextlib.nullcontext():
+        with naming_full_disk(run.path, next_step), reporter or contextlib.nullcontext():
             fit(training, recorder, reporter, _validator(config, training.inputs, fabric, reporter))
     except Interrupted:
         raise Interrupted(run.path) from None
-    except OSError as error:
-        if error.errno not in FULL_DISK:
-            raise
-        raise TrainingError(
-            f"{error.strerror} while writing to {run.path}; the folder is whole up to its last checkpoint: make room, "
-            f"then continue with crossclr train --resume {run.path}"
-        ) from error
     finally:
         with contextlib.suppress(OSError):  # nothing is lost: what counts was synced with the last checkpoint
             recorder.close()
@@ -374,8 +365,8 @@ def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Calla
     def write() -> None:
         if not (folder / SEEDS).is_file():
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / CONFIG, dump_config(config).encode())
-            write_atomically(folder / SEEDS, json.dumps({"seeds": list(seeds)}).encode())
+            write_file(folder / CONFIG, dump_config(config))
+            write_json(folder / SEEDS, {"seeds": list(seeds)})
 
     return write
 

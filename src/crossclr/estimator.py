@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +21,10 @@ from torch import Tensor
 from crossclr.evaluation import evaluate_embeddings, retrieval_metrics
 from crossclr.features import ArraySource, Batch, Ragged, Side
 from crossclr.models import TwoBranch, build_model, embed_source
+from crossclr.storage import new_folder, write_file, write_json
 from crossclr.training import FitConfig, Interrupted, Training, fit, make_fabric
 from crossclr.training.checkpoint import random_state as generator_states
-from crossclr.training.checkpoint import set_random_state, sync_folder, write_synced
+from crossclr.training.checkpoint import set_random_state
 
 PARAMETERS, WEIGHTS = "estimator.json", "model.safetensors"
 Data = npt.NDArray[np.floating] | Sequence[npt.NDArray[np.floating]]
@@ -178,17 +177,9 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             "history": self.history_,
             "best_epoch": self.best_epoch_,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            partial.mkdir()
-            write_synced(partial / PARAMETERS, json.dumps(content, indent=2).encode())
-            write_synced(partial / WEIGHTS, save(self.model_.state_dict()))
-            partial.rename(path)
-            sync_folder(path.parent)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+        with new_folder(path) as partial:
+            write_json(partial / PARAMETERS, content)
+            write_file(partial / WEIGHTS, save(self.model_.state_dict()))
 
     @classmethod
     def load(cls, path: str | Path) -> JointEmbedding:

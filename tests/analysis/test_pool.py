@@ -12,6 +12,7 @@ import pytest
 from crossclr.analysis import EXPERIMENTS, open_context, runs
 from crossclr.analysis.pool import Pool, open_pool
 from crossclr.analysis.runs import Job, perform
+from crossclr.storage.leftovers import temporary_path
 from crossclr.training import load_config
 
 
@@ -85,9 +86,8 @@ def test_no_processes_are_too_few(tmp_path):
 
 
 def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    dead, mine = (tmp_path / "runs" / "x-0" / f".seed-0.{pid}.partial" for pid in (gone.pid, os.getpid()))
+    mine = temporary_path(tmp_path / "runs" / "x-0" / "seed-0")
+    dead = mine.with_name(mine.name.replace(f"@{os.getpid()}-", "@999999999-"))  # no process has this id
     for folder in (dead, mine):
         folder.mkdir(parents=True)
         (folder / "config.yaml").touch()
@@ -98,8 +98,8 @@ def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
 
 def write_slowly(job, out):
     """Of a worker: a run that is being written for minutes."""
-    write = runs.write_atomically
-    runs.write_atomically = lambda target, content: (write(target, content), time.sleep(300))
+    write = runs.write_json
+    runs.write_json = lambda target, content: (write(target, content), time.sleep(300))
     runs.write_run(job, job.path(out), None, {})
     return {}
 
@@ -109,7 +109,7 @@ def test_a_worker_that_is_ended_while_it_writes_leaves_nothing(tmp_path, monkeyp
     job = Job("slow", load_config("emoji"))
     pool = Pool(tmp_path, 2)
     pool.start(job, lambda results: None)
-    wait_for(lambda: list(tmp_path.glob("runs/*/.*.partial/results.json")))
+    wait_for(lambda: list(tmp_path.glob("runs/*/.*.partial/environment.json")))
     pool.close()
     assert not list(tmp_path.glob("runs/*/.*"))
     assert not finished(tmp_path)

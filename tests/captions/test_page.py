@@ -98,7 +98,7 @@ def test_words_of_any_reference_are_marked_whatever_their_case():
 def test_media_stand_beside_their_clips(tmp_path):
     data = make_data((1, 2))
     media = {
-        "v<0>": Shown("picture", "image/png", b"abc"),
+        "v<0>": Shown("image", "image/png", b"abc"),
         "v<1>/0": Shown("video", "video/mp4", None, 'x".mp4', 3.0, 4.5),
         "v<1>/1": Shown("audio", "audio/wav", b"s", "", 1.0),
     }

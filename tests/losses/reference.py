@@ -43,11 +43,12 @@ class ReferenceCrossCLR:
     positive_weight: float = 0.15
     prune_by: str = "relative"
     min_keep: float = 0.25
-    intra_mode: str = "sum"
+    intra_mode: str = "logit"
     self_logit: str = "masked"
     queue: list[Row] = field(default_factory=list)
     step: int = 0
-    shares: tuple[float, float] = (0.0, 0.0)
+    shares: tuple[float, float] = (0.0, 0.0)  # of the reference set that was pruned
+    intra_shares: tuple[float, float] = (0.0, 0.0)  # of the denominators that are intra-modal
 
     def __call__(self, za: Tensor, zb: Tensor, a: Tensor, b: Tensor, ids: list[int] | None) -> Tensor:
         batch = []
@@ -62,12 +63,13 @@ class ReferenceCrossCLR:
             self.queue = self.queue[-self.queue_size :]
         else:
             reference = batch
-        loss_a, share_a = self.one_side("a", "b", batch, reference)
-        loss_b, share_b = self.one_side("b", "a", batch, reference)
+        loss_a, share_a, intra_a = self.one_side("a", "b", batch, reference)
+        loss_b, share_b, intra_b = self.one_side("b", "a", batch, reference)
         self.shares = (share_a, share_b)
+        self.intra_shares = (intra_a, intra_b)
         return (loss_a + loss_b) / 2
 
-    def one_side(self, side: str, other: str, batch: list[Row], reference: list[Row]) -> tuple[Tensor, float]:
+    def one_side(self, side: str, other: str, batch: list[Row], reference: list[Row]) -> tuple[Tensor, float, float]:
         def x(row: Row) -> Tensor:
             return getattr(row, side)
 
@@ -83,7 +85,7 @@ class ReferenceCrossCLR:
             score[row.born] = sum(others) / len(others) if others else 0.0
         pruned = self.prune(score)
 
-        losses = []
+        losses, intra_shares = [], []
         for i, anchor in enumerate(batch):
             candidates = [r for j, r in enumerate(batch) if j != i and r.born in pruned]
             candidates.sort(key=lambda r: -float(cosine(x(anchor), x(r))))
@@ -93,6 +95,7 @@ class ReferenceCrossCLR:
             for r in batch:
                 if r.born != anchor.born and r.id != anchor.id and r.born not in pruned:
                     denominator = denominator + torch.exp(cosine(z(anchor), z_other(r)) / self.temperature)
+            without_intra = denominator
             if self.intra_weight:
                 for r in reference:
                     if r.born == anchor.born:
@@ -107,6 +110,7 @@ class ReferenceCrossCLR:
                     else:
                         denominator = denominator + torch.exp(self.intra_weight * logit)
             losses.append(torch.log(denominator / numerator))
+            intra_shares.append(1 - float(without_intra.detach() / denominator.detach()))
 
         scores = [score[anchor.born] for anchor in batch]
         weights = [1 / len(batch)] * len(batch)
@@ -114,7 +118,8 @@ class ReferenceCrossCLR:
             raised = [s / sum(scores) / self.weight_scale for s in scores]
             exps = [math.exp(r - max(raised)) for r in raised]
             weights = [e / sum(exps) for e in exps]
-        return sum(w * loss for w, loss in zip(weights, losses, strict=True)), len(pruned) / len(reference)
+        loss = sum(w * loss for w, loss in zip(weights, losses, strict=True))
+        return loss, len(pruned) / len(reference), sum(intra_shares) / len(intra_shares)
 
     def prune(self, score: dict[tuple[int, int], float]) -> set[tuple[int, int]]:
         values = sorted(score.values())

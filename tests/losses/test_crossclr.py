@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.losses import CrossCLR
+from crossclr.notices import CrossCLRWarning
 from tests.losses.reference import ReferenceCrossCLR
 
 pytestmark = pytest.mark.filterwarnings("ignore:pruning by", "ignore:weighting by")
@@ -52,6 +53,8 @@ def compare(seed: int, chunk_size: int | None, steps: int = 3, **options: object
                 assert (mine.grad.double() - wanted).abs().max() <= tolerance * largest, where
             assert loss_fn.stats.pruned_a == pytest.approx(reference.shares[0], abs=1e-6), where
             assert loss_fn.stats.pruned_b == pytest.approx(reference.shares[1], abs=1e-6), where
+            assert loss_fn.stats.intra_share_a == pytest.approx(reference.intra_shares[0], abs=tolerance), where
+            assert loss_fn.stats.intra_share_b == pytest.approx(reference.intra_shares[1], abs=tolerance), where
 
 
 RULES = [("relative", 0.9), ("relative", 0.5), ("absolute", 0.3), ("quantile", 0.6), ("relative", None)]
@@ -227,7 +230,7 @@ def test_an_id_seen_before_is_no_negative() -> None:
     """The same sample comes again: its older copy in the queue must not push it away."""
     torch.manual_seed(4)
     z = torch.randn(3, 8)
-    plain = {"prune_threshold": None, "weight_scale": None, "temperature": 1.0}
+    plain = {"prune_threshold": None, "weight_scale": None, "temperature": 1.0, "intra_mode": "sum"}
     ids = torch.tensor([7, 8, 9])
     once, loss_fn, without = (CrossCLR(queue_size=size, **plain) for size in (0, 9, 9))
     loss_fn(z, z, ids=ids)
@@ -286,6 +289,7 @@ def test_presets_hold_the_papers_settings() -> None:
     assert (lsmdc.intra_weight, lsmdc.weight_scale, lsmdc.queue_size) == (0.65, 0.0055, 3000)
     assert {youcook2.temperature, lsmdc.temperature} == {0.03}
     assert {youcook2.prune_threshold, lsmdc.prune_threshold} == {0.9}
+    assert {youcook2.intra_mode, lsmdc.intra_mode, CrossCLR().intra_mode} == {"logit"}
     assert CrossCLR.youcook2(queue_size=3000).queue_size == 3000
 
 
@@ -360,3 +364,14 @@ def test_only_the_missing_part_is_asked_for() -> None:
     with pytest.raises(ValueError, match=r"needed for weighting; .* with weight_scale=None$"):
         CrossCLR(prune_threshold=None)(Z, Z)
     CrossCLR(prune_threshold=None, weight_scale=None, queue_size=5)(Z, Z)
+
+
+def test_a_warning_is_one_line_without_a_path_of_the_code() -> None:
+    loss_fn = CrossCLR(prune_threshold=0.5, min_keep=0.4)
+    a = torch.rand(20, 8, generator=torch.Generator().manual_seed(6)) * 0.05 + 1
+    with pytest.warns(CrossCLRWarning) as caught:
+        loss_fn(a, a, a, a)
+    (one,) = caught
+    shown = warnings.formatwarning(one.message, one.category, one.filename, one.lineno)
+    assert shown.startswith("crossclr:0: CrossCLRWarning: pruning by")
+    assert shown.count("\n") == 1

@@ -41,6 +41,7 @@ def test_local_plus_weighted_global(batch, outputs):
     assert objective.parts["loss_global"] == pytest.approx(videos.item())
     assert objective.parts["queue_fill"] == pytest.approx(local.stats.queue_fill)
     assert objective.parts["pruned"] == pytest.approx((local.stats.pruned_a + local.stats.pruned_b) / 2)
+    assert objective.parts["intra_share"] == pytest.approx(local.stats.intra_share)
     loss.backward()
     assert outputs["par_emb"].grad is not None
 

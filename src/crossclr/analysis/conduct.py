@@ -17,8 +17,8 @@ from crossclr.analysis.pool import Pool, open_pool
 from crossclr.analysis.runs import Job
 from crossclr.analysis.study import base_config, load_study
 from crossclr.analysis.tables import Table
+from crossclr.storage import write_file, write_json
 from crossclr.training import dump_config
-from crossclr.training.checkpoint import write_atomically
 
 STUDY, TABLES = "study.yaml", "tables"
 Step = Callable[[str], None]
@@ -61,7 +61,7 @@ def open_context(
         "study": json.loads(study.model_dump_json()),
         "config": yaml.safe_load(dump_config(context.base)),
     }
-    write_atomically(context.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True).encode())
+    write_file(context.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True))
     return context
 
 
@@ -108,7 +108,7 @@ def _write_tuned(context: Context, losses: Sequence[str]) -> None:
     path = context.out / TUNED
     known = json.loads(path.read_text()) if path.is_file() else {}
     known.update({loss: context.options(loss) for loss in losses})
-    write_atomically(path, json.dumps(known, indent=2).encode())
+    write_json(path, known)
 
 
 def missing_jobs(names: Sequence[str], context: Context) -> list[Job]:

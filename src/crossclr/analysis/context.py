@@ -17,8 +17,8 @@ from crossclr.analysis.study import StudyConfig
 from crossclr.analysis.tables import Cell
 from crossclr.analysis.tuning import Tuner
 from crossclr.evaluation import embed_floor
+from crossclr.storage import write_json
 from crossclr.training import RunConfig
-from crossclr.training.checkpoint import write_atomically
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
 TUNED = "tuned.json"
@@ -108,7 +108,7 @@ class Context:
             bench = open_bench(self.base)
             chosen_on = splits.validate_ if splits.validate_ != splits.test else None
             embeddings = embed_floor(bench.raw, splits.test or "", train=splits.train, validation=chosen_on)
-            write_atomically(path, json.dumps(bench.measure(embeddings, splits.test or "")).encode())
+            write_json(path, bench.measure(embeddings, splits.test or ""))
         found: dict[str, dict[str, float]] = json.loads(path.read_text())
         return found
 

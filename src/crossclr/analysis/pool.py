@@ -13,7 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from crossclr.analysis.runs import Job, perform, sweep
+from crossclr.analysis.runs import RUNS, Job, perform
+from crossclr.storage import sweep
 from crossclr.training import Interrupted
 
 Results = dict[str, Any]
@@ -80,7 +81,7 @@ def open_pool(out: Path, jobs: int) -> Iterator[Pool]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    sweep(out)
+    sweep(out / RUNS, recursive=True)
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, interrupt) if main else None
     try:

@@ -24,8 +24,8 @@ from crossclr.analysis.methods import METHODS, loss_option
 from crossclr.analysis.page import Page
 from crossclr.analysis.tables import Table
 from crossclr.models import Embeddings
+from crossclr.storage import write_file
 from crossclr.training import RunConfig, dump_config
-from crossclr.training.checkpoint import write_atomically
 
 REPORT = "report.html"
 MAPS = ("crossclr", "ntxent")  # whose joint spaces are drawn
@@ -61,7 +61,7 @@ def write_report(context: Context, jobs: int = 1, console: Console | None = None
     from plotly.offline import get_plotlyjs
 
     path = context.out / REPORT
-    write_atomically(path, page.render(get_plotlyjs()).encode("utf-8"))
+    write_file(path, page.render(get_plotlyjs()))
     return path
 
 

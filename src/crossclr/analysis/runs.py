@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from crossclr.analysis.bench import Bench, Trained, open_bench
+from crossclr.storage import new_folder, write_file, write_json
 from crossclr.training import Run, RunConfig, TrainingError, dump_config
-from crossclr.training.checkpoint import save_checkpoint, write_atomically
+from crossclr.training.checkpoint import save_checkpoint
 from crossclr.training.config import FITTED
 from crossclr.training.journal import METRICS
 from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
 
 RUNS = "runs"
-PARTIAL = ".partial"  # how the name of a folder ends that is still being written
 NOT_FINITE = "holds NaN or inf"  # how a loss complains of embeddings that have left the numbers
 
 
@@ -125,45 +123,13 @@ def _from_twin(job: Job, bench: Bench, finished: Finished) -> Trained | None:
 
 def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:
     """Write a run folder as `crossclr train` does, weights only where they are to be kept."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir()
-        config = job.config.model_copy(update={"data": with_absolute_paths(job.config.data)})
-        (partial / CONFIG).write_text(dump_config(config), encoding="utf-8")
-        (partial / ENVIRONMENT).write_text(json.dumps(environment(), indent=2))
+    config = job.config.model_copy(update={"data": with_absolute_paths(job.config.data)})
+    with new_folder(path, replace=True) as partial:  # it may exist, finished without the weights that are wanted now
+        write_file(partial / CONFIG, dump_config(config))
+        write_json(partial / ENVIRONMENT, environment())
         if trained is not None:
-            shape = {"dims": list(trained.model.dims), "two_level": trained.model.two_level}
-            (partial / MODEL).write_text(json.dumps(shape))
-            (partial / METRICS).write_text("".join(json.dumps(record) + "\n" for record in trained.records))
+            write_json(partial / MODEL, {"dims": list(trained.model.dims), "two_level": trained.model.two_level})
+            write_file(partial / METRICS, "".join(json.dumps(record) + "\n" for record in trained.records))
             if job.keep:
                 save_checkpoint(partial / "best", trained.model.state_dict(), {})
-        write_atomically(partial / RESULTS, json.dumps(results, indent=2).encode())
-        if path.exists():  # finished before, but without the weights that are wanted now
-            shutil.rmtree(path)
-        partial.rename(path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def sweep(out: Path) -> None:
-    """Take away what processes that are no more have left half written.
-
-    Example:
-        >>> sweep(Path("no such folder"))
-    """
-    for left in out.glob(f"{RUNS}/*/.*{PARTIAL}"):
-        writer = left.name.removesuffix(PARTIAL).rpartition(".")[2]
-        if not (writer.isdigit() and _alive(int(writer))):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is there, and somebody else's
-        return True
-    return True
+        write_json(partial / RESULTS, results)

@@ -14,7 +14,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from crossclr.training.checkpoint import write_atomically
+from crossclr.storage import write_file
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ class Table:
     def write(self, folder: Path) -> None:
         """Write ``<name>.csv`` and ``<name>.tex``."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / f"{self.name}.csv", self.csv().encode())
-        write_atomically(folder / f"{self.name}.tex", self.latex().encode())
+        write_file(folder / f"{self.name}.csv", self.csv())
+        write_file(folder / f"{self.name}.tex", self.latex())
 
     def _heads(self) -> list[str]:
         """Heads of the columns with their group before them, so that each is unique."""

@@ -21,8 +21,8 @@ from crossclr.captions.config import CaptionConfig
 from crossclr.captions.meteor import Meteor, MeteorError
 from crossclr.captions.metrics import METRICS, Scores, shown_name
 from crossclr.captions.pipeline import final_part, load_part, resume_captions, train_captions
+from crossclr.storage import write_file
 from crossclr.training import Run
-from crossclr.training.checkpoint import write_atomically
 
 UNTRAINED, PEOPLE = "untrained", "people"
 SHOWN = ("Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr", "RE@4")
@@ -173,7 +173,7 @@ def compare_captions(
         ("csv", comparison.csv()),
         ("md", comparison.markdown()),
     ):
-        write_atomically(folder / f"comparison.{name}", text.encode())
+        write_file(folder / f"comparison.{name}", text)
     return comparison
 
 

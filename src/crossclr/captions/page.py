@@ -28,7 +28,7 @@ class Shown:
     """What stands beside a caption.
 
     Args:
-        kind: ``picture``, ``video`` or ``audio``.
+        kind: ``image``, ``video`` or ``audio``.
         type: such as ``image/png``.
         content: the bytes, or None where the file is linked.
         link: where the file is.
@@ -223,7 +223,7 @@ def _media(shown: Shown | None) -> str:
         source = f"data:{shown.type};base64,{base64.b64encode(shown.content).decode()}"
     else:
         source = html.escape(shown.link, quote=True)
-    if shown.kind == "picture":
+    if shown.kind == "image":
         return f'<img alt="" loading="lazy" src="{source}">'
     part = "" if shown.start is None else f"#t={shown.start:g}" + ("" if shown.stop is None else f",{shown.stop:g}")
     tag = "video" if shown.kind == "video" else "audio"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,10 @@ from crossclr.captions.sources import load_caption_set
 from crossclr.captions.training import CaptionTraining, fit
 from crossclr.captions.vocabulary import Vocabulary
 from crossclr.evaluation.progress import progress_bar
-from crossclr.training import Interrupted, TrainingError, seed_everything
+from crossclr.storage import naming_full_disk
+from crossclr.training import Interrupted, seed_everything
 from crossclr.training.progress import LiveReporter
 from crossclr.training.run import free_folder
-
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def train_captions(
@@ -170,21 +168,15 @@ def _finish(
 ) -> CaptionRun:
     config = run.config
     recorder = CaptionRecorder(run, state)
+    next_step = f"free some space, then run: crossclr caption train --resume {run.path}"
     reporter = None
     if console is not None:
         reporter = LiveReporter(console, config.training.epochs, training.steps, training.position.step)
     try:
-        with reporter or contextlib.nullcontext():
+        with naming_full_disk(run.path, next_step), reporter or contextlib.nullcontext():
             fit(training, recorder, reporter, _validator(run, sets.get("validate"), reporter))
     except Interrupted:
         raise Interrupted(run.path) from None
-    except OSError as error:
-        if error.errno not in FULL_DISK:
-            raise
-        raise TrainingError(
-            f"{error.strerror} while writing to {run.path}; the folder is whole up to its last checkpoint: make room, "
-            f"then continue with crossclr caption train --resume {run.path}"
-        ) from error
     finally:
         with contextlib.suppress(OSError):  # nothing is lost: what counts was synced with the last checkpoint
             recorder.close()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossclr.training.checkpoint import write_atomically
+from crossclr.storage import write_file
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def save_predictions(predictions: Mapping[str, Sequence[Caption]], path: str | o
     content = {"version": "VERSION 1.0", "results": results, "external_data": {"used": "false", "details": ""}}
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(content, indent=1).encode())
+    write_file(path, json.dumps(content, indent=1))
     return path
 
 

@@ -14,8 +14,6 @@ results.json       the final scores; present when training is finished
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,8 +27,8 @@ from crossclr.captions.config import CaptionConfig, CaptionDataConfig, load_capt
 from crossclr.captions.model import Captioner
 from crossclr.captions.vocabulary import Vocabulary
 from crossclr.captions.word_vectors import read_word_vectors
+from crossclr.storage import new_folder, restore_folder, write_file, write_json
 from crossclr.training import CheckpointError, dump_config, load_checkpoint, load_weights, save_checkpoint
-from crossclr.training.checkpoint import recover, sync_folder, write_atomically, write_synced
 from crossclr.training.journal import Journal, read_metrics
 from crossclr.training.run import environment
 
@@ -75,21 +73,12 @@ class CaptionRun:
         if path.exists():
             raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
         config = config.model_copy(update={"data": _absolute(config.data)})
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            partial.mkdir()
-            write_synced(partial / CONFIG, dump_config(config).encode())
-            write_synced(partial / WORDS, vocabulary.to_json().encode())
-            write_synced(partial / ENVIRONMENT, json.dumps(environment(), indent=2).encode())
-            shape = {"feature_dim": model.feature_dim, "recurrent": model.recurrent}
-            write_synced(partial / MODEL, json.dumps(shape).encode())
+        with new_folder(path) as partial:
+            write_file(partial / CONFIG, dump_config(config))
+            write_file(partial / WORDS, vocabulary.to_json())
+            write_json(partial / ENVIRONMENT, environment())
+            write_json(partial / MODEL, {"feature_dim": model.feature_dim, "recurrent": model.recurrent})
             save_checkpoint(partial / "last", model.state_dict(), state)
-            partial.rename(path)
-            sync_folder(path.parent)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
         return cls(path, config)
 
     @cached_property
@@ -131,7 +120,7 @@ class CaptionRun:
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Store the final scores; this is what makes a captioner finished."""
-        write_atomically(self.path / RESULTS, json.dumps(results, indent=2).encode())
+        write_json(self.path / RESULTS, results)
 
 
 class CaptionRecorder:
@@ -144,7 +133,7 @@ class CaptionRecorder:
 
     def __init__(self, run: CaptionRun, state: Mapping[str, Any] | None = None) -> None:
         for name in ("last", "best"):
-            recover(run.path / name)
+            restore_folder(run.path / name)
         size, step = (0, 0) if state is None else (state.get("metrics_bytes", 0), state["position"]["step"])
         self.run, self.journal = run, Journal(run.path, size, step)
 

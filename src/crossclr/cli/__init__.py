@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from crossclr.cli.allocator import keep_freed_memory
 from crossclr.extras import MissingExtraError
+from crossclr.notices import show_plainly
 
 # name: module, its function or `app`, one line of help
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -118,6 +119,7 @@ def crossclr(
 def main() -> None:
     """Run the command line; an expected error is one line on stderr and exit code 2."""
     keep_freed_memory()
+    show_plainly()
     try:
         app(prog_name="crossclr")
     except KeyboardInterrupt:

@@ -220,7 +220,7 @@ def page(
     from crossclr.captions import CaptionRun, CaptionSet, Writer, caption_page, generate_captions, score_captions
     from crossclr.captions.page import choose
     from crossclr.captions.pipeline import final_part
-    from crossclr.training.checkpoint import write_atomically
+    from crossclr.storage import write_file
 
     opened = [CaptionRun.open(path) for path in captioners]
     names = [run.path.resolve().name for run in opened]
@@ -241,7 +241,7 @@ def page(
     title = f"Captions of {Path(part).stem}"
     text = caption_page(writers, sets[0], title=title, count=count, seed=seed, references=references, media=found)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, text.encode())
+    write_file(out, text)
     typer.echo(f"{out}: {len(chosen)} of {len(sets[0].keys)} videos, {len(found)} clips with media")
 
 
@@ -294,9 +294,10 @@ def compare(
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
     """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
     from crossclr.captions.page import Shown, load_shown
+    from crossclr.experts.media.file_types import media_type
     from crossclr.features import clip_keys
     from crossclr.features.sources.emoji import EmojiSource
-    from crossclr.search.items.media_files import TYPES, MediaFinder, built_in, read_built_in, vendors_of
+    from crossclr.search.items.media_files import MediaFinder, built_in, read_built_in, vendors_of
     from crossclr.training import Run
 
     if run is None:
@@ -307,7 +308,7 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
         for vendor in vendors_of(source.modalities[0])[:1]:
             for key in keys:
                 content = read_built_in(built_in(vendor, source.emoji(key).key).file)
-                found[key] = Shown("picture", "image/webp", content)
+                found[key] = Shown("image", "image/webp", content)
         return found
     finder = MediaFinder(source, place)
     for key in keys:
@@ -316,5 +317,5 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
             media = finder.find(sample, number, name)
             if media is not None:
                 path = Path(media.file)
-                found[name] = load_shown(media.kind, TYPES[path.suffix.lower()], path, media.start, media.stop, base)
+                found[name] = load_shown(media.kind, str(media_type(path)), path, media.start, media.stop, base)
     return found

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -49,7 +46,8 @@ def import_coot(
     from crossclr.features import DataError
     from crossclr.models.coot.coot_checkpoint import import_coot as build
     from crossclr.models.coot.coot_checkpoint import read_coot
-    from crossclr.training.checkpoint import save_checkpoint, sync_folder, write_synced
+    from crossclr.storage import new_folder, write_file, write_json
+    from crossclr.training.checkpoint import save_checkpoint
     from crossclr.training.config_files import dump_config, load_config
     from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, environment, with_absolute_paths
 
@@ -63,20 +61,11 @@ def import_coot(
     except DataError as error:  # weights can be read long before the features are at hand
         note = f"note: its data is not here yet: {error}"
     run_config = run_config.model_copy(update={"model": model.config})
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        partial.mkdir()
-        write_synced(partial / CONFIG, dump_config(run_config).encode())
-        write_synced(partial / ENVIRONMENT, json.dumps(environment(), indent=2).encode())
-        shape = {"dims": list(model.dims), "two_level": model.two_level}
-        write_synced(partial / MODEL, json.dumps(shape).encode())
+    with new_folder(out) as partial:
+        write_file(partial / CONFIG, dump_config(run_config))
+        write_json(partial / ENVIRONMENT, environment())
+        write_json(partial / MODEL, {"dims": list(model.dims), "two_level": model.two_level})
         save_checkpoint(partial / "best", model.state_dict(), {"imported_from": checkpoint.name})
-        partial.rename(out)
-        sync_folder(out.parent)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     if note:
         typer.echo(note, err=True)
     count = sum(parameter.numel() for parameter in model.parameters())

@@ -8,7 +8,6 @@ whoever starts again, or takes over from a machine that was lost, does only what
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -22,8 +21,8 @@ from torch import Tensor
 from crossclr.features import DataError, Side
 from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
 from crossclr.models import TwoBranch
+from crossclr.storage import new_file, write_json
 from crossclr.training import Run
-from crossclr.training.checkpoint import write_atomically
 
 MARK = "embedding.json"  # what the files of a folder were made with
 Progress = Callable[[int, int], None]  # shards done, shards in all
@@ -97,24 +96,19 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
     if target.is_file():
         return int(pq.read_metadata(target).num_rows)
     shard, model = open_shard(path), _model(run, which, device)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     samples = 0
     writer: pq.ParquetWriter | None = None
-    try:
-        for block in embed_blocks(model, shard, batch_size, device):
-            writer = writer or pq.ParquetWriter(partial, block.schema)
-            writer.write_table(block, row_group_size=len(block))
-            samples += len(block)
+    with new_file(target) as partial:  # two workers that did the same work replace a file by an equal one
+        try:
+            for block in embed_blocks(model, shard, batch_size, device):
+                writer = writer or pq.ParquetWriter(partial, block.schema)
+                writer.write_table(block, row_group_size=len(block))
+                samples += len(block)
+        finally:
+            if writer is not None:
+                writer.close()
         if writer is None:
             raise DataError(f"{path}: the shard has no samples; leave it out")
-        writer.close()
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(target)  # two that did the same work replace a file by an equal one
-    finally:
-        if writer is not None:
-            writer.close()
-        partial.unlink(missing_ok=True)
     return samples
 
 
@@ -172,4 +166,4 @@ def _mark(folder: Path, run: Run, which: Checkpoint) -> None:
     elif any(folder.glob("*.parquet")):
         raise ValueError(f"{folder} holds other Parquet files; choose a folder for the embeddings alone")
     else:
-        write_atomically(mark, json.dumps({"weights": digest, "run": run.config.name, "checkpoint": which}).encode())
+        write_json(mark, {"weights": digest, "run": run.config.name, "checkpoint": which})

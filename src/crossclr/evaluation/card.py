@@ -10,8 +10,8 @@ from typing import Any
 from crossclr.evaluation.metrics import METRICS
 from crossclr.features import CootConfig, EmojiConfig
 from crossclr.features.sources.data_config import ShardsConfig
+from crossclr.storage import write_file
 from crossclr.training import Run, RunConfig
-from crossclr.training.checkpoint import write_atomically
 
 CARD = "README.md"
 _LEVELS = {"clip": "clips", "video": "whole videos"}
@@ -28,7 +28,7 @@ def write_card(run: Run | str | Path) -> Path:
     """
     run = run if isinstance(run, Run) else Run.open(run)
     path = run.path / CARD
-    write_atomically(path, model_card(run).encode("utf-8"))
+    write_file(path, model_card(run))
     return path
 
 

@@ -13,8 +13,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.models.embeddings import Embeddings
+from crossclr.storage import new_file
 
 NAMES = {
     "clip_emb": "clip_a",
@@ -54,7 +54,7 @@ def save_embeddings(embeddings: Embeddings, path: str | os.PathLike[str]) -> Pat
     hdf5 = is_hdf5(path)
     arrays = _arrays(embeddings)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _complete_or_nothing(path) as temporary:
+    with new_file(path) as temporary:
         if hdf5:
             with h5py.File(temporary, "w") as file:
                 for name, array in arrays.items():
@@ -178,13 +178,3 @@ def _bytes(strings: tuple[str, ...]) -> Array:
 
 def _strings(array: Array) -> tuple[str, ...]:
     return tuple(item.decode() if isinstance(item, bytes) else str(item) for item in array.tolist())
-
-
-@contextmanager
-def _complete_or_nothing(path: Path) -> Iterator[Path]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

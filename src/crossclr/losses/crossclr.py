@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,8 @@ from crossclr.losses.inputs import (
     full_precision,
 )
 from crossclr.losses.queue import PairQueue
-from crossclr.losses.tiles import Contrast, Identity, contrast, identify, softmax_rows
+from crossclr.losses.tiles import Contrast, Identity, contrast_and_share, identify, softmax_rows
+from crossclr.notices import warn
 
 FEW_ANCHORS = 0.1
 """Share of a batch below which the anchors that decide the loss are called few."""
@@ -40,6 +40,8 @@ class LossStats:
 
     Args:
         pruned_a: share of modality A's reference set that was pruned; likewise ``pruned_b``.
+        intra_share_a: share of the denominator that is intra-modal, the mean over anchors of modality A; likewise
+            ``intra_share_b``. Near 1 the positive no longer counts: lower ``intra_weight`` or ``queue_size``.
         weight_ratio_a: largest over smallest anchor weight of modality A; likewise ``weight_ratio_b``.
         queue_fill: share of the queue that is filled (0 without a queue).
         min_keep_hit: whether ``min_keep`` held the pruning rule back.
@@ -47,10 +49,17 @@ class LossStats:
 
     pruned_a: float = 0.0
     pruned_b: float = 0.0
+    intra_share_a: float = 0.0
+    intra_share_b: float = 0.0
     weight_ratio_a: float = 1.0
     weight_ratio_b: float = 1.0
     queue_fill: float = 0.0
     min_keep_hit: bool = False
+
+    @property
+    def intra_share(self) -> float:
+        """Share of the denominator that is intra-modal, the mean of both modalities."""
+        return (self.intra_share_a + self.intra_share_b) / 2
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class CrossCLR(nn.Module):
 
         L_A = -\sum_i w_i \log \frac{\delta(a_i, b_i)}{\delta(a_i, b_i)
               + \sum_{j \ne i,\, a_j \notin I_A} \delta(a_i, b_j)
-              + \lambda \sum_{k \in Q_A,\, k \ne i,\, a_k \notin I_A} \delta(a_i, a_k)}
+              + \sum_{k \in Q_A,\, k \ne i,\, a_k \notin I_A} \delta(a_i, a_k)^\lambda}
 
     and the loss is (L_A + L_B) / 2. Connectivity C of a row is its mean cosine to the *other* rows of the reference
     set in **input** space; the set is the queue with the current batch in it, or the batch alone without a queue.
@@ -94,8 +103,13 @@ class CrossCLR(nn.Module):
         prune_by: ``relative`` compares C / max C with the threshold, ``absolute`` C itself, ``quantile`` takes the
             threshold as a quantile of C.
         min_keep: at least this share of the reference set is never pruned.
-        intra_mode: ``sum`` is the paper's equation (λ·Σ exp); ``logit`` multiplies intra-modal logits by λ as the
-            authors' released file does.
+        intra_mode: how λ enters. ``logit`` multiplies intra-modal logits by λ, as the paper's pseudo-code and the
+            authors' released file do. ``sum`` is the paper's displayed equation, λ·Σ δ.
+
+            .. warning:: With a queue, ``sum`` collapses the space. A near-copy of the anchor weighs as much as the
+               positive, the model cannot tell the two apart, and it pulls all embeddings together until
+               ``stats.intra_share`` is near 1 and the loss stands at the logarithm of the number of negatives.
+               ``logit`` acts as a margin: at cosine 1 a near-copy has exp(λ/τ), the positive exp(1/τ).
         self_logit: ``masked`` leaves the own index out of the intra-modal term; ``zero`` leaves exp(0) there as
             the released file does.
         chunk_size: anchors compared at a time; bounds memory to chunk_size × (2N + queue) and changes no value.
@@ -135,7 +149,7 @@ class CrossCLR(nn.Module):
         positive_weight: float = 0.15,
         prune_by: str = "relative",
         min_keep: float = 0.25,
-        intra_mode: str = "sum",
+        intra_mode: str = "logit",
         self_logit: str = "masked",
         chunk_size: int | None = None,
     ) -> None:
@@ -147,10 +161,9 @@ class CrossCLR(nn.Module):
             check_number("weight_scale", weight_scale, 0, above=True)
         check_extra_positives(extra_positives, positive_weight)
         if extra_positives and prune_threshold is None:
-            warnings.warn(
-                "extra_positives are taken from the influential samples, and prune_threshold=None makes nobody "
-                "influential: no positive will be added",
-                stacklevel=2,
+            warn(
+                "extra_positives come from the influential samples, and prune_threshold=None makes nobody "
+                "influential: no positive will be added"
             )
         self.prune_threshold = prune_threshold
         self.weight_scale = weight_scale
@@ -163,7 +176,7 @@ class CrossCLR(nn.Module):
         self.self_logit = check_choice("self_logit", self_logit, ("masked", "zero"))
         self.chunk_size = check_chunk_size(chunk_size)
         self.queue = PairQueue(queue_size) if queue_size else None
-        self._last: tuple[Tensor | float | bool, ...] = (0.0, 0.0, 1.0, 1.0, 0.0, False)
+        self._last: tuple[Tensor | float | bool, ...] = (0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, False)
         self._warned: set[str] = set()
 
     @classmethod
@@ -180,8 +193,8 @@ class CrossCLR(nn.Module):
     @property
     def stats(self) -> LossStats:
         """What happened in the last call."""
-        pruned_a, pruned_b, ratio_a, ratio_b, fill, held_back = self._last
-        return LossStats(float(pruned_a), float(pruned_b), float(ratio_a), float(ratio_b), float(fill), bool(held_back))
+        *numbers, held_back = self._last
+        return LossStats(*(float(number) for number in numbers), min_keep_hit=bool(held_back))
 
     @property
     def needs_features(self) -> bool:
@@ -234,9 +247,9 @@ class CrossCLR(nn.Module):
             same = identify(pair.ids, self.queue.ids[: self.queue.filled], slots)
         else:
             same = identify(pair.ids)
-        loss_a = contrast(pair.za, pair.zb, scale, self._contrast("a", influence_a, same, slots))
-        loss_b = contrast(pair.zb, pair.za, scale, self._contrast("b", influence_b, same, slots))
-        self._note(influence_a, influence_b)
+        loss_a, share_a = contrast_and_share(pair.za, pair.zb, scale, self._contrast("a", influence_a, same, slots))
+        loss_b, share_b = contrast_and_share(pair.zb, pair.za, scale, self._contrast("b", influence_b, same, slots))
+        self._note(influence_a, influence_b, (share_a, share_b))
         return (loss_a + loss_b) / 2
 
     def _influence(self, side: str, features: Tensor | None, like: Tensor, slots: Tensor | None) -> _Influence:
@@ -298,11 +311,11 @@ class CrossCLR(nn.Module):
             chunk_size=self.chunk_size,
         )
 
-    def _note(self, a: _Influence, b: _Influence) -> None:
+    def _note(self, a: _Influence, b: _Influence, intra_shares: tuple[Tensor, Tensor]) -> None:
         fill = self.queue.filled / self.queue_size if self.queue is not None else 0.0
         ratios = [side.weights.max() / side.weights.min() for side in (a, b)]
         held_back = a.held_back or b.held_back
-        self._last = (a.pruned, b.pruned, ratios[0], ratios[1], fill, held_back)
+        self._last = (a.pruned, b.pruned, *intra_shares, ratios[0], ratios[1], fill, held_back)
         if held_back and "pruning" not in self._warned:
             sides = " and ".join(name for name, side in (("A", a), ("B", b)) if side.held_back)
             self._warn_once(
@@ -324,7 +337,7 @@ class CrossCLR(nn.Module):
 
     def _warn_once(self, what: str, message: str) -> None:
         self._warned.add(what)
-        warnings.warn(message, stacklevel=7)
+        warn(message)
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""

@@ -29,6 +29,7 @@ class Block:
         keep: (keys,) which of them serve as negatives; None: all.
         factor: multiplies the logits.
         weight: multiplies the exponentials.
+        intra: the keys are of the anchors' own modality.
         partner_asks: the anchors' partners are compared with the keys, not the anchors.
         start: for older rows, where the keys begin in the queue.
     """
@@ -40,11 +41,12 @@ class Block:
         keep: Tensor | None = None,
         factor: float = 1.0,
         weight: float = 1.0,
+        intra: bool = False,
         partner_asks: bool = False,
         start: int = 0,
     ) -> None:
         self.keys, self.grad_keys, self.factor, self.partner_asks = keys, grad_keys, factor, partner_asks
-        self.start = start
+        self.start, self.intra = start, intra
         self.mask: Tensor | None = None  # (keys,) 0, or -inf for who is no negative
         self.weights: Tensor | float = weight  # (keys,) or one for all
         if keep is not None:
@@ -82,18 +84,18 @@ class Tiles:
 
     def __init__(self, x: Tensor, y: Tensor, scale: float, what: Contrast, with_gradient: bool) -> None:
         self.x, self.y, self.scale, self.what, self.with_gradient = x, y, scale, what, with_gradient
-        self.loss = x.new_zeros(())
+        self.loss, self.intra_share = x.new_zeros(()), x.new_zeros(())
         self.grad_x, self.grad_y = torch.zeros_like(x), torch.zeros_like(y)
         self.grad_scale = x.new_zeros(())
         self.blocks = [Block(y, self.grad_y, what.inter_keep)]
         if what.intra_bias is not None:
             factor, weight = what.intra_scale, math.exp(what.intra_bias)
-            self.blocks.append(Block(x, self.grad_x, what.intra_keep, factor, weight))
+            self.blocks.append(Block(x, self.grad_x, what.intra_keep, factor, weight, intra=True))
             if what.queue is not None:
                 for part in (slice(0, len(what.queue)),) if what.older is None else what.older:
                     keep = None if what.queue_keep is None else what.queue_keep[part]
                     keys = what.queue[part].to(x.dtype)
-                    self.blocks.append(Block(keys, None, keep, factor, weight, start=part.start))
+                    self.blocks.append(Block(keys, None, keep, factor, weight, intra=True, start=part.start))
         if what.columns:
             self.blocks.append(Block(x, self.grad_x, partner_asks=True))
         self.own_bias = what.intra_bias or 0.0
@@ -127,7 +129,7 @@ class Tiles:
             peaks = [self._peak(strip, rows, same) for strip in strips]
         highest = torch.stack(peaks).amax(dim=0)  # (rows,)
         highest.masked_fill_(highest == -torch.inf, 0)
-        sums = torch.zeros_like(highest)
+        sums, intra_sums = torch.zeros_like(highest), torch.zeros_like(highest)
         for strip in strips:
             part, weights = strip.part, strip.block.weights
             # The exponential is several times slower where it meets -inf or gives a subnormal number, hence the floor.
@@ -139,9 +141,14 @@ class Tiles:
             self._hide(strip, rows, same, 0.0)
             if strip.zero_self:
                 _own(strip, rows, lambda own, here: own.copy_((self.own_bias - highest[here]).exp()))
-            sums += part.sum(dim=1)
+            of_strip = part.sum(dim=1)
+            sums += of_strip
+            if strip.block.intra:
+                intra_sums += of_strip
         loss, slope_positives, slope_negatives = what.row_loss(positives.total, highest + sums.log(), rows)
         self.loss += loss
+        denominators = sums + (positives.total - highest).exp()
+        self.intra_share += (intra_sums / denominators).sum() / len(self.x)
         if not self.with_gradient:
             return
         slopes = torch.where(sums > 0, slope_negatives / sums, 0).unsqueeze(1)

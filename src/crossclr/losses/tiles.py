@@ -113,8 +113,13 @@ def contrast(x: Tensor, y: Tensor, scale: Tensor, what: Contrast) -> Tensor:
     Returns:
         Scalar, the sum of the anchors' losses.
     """
-    loss: Tensor = _Contrast.apply(x, y, scale, what)  # type: ignore[no-untyped-call]
-    return loss
+    return contrast_and_share(x, y, scale, what)[0]
+
+
+def contrast_and_share(x: Tensor, y: Tensor, scale: Tensor, what: Contrast) -> tuple[Tensor, Tensor]:
+    """The same, with the share of the denominator that is intra-modal: its mean over the anchors."""
+    found: tuple[Tensor, Tensor] = _Contrast.apply(x, y, scale, what)  # type: ignore[no-untyped-call]
+    return found
 
 
 def softmax_rows(weights: Tensor) -> RowLoss:
@@ -134,7 +139,7 @@ def softmax_rows(weights: Tensor) -> RowLoss:
 
 class _Contrast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, what: Contrast) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, what: Contrast) -> tuple[Tensor, Tensor]:
         sharing = current_sharing()
         needed = any(ctx.needs_input_grad)
         first, last = 0, len(x)
@@ -145,13 +150,16 @@ class _Contrast(torch.autograd.Function):
         for start in range(first, last, step):
             tiles.add(slice(start, min(start + step, last)))
         if sharing is not None:
-            sharing.add_up(tiles.loss, *((tiles.grad_x, tiles.grad_y, tiles.grad_scale) if needed else ()))
+            sharing.add_up(
+                tiles.loss, tiles.intra_share, *((tiles.grad_x, tiles.grad_y, tiles.grad_scale) if needed else ())
+            )
         ctx.gradients = (tiles.grad_x, tiles.grad_y, tiles.grad_scale)
-        return tiles.loss
+        ctx.mark_non_differentiable(tiles.intra_share)
+        return tiles.loss, tiles.intra_share
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         x, y, scale = (
             None if not needed else grad * value
             for needed, value in zip(ctx.needs_input_grad[:3], ctx.gradients, strict=True)

@@ -8,9 +8,7 @@ another name, synced, and renamed into place; the one before it is removed only 
 from __future__ import annotations
 
 import json
-import os
 import random
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,8 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from crossclr.storage import complete_folder, new_folder
+
 MODEL, TENSORS, REST = "model.safetensors", "state.safetensors", "state.json"
-_PARTIAL, _PREVIOUS = ".partial", ".previous"
 
 
 class CheckpointError(ValueError):
@@ -46,24 +45,12 @@ def save_checkpoint(folder: Path, weights: Mapping[str, Tensor], state: Mapping[
         >>> weights["w"].tolist(), state["epoch"], state["queue"][0].tolist()
         ([1.0, 1.0], 3, [0.0])
     """
-    partial, previous = folder.with_name(folder.name + _PARTIAL), folder.with_name(folder.name + _PREVIOUS)
-    recover(folder)
     tensors: dict[str, Tensor] = {}
     rest = _encode(state, tensors, "")
-    partial.mkdir(parents=True)
-    try:
-        write_synced(partial / MODEL, save(_plain(weights)))
-        write_synced(partial / TENSORS, save(_plain(tensors)))
-        write_synced(partial / REST, json.dumps(rest).encode())
-        sync_folder(partial)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    if folder.exists():
-        folder.rename(previous)
-    partial.rename(folder)
-    sync_folder(folder.parent)
-    shutil.rmtree(previous, ignore_errors=True)
+    with new_folder(folder, replace=True) as partial:
+        (partial / MODEL).write_bytes(save(_plain(weights)))
+        (partial / TENSORS).write_bytes(save(_plain(tensors)))
+        (partial / REST).write_text(json.dumps(rest))
 
 
 def snapshot(value: Any) -> Any:
@@ -126,7 +113,7 @@ class BackgroundWriter:
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights and state of the last complete checkpoint; the reverse of ``save_checkpoint``."""
-    folder = _complete(folder)
+    folder = complete_folder(folder)
     weights = load_weights(folder)
     try:
         rest = json.loads((folder / REST).read_text())
@@ -139,61 +126,13 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
     """The weights alone."""
-    folder = _complete(folder)
+    folder = complete_folder(folder)
     if not (folder / MODEL).is_file():
         raise CheckpointError(f"there is no checkpoint in {folder} ({MODEL} is absent)")
     try:
         return load_file(folder / MODEL)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / MODEL} cannot be read: {error}") from error
-
-
-def recover(folder: Path) -> None:
-    """Undo what an interrupted ``save_checkpoint`` left behind; only for the one process that writes to ``folder``."""
-    partial, previous = folder.with_name(folder.name + _PARTIAL), folder.with_name(folder.name + _PREVIOUS)
-    if not folder.exists() and previous.exists():
-        previous.rename(folder)
-    for leftover in (partial, previous):
-        if leftover.exists():
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _complete(folder: Path) -> Path:
-    # a reader changes nothing: the run may be training at this moment
-    previous = folder.with_name(folder.name + _PREVIOUS)
-    return previous if not folder.exists() and previous.exists() else folder
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a file and wait until it is on the disk."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file under another name and rename it, so that a reader sees the old or the new one, never a part."""
-    partial = path.with_name(path.name + _PARTIAL)
-    try:
-        write_synced(partial, content)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk; a no-op where folders cannot be opened."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def random_state() -> dict[str, Any]:

@@ -99,12 +99,13 @@ class Objective(nn.Module):
 
 
 def _shown(loss: nn.Module) -> dict[str, float]:
-    """Pruned share and weight ratio (mean of both modalities) and queue fill, where the loss has them."""
+    """Pruned share, intra-modal share and weight ratio (means over the modalities) and queue fill, if known."""
     stats = getattr(loss, "stats", None)
     if stats is None:
         return {}
     return {
         "pruned": (float(stats.pruned_a) + float(stats.pruned_b)) / 2,
+        "intra_share": float(stats.intra_share),
         "weight_ratio": (float(stats.weight_ratio_a) + float(stats.weight_ratio_b)) / 2,
         "queue_fill": float(stats.queue_fill),
     }

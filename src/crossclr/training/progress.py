@@ -14,7 +14,7 @@ PLAIN_EVERY = 15.0  # seconds between plain lines within an epoch
 
 
 class LiveReporter:
-    """Shows loss, pruned share, weight ratio, queue fill, throughput and time left.
+    """Shows loss, pruned share, weight ratio, intra-modal share, queue fill, throughput and time left.
 
     Args:
         console: where to write.
@@ -86,6 +86,8 @@ def summary(record: Mapping[str, Any]) -> str:
     parts = [f"loss {record['loss']:.4f}", f"rate {record['learning_rate']:.2g}"]
     if "pruned" in record:
         parts += [f"pruned {record['pruned']:.0%}", f"weights {record['weight_ratio']:.2f}x"]
+    if "intra_share" in record:
+        parts.append(f"intra {record['intra_share']:.0%}")
     if record.get("queue_fill"):
         parts.append(f"queue {record['queue_fill']:.0%}")
     return "  ".join(parts)

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,18 +29,15 @@ from torch import Tensor
 from crossclr.features import ArraysConfig, CootConfig, Source, open_source
 from crossclr.features.sources.data_config import ShardsConfig
 from crossclr.models import Anchors, Hubs, TwoBranch, Views, build_model
+from crossclr.storage import new_folder, restore_folder, write_file, write_json
 from crossclr.training.checkpoint import MODEL as WEIGHTS
 from crossclr.training.checkpoint import (
     BackgroundWriter,
     CheckpointError,
     load_checkpoint,
     load_weights,
-    recover,
     save_checkpoint,
     snapshot,
-    sync_folder,
-    write_atomically,
-    write_synced,
 )
 from crossclr.training.config import RunConfig
 from crossclr.training.config_files import dump_config, load_config
@@ -83,20 +78,11 @@ class Run:
         if path.exists():
             raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
         config = config.model_copy(update={"data": with_absolute_paths(config.data)})
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            partial.mkdir()
-            write_synced(partial / CONFIG, dump_config(config).encode())
-            write_synced(partial / ENVIRONMENT, json.dumps(environment(), indent=2).encode())
-            shape = {"dims": list(model.dims), "two_level": model.two_level}
-            write_synced(partial / MODEL, json.dumps(shape).encode())
+        with new_folder(path) as partial:
+            write_file(partial / CONFIG, dump_config(config))
+            write_json(partial / ENVIRONMENT, environment())
+            write_json(partial / MODEL, {"dims": list(model.dims), "two_level": model.two_level})
             save_checkpoint(partial / "last", weights, state)
-            partial.rename(path)
-            sync_folder(path.parent)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
         return cls(path, config)
 
     def load_model(self, which: Literal["best", "last"] = "best", fitted: bool = True) -> TwoBranch:
@@ -146,7 +132,7 @@ class Run:
         for name, tensors in found.items():
             path = self.path / "best" / name
             if tensors:
-                write_atomically(path, save({key: value.cpu().contiguous() for key, value in tensors.items()}))
+                write_file(path, save({key: value.cpu().contiguous() for key, value in tensors.items()}))
             else:
                 path.unlink(missing_ok=True)
 
@@ -189,7 +175,7 @@ class Run:
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Store the final evaluation; this is what makes a run finished."""
-        write_atomically(self.path / RESULTS, json.dumps(results, indent=2).encode())
+        write_json(self.path / RESULTS, results)
 
 
 class RunRecorder:
@@ -202,7 +188,7 @@ class RunRecorder:
 
     def __init__(self, run: Run, state: Mapping[str, Any] | None = None) -> None:
         for name in ("last", "best"):
-            recover(run.path / name)
+            restore_folder(run.path / name)
         size, step = (0, 0) if state is None else (state.get("metrics_bytes", 0), state["position"]["step"])
         self.run = run
         self.journal = Journal(run.path, size, step)

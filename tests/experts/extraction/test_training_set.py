@@ -5,7 +5,6 @@ import yaml
 
 from crossclr.experts.extraction.recordings import Datapoint
 from crossclr.experts.extraction.training_set import (
-    PLAYABLE,
     DataSet,
     choose_sides,
     coot_section,
@@ -13,7 +12,6 @@ from crossclr.experts.extraction.training_set import (
     training_config,
 )
 from crossclr.experts.texts.segments import Segment
-from crossclr.search.items.media_files import TYPES
 from crossclr.training.config_files import check_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
@@ -78,7 +76,3 @@ def test_segments_without_length_are_left_out_one_by_one():
     kept, problems = segments_within(point, 4.0, "a.mp4")
     assert [(part["text"], part["start_sec"], part["stop_sec"]) for part in kept] == [("y", 2, 3), ("w", 3, 4)]
     assert [problem.what.split(" was")[0] for problem in problems] == ["segment 0", "segment 2"]
-
-
-def test_what_can_be_played_is_what_search_serves():
-    assert set(TYPES) == PLAYABLE

@@ -32,12 +32,12 @@ def test_every_clip_and_sentence_is_there_with_its_facts(indexed, searcher):
     assert searcher.meta["modalities"]["a"]["count"] == 3 * len(keys)
     assert searcher.meta["modalities"]["b"]["count"] == len(keys)
     assert searcher.meta["splits"] == ["test", "val"]
-    assert [about["label"] for about in searcher.meta["modalities"].values()] == ["pictures", "texts"]
+    assert [about["label"] for about in searcher.meta["modalities"].values()] == ["images", "texts"]
     for key in keys[::60]:
         for vendor in ("noto", "fluent", "twemoji"):
             item = searcher.item(f"a/{key}@{vendor}")
             assert (item.text, item.split, item.group) == (emoji[key].text, emoji[key].split, emoji[key].group)
-            assert (item.media, item.variant) == ("picture", vendor)
+            assert (item.media, item.variant) == ("image", vendor)
             assert 0 <= item.x <= 1
             assert 0 <= item.y <= 1
         sentence = searcher.item(f"b/{key}")

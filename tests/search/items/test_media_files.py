@@ -73,12 +73,12 @@ def test_a_sample_may_name_its_own_file(tmp_path):
 
     sample = replace(source().read("x"), extra={"media": str(tmp_path / "x.png"), "start": "", "stop": "2"})
     found = MediaFinder(source()).find(sample, 0, "x")
-    assert (found.kind, found.start, found.stop) == ("picture", None, 2.0)
+    assert (found.kind, found.start, found.stop) == ("image", None, 2.0)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[", "cannot be read"), ("[]", "an object"), ('{"x": 5}', "media of 'x'"), ('{"x": "a.exe"}', "no picture")],
+    [("[", "cannot be read"), ("[]", "an object"), ('{"x": 5}', "media of 'x'"), ('{"x": "a.exe"}', "not an image")],
 )
 def test_a_wrong_table_is_told(tmp_path, content, message):
     (tmp_path / "table.json").write_text(content)

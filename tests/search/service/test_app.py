@@ -67,7 +67,7 @@ def test_both_ways_to_ask_give_the_searcher_s_own_results(address, searcher):
     assert [result["id"] for result in json.loads(body)["results"]] == expected
     status, answer = post(address, {"text": "red fruit", "top": 7, "splits": ["val"]})
     assert [result["id"] for result in answer["results"]] == expected
-    assert answer["results"][0]["media"]["kind"] == "picture"
+    assert answer["results"][0]["media"]["kind"] == "image"
     vector = searcher.queries.encode(["red fruit"])[0].tolist()
     status, answer = post(address, {"vector": vector, "top": 7, "splits": ["val"], "find": "a"})
     assert [result["id"] for result in answer["results"]] == expected

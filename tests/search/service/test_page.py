@@ -132,7 +132,7 @@ def test_type_see_pictures_open_a_neighbour_use_the_map_and_go_back(browser, ser
     expected = [hit.item.name for hit in searcher.search(text="red fruit", top=24)]
     assert visit.names() == expected
     visit.pictures_loaded()
-    assert "24 pictures" in page.inner_text("#summary")
+    assert "24 images" in page.inner_text("#summary")
     best = searcher.search(text="red fruit", top=1)[0].score
     shown = float(re.search(r"\b0\.\d+", page.inner_text(".card >> nth=0")).group())
     assert shown == pytest.approx(best, abs=0.0051)

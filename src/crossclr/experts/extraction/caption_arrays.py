@@ -14,8 +14,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from crossclr.experts.extraction.feature_files import write_json
 from crossclr.experts.extraction.training_set import DataSet
+from crossclr.storage import new_file, write_json
 
 FOLDER = "arrays"
 
@@ -70,12 +70,11 @@ def _write_rows(out: Path, expert: str, file: h5py.File, names: Sequence[str], s
         for length in (file[name].attrs["sentence_tokens"] if sentences else [len(file[name])])
     ]
     first = file[names[0]]
-    path, temporary = out / FOLDER / f"{expert}_rows.npy", out / FOLDER / f".{expert}_rows.npy.tmp"
-    rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=first.dtype, shape=(sum(lengths), first.shape[1]))
-    place = 0
-    for name in names:
-        rows[place : place + len(file[name])] = file[name][()]
-        place += len(file[name])
-    rows.flush()
-    temporary.replace(path)
+    with new_file(out / FOLDER / f"{expert}_rows.npy") as temporary:
+        rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=first.dtype, shape=(sum(lengths), first.shape[1]))
+        place = 0
+        for name in names:
+            rows[place : place + len(file[name])] = file[name][()]
+            place += len(file[name])
+        rows.flush()
     np.save(out / FOLDER / f"{expert}_lengths.npy", np.array(lengths, dtype=np.int64))

@@ -23,7 +23,6 @@ from crossclr.experts.extraction.feature_files import (
     FeatureFile,
     times_of,
     write_features,
-    write_json,
 )
 from crossclr.experts.extraction.finished_parts import Shard, Shards, file_state, fingerprint
 from crossclr.experts.extraction.pipeline import Finished, Pipeline
@@ -38,6 +37,7 @@ from crossclr.experts.extraction.training_set import (
 )
 from crossclr.experts.registry import load, split_spec
 from crossclr.experts.texts.segments import Segment
+from crossclr.storage import write_file, write_json
 
 PARAGRAPHS_AT_ONCE = 256
 STORED = ("float16", "float32")
@@ -329,10 +329,8 @@ class Extraction:
         data.a = [name for name in data.a if self.report.rows[name]]
         if data.a and data.b:
             name = re.sub(r"[^\w.+-]+", "-", self.out.resolve().name) or "features"
-            temporary = self.out / f".{CONFIG}.tmp"
             section = write_arrays(self.out, data) if data.many else coot_section(data, self.out)
-            temporary.write_text(training_config(data, section, name), encoding="utf-8")
-            temporary.replace(self.out / CONFIG)
+            write_file(self.out / CONFIG, training_config(data, section, name))
             self.report.config = self.out / CONFIG
         write_json(self.out / MANIFEST, self._manifest(files, have))
         self.shards.remove()

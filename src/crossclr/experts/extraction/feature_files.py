@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy.typing as npt
 
 from crossclr.experts.contract import Expert
 from crossclr.experts.extraction.finished_parts import Shards
+from crossclr.storage import new_file
 
 META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
 
@@ -75,26 +74,21 @@ def write_features(
     fresh = {key for key in keys if _valid(shards.about(expert.name, key), fingerprints[key])}
     if not fresh and set(keys) == before.keys():
         return {key: list((before.about(key) or {}).get("sentence_tokens", [])) for key in keys}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     counts: dict[str, list[int]] = {}
-    try:
-        with h5py.File(temporary, "w", libver=("v108", "v110")) as file:
-            _describe(file.attrs, {**asdict(expert.origin()), "needs": expert.needs.kind})
-            old = h5py.File(before.path, "r", locking=False) if len(before) else None
-            for key in keys:
-                if key in fresh:
-                    shard = shards.read(expert.name, key)
-                    data = file.create_dataset(key, data=shard.rows.astype(stored))
-                    about = shard.about | ({"sentence_tokens": shard.counts} if shard.counts else {})
-                    _describe(data.attrs, {name: value for name, value in about.items() if name != "key"})
-                elif old is not None:
-                    old.copy(key, file)
-                counts[key] = [int(count) for count in file[key].attrs.get("sentence_tokens", [])]
-            if old is not None:
-                old.close()
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(path) as temporary, h5py.File(temporary, "w", libver=("v108", "v110")) as file:
+        _describe(file.attrs, {**asdict(expert.origin()), "needs": expert.needs.kind})
+        old = h5py.File(before.path, "r", locking=False) if len(before) else None
+        for key in keys:
+            if key in fresh:
+                shard = shards.read(expert.name, key)
+                data = file.create_dataset(key, data=shard.rows.astype(stored))
+                about = shard.about | ({"sentence_tokens": shard.counts} if shard.counts else {})
+                _describe(data.attrs, {name: value for name, value in about.items() if name != "key"})
+            elif old is not None:
+                old.copy(key, file)
+            counts[key] = [int(count) for count in file[key].attrs.get("sentence_tokens", [])]
+        if old is not None:
+            old.close()
     return counts
 
 
@@ -118,13 +112,6 @@ def times_of(expert: Expert, rows: int, duration: float) -> dict[str, float]:
     if needs.kind == "windows":
         last = max(0.0, min(last, duration - needs.span))
     return {"first_sec": first, "step_sec": step, "span_sec": needs.span, "last_sec": last}
-
-
-def write_json(path: Path, content: Any) -> None:
-    """A JSON file that appears when it is complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
 
 
 def _valid(about: Mapping[str, Any] | None, fingerprint: str) -> bool:

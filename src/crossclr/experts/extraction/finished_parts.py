@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from crossclr.experts.contract import FloatRows, Origin
+from crossclr.storage import new_file
 
 FOLDER = ".parts"
 
@@ -50,13 +50,9 @@ class Shards:
         """Store a finished part, at once or not at all."""
         path = self._path(expert, key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
         about = np.frombuffer(json.dumps({**shard.about, "key": key}).encode(), dtype=np.uint8)
-        with temporary.open("wb") as file:
+        with new_file(path) as temporary, temporary.open("wb") as file:
             np.savez(file, rows=shard.rows, counts=np.array(shard.counts, dtype=np.int64), about=about)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
 
     def about(self, expert: str, key: str) -> dict[str, Any] | None:
         """What stands beside the rows of a part; None where there is no whole part."""

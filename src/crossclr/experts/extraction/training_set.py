@@ -12,12 +12,10 @@ import yaml
 
 from crossclr.experts.contract import Expert
 from crossclr.experts.extraction.recordings import FRACTIONS, Datapoint, Problem, assign_splits
+from crossclr.experts.media.file_types import media_type
 
 TINY = 200  # training clips below which only pairs are compared
 SMALL = 2000  # and below which a small model is proposed
-_SHOWN = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".mp4", ".m4v", ".webm", ".ogv", ".mov", ".mkv")
-_HEARD = (".mp3", ".wav", ".ogg", ".m4a", ".flac", ".opus", ".aac")
-PLAYABLE = frozenset((*_SHOWN, *_HEARD))  # by browsers
 
 
 @dataclass
@@ -126,7 +124,7 @@ def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for key, entry in data.meta.items():
         path = files[entry["data_key"]]
-        if path.suffix.lower() not in PLAYABLE:
+        if media_type(path) is None:
             continue
         if data.many:
             table[key] = {"file": str(path.resolve()), "start": 0.0, "stop": entry["duration_sec"]}

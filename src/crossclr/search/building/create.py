@@ -334,10 +334,10 @@ def _label(run: Run, modality: str, found: Gathered) -> str:
     """What the page calls the items of a modality."""
     kinds = {item.media for item in found.items if item.media}
     if len(kinds) == 1:
-        return {"picture": "pictures", "video": "videos", "audio": "sounds"}[kinds.pop()]
+        return {"image": "images", "video": "videos", "audio": "sounds"}[kinds.pop()]
     if text_side(run.config) == modality:
         return "texts"
-    return "pictures" if isinstance(run.config.data, EmojiConfig) else "clips" if modality == "a" else "items"
+    return "images" if isinstance(run.config.data, EmojiConfig) else "clips" if modality == "a" else "items"
 
 
 def _report(progress: Progress | None, what: str, done: int, total: int) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ from crossclr.search.building.create import default_splits
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
 from crossclr.search.encoders.text_queries import text_side
+from crossclr.storage import new_folder, write_json
 from crossclr.training import Run
 
 TOLERANCE = 1e-4
@@ -56,10 +55,7 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
         raise FileExistsError(f"{out} is already there and is no export; choose another --out")
     model = run.load_model()
     source = run.open_source()
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with new_folder(out, replace=True) as partial:
         report: dict[str, Any] = {"name": run.config.name, "text_side": text_side(run.config), "encoders": {}}
         rows = _samples(source, default_splits(run)[-1])
         for side, dim in zip("ab", model.dims, strict=True):
@@ -70,12 +66,7 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
                 raise ExportError(f"encoder {side} differs from PyTorch by {difference:.2g}, more than {TOLERANCE:g}")
             report["encoders"][side] = {"file": file, "channels": dim, "largest_difference": difference}
         report["search"] = _compare_search(model, partial, rows)
-        (partial / EXPORT).write_text(json.dumps(report, indent=2))
-        shutil.rmtree(out, ignore_errors=True)
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        write_json(partial / EXPORT, report)
     return {"folder": str(out), **report}
 
 

@@ -9,7 +9,6 @@ writes the tail alone.
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from crossclr.search.index.contract import Ids, Mask, Vectors, check_items, check_vectors
 from crossclr.search.index.equal_vectors import SharedRows, share_rows
 from crossclr.search.index.faiss_graph import Bitmap, Graph, IndexSettings, bitmap, describe_settings, rows_of
+from crossclr.storage import new_folder, write_json
 
 META, GRAPH, GRAPH_IDS, GONE = "index.json", "graph", "graph_ids.npy", "gone.npy"
 TAIL, TAIL_IDS, ROWS = "tail.npy", "tail_ids.npy", "graph_rows.npy"
@@ -165,10 +165,7 @@ class FaissIndex:
         """Write to a new folder; it appears complete or not at all."""
         if folder.exists():
             raise FileExistsError(f"{folder} is already there; an index is saved to a new folder")
-        partial = folder.with_name(f".{folder.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        try:
+        with new_folder(folder) as partial:
             if self.graph is not None:
                 self.graph.save(partial / GRAPH)
                 np.save(partial / GRAPH_IDS, self._graph_ids)
@@ -178,11 +175,7 @@ class FaissIndex:
             np.save(partial / TAIL, self._tail)
             np.save(partial / TAIL_IDS, self._tail_ids)
             values = {"dim": self.dim, "kind": self.kind, "settings": describe_settings(self.settings)}
-            (partial / META).write_text(json.dumps(values))
-            partial.rename(folder)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+            write_json(partial / META, values)
 
     @classmethod
     def open(cls, folder: Path) -> FaissIndex:

@@ -27,7 +27,7 @@ class Item:
         split: of the data set.
         group: a coarse label, or empty.
         variant: which of several pictures of one thing, such as the vendor of a drawing.
-        media: ``picture``, ``video``, ``audio`` or empty.
+        media: ``image``, ``video``, ``audio`` or empty.
         file: path of the media file, or its place in the built-in set.
         start: second at which the clip begins in its file.
         stop: second at which it ends.

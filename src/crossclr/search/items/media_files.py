@@ -7,17 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crossclr.experts.media.file_types import media_type
 from crossclr.features import CootSource, DataError, Sample, Source
 from crossclr.features.emoji.catalogue import VENDORS
 from crossclr.features.sources.emoji import EmojiSource
 
-TYPES = {
-    **{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif"},
-    **{".mp4": "video/mp4", ".m4v": "video/mp4", ".webm": "video/webm", ".ogv": "video/ogg", ".mov": "video/quicktime"},
-    **{".mkv": "video/x-matroska", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg"},
-    **{".m4a": "audio/mp4", ".flac": "audio/flac", ".opus": "audio/ogg", ".aac": "audio/aac"},
-}
-_KINDS = {"image": "picture", "video": "video", "audio": "audio"}
 BUILT_IN = "emoji:"  # drawings of the built-in set: emoji:<vendor>+<vendor>/<key>
 
 
@@ -26,7 +20,7 @@ class Media:
     """One file and the part of it that a clip is.
 
     Args:
-        kind: ``picture``, ``video`` or ``audio``.
+        kind: ``image``, ``video`` or ``audio``.
         file: absolute path, or the place in the built-in set.
         start: first second, None for the whole file.
         stop: last second.
@@ -63,7 +57,7 @@ class MediaFinder:
         if place.is_dir():
             self.roots.add(str(place))
             for path in sorted(place.rglob("*")):
-                if path.suffix.lower() in TYPES and path.is_file():
+                if media_type(path) and path.is_file():
                     self._by_stem.setdefault(path.stem, path)
         elif place.is_file():
             try:
@@ -90,7 +84,7 @@ class MediaFinder:
         if path is None:
             return None
         start, stop = self._seconds(sample.key, clip)
-        return Media(kind_of(path), str(path), start, stop)
+        return Media(str(media_type(path)).split("/")[0], str(path), start, stop)
 
     def _from_entry(self, entry: Any, key: str) -> Media:
         values = {"file": entry} if isinstance(entry, str) else entry
@@ -101,10 +95,11 @@ class MediaFinder:
             raise DataError(
                 f"media of {key!r}: a file name or file, start and stop are needed, got {entry!r}"
             ) from error
-        if path.suffix.lower() not in TYPES:
-            raise DataError(f"media of {key!r}: {path} is no picture, video or sound that a browser plays")
+        kind = media_type(path)
+        if kind is None:
+            raise DataError(f"media of {key!r}: {path} is not an image, video or sound that browsers play")
         self.roots.add(str(path.parent))
-        return Media(kind_of(path), str(path), start, stop)
+        return Media(kind.split("/")[0], str(path), start, stop)
 
     def _seconds(self, key: str, clip: int) -> tuple[float | None, float | None]:
         if not isinstance(self.source, CootSource):
@@ -118,14 +113,9 @@ class MediaFinder:
         return float(entry.starts[clip]), float(entry.stops[clip])
 
 
-def kind_of(path: Path) -> str:
-    """``picture``, ``video`` or ``audio``, by the ending of the name."""
-    return _KINDS[TYPES[path.suffix.lower()].split("/")[0]]
-
-
 def built_in(vendors: str, key: str) -> Media:
     """Drawings of the built-in set; several vendors are joined with ``+``."""
-    return Media("picture", f"{BUILT_IN}{vendors}/{key}")
+    return Media("image", f"{BUILT_IN}{vendors}/{key}")
 
 
 def count_parts(file: str) -> int:

@@ -20,9 +20,10 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crossclr import __version__
+from crossclr.experts.media.file_types import media_type
 from crossclr.features.emoji.catalogue import VENDORS
 from crossclr.search.encoders.text_queries import QueryError
-from crossclr.search.items.media_files import BUILT_IN, TYPES, count_parts, read_built_in
+from crossclr.search.items.media_files import BUILT_IN, count_parts, read_built_in
 from crossclr.search.searcher import Hit, Searcher
 from crossclr.search.service.answers import plain_item
 from crossclr.search.service.index_reload import Live
@@ -239,11 +240,12 @@ def _add_media(app: FastAPI, live: Live) -> None:
             return Response(read_built_in(item.file, part), media_type="image/webp", headers=headers)
         roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
         path = Path(item.file).resolve()  # links are followed before the folder is looked at
-        if not any(path.is_relative_to(root) for root in roots) or path.suffix.lower() not in TYPES:
+        kind = media_type(path)
+        if kind is None or not any(path.is_relative_to(root) for root in roots):
             raise HTTPException(403, "the file of this item lies outside the folders that the index names")
         if not path.is_file():
             raise HTTPException(404, "the file of this item is not there any more")
-        return FileResponse(path, media_type=TYPES[path.suffix.lower()], headers=headers)
+        return FileResponse(path, media_type=kind, headers=headers)
 
 
 def _add_file(app: FastAPI, address: str, content: bytes, kind: str) -> None:

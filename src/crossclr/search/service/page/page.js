@@ -197,12 +197,12 @@ function mediaAddress(item, part = 0) {
 }
 
 function picture(item, part = 0) {
-  if (item.media?.kind !== "picture") return null;
+  if (item.media?.kind !== "image") return null;
   return make("img", { src: mediaAddress(item, part), alt: title(item), loading: "lazy", decoding: "async" });
 }
 
 function stage(item) {
-  if (item.media?.kind !== "picture") return null;
+  if (item.media?.kind !== "image") return null;
   const all = Array.from({ length: item.media.parts }, (_, part) => picture(item, part));
   return make("div", { class: all.length > 1 ? "stage several" : "stage" }, ...all);
 }
@@ -364,7 +364,7 @@ const map = new PointMap(byId("map"), {
     tip.hidden = index < 0;
     if (index < 0) return;
     const about = info.modalities[points.modality[index]];
-    const seen = about.media.includes("picture")
+    const seen = about.media.includes("image")
       ? make("img", { src: `/media${toAddress({ id: points.name[index] })}`, alt: "" }) : make("span", { class: `dot ${points.modality[index]}` });
     tip.replaceChildren(seen, make("span", {}, points.text[index] || points.name[index]));
     const [width, height] = map.size();

@@ -1,0 +1,23 @@
+"""Files and folders that are complete or absent, leftovers of dead processes, full disks and locks.
+
+This package lies below all others and imports none of them, not even PyTorch.
+"""
+
+from crossclr.storage.atomic import complete_folder, new_file, new_folder, restore_folder, write_file, write_json
+from crossclr.storage.disk_full import DiskFullError, naming_full_disk
+from crossclr.storage.leftovers import sweep
+from crossclr.storage.lock import FolderLock, LockedError
+
+__all__ = [
+    "DiskFullError",
+    "FolderLock",
+    "LockedError",
+    "complete_folder",
+    "naming_full_disk",
+    "new_file",
+    "new_folder",
+    "restore_folder",
+    "sweep",
+    "write_file",
+    "write_json",
+]
