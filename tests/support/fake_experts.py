@@ -64,5 +64,4 @@ class Letters(TokenExpert):
 
     def paragraphs(self, paragraphs):
         self.read += [text for texts in paragraphs for text in texts]
-        parts = [self(texts) for texts in paragraphs]
-        return [(np.concatenate(part), [len(rows) for rows in part]) for part in parts]
+        return super().paragraphs(paragraphs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -79,8 +80,8 @@ def load(spec: str, **options: Any) -> Expert:
     preset = find_preset(name)
     if not model and preset.weights == "file":
         raise ExpertError(
-            f"expert {name!r} needs a file: write {name}=FILE.onnx (or TorchScript). The file must hold {preset.model}, "
-            f"from {preset.source}"
+            f"expert {name!r} needs a file: write {name}=FILE.onnx (or TorchScript). The file must hold "
+            f"{preset.model}, from {preset.source}"
         )
     is_file = model.lower().endswith(ENDINGS)
     path = preset.builder(preset.weights) if not model else preset.builder("file" if is_file else "hub")
@@ -101,6 +102,22 @@ def load(spec: str, **options: Any) -> Expert:
     expert: Expert = builder(**arguments)
     expert.name = parsed.label
     return expert
+
+
+def load_experts(specs: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None) -> list[Expert]:
+    """Build several experts by their specs (see ``load``), with options by label.
+
+    Raises:
+        ExpertError: two experts have the same label, or options name an expert that is not there.
+    """
+    labels = [Spec.parse(spec).label for spec in specs]
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
+        raise ExpertError(f"expert {twice[0]!r} is named twice; rename one of them: label={twice[0]}:model")
+    unknown = set(options or {}) - set(labels)
+    if unknown:
+        raise ExpertError(f"an option is set for {sorted(unknown)[0]!r}, but the experts are {', '.join(labels)}")
+    return [load(spec, **(options or {}).get(label, {})) for spec, label in zip(specs, labels, strict=True)]
 
 
 def find_preset(name: str) -> Preset:

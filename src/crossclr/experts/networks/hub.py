@@ -168,7 +168,7 @@ def image_processor(model: str, revision: str | None) -> Callable[[Any], Tensor]
 
 def _sentence_transformers_folder(model: str, options: dict[str, Any]) -> str:
     """The sub-folder of a sentence-transformers model that holds its network; empty for all other models."""
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     try:
         modules = json.loads(Path(str(cached_file(model, "modules.json", **options))).read_text(encoding="utf-8"))

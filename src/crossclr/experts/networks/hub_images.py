@@ -53,7 +53,7 @@ class HubImages(FrameExpert):
         self.model, self.layer, self.batch_size = model, str(layer), batch_size
         self.version = version_of(self._network, model)
         blank = self.prepare(np.zeros((64, 64, 3), np.uint8))
-        self.dim = count_channels(lambda: self._rows([blank]), model, "use a CLIP, SigLIP, DINO, ViT or ResNet model")
+        self.dim = count_channels(lambda: self._rows([blank]), model, "use a CLIP, SigLIP, DINO, ViT or ResNet")
 
     def prepare(self, image: Any) -> Tensor:
         """The model's own preparation."""

@@ -51,7 +51,7 @@ class HubWindows(WindowExpert):
         self.version = version_of(self._network, model)
         self.frames = int(getattr(self._network.config, "num_frames", window))
         blank = self.prepare(np.zeros((64, 64, 3), np.uint8))
-        self.dim = count_channels(lambda: self._rows([blank[None]]), model, "use a VideoMAE, TimeSformer or ViViT model")
+        self.dim = count_channels(lambda: self._rows([blank[None]]), model, "use a VideoMAE, TimeSformer or ViViT")
 
     def prepare(self, image: Any) -> Tensor:
         """The model's own preparation of one frame."""

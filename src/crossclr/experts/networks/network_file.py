@@ -123,7 +123,9 @@ class FileWindows(WindowExpert):
         for length in sorted({len(window) for window in windows}):
             chosen = [index for index, window in enumerate(windows) if len(window) == length]
             pixels = self._preparation.normalise([windows[index] for index in chosen], self.device)
-            rows[chosen] = self._network(pixels.transpose(1, 2).contiguous()).numpy()  # (windows, 3, frames, crop, crop)
+            rows[chosen] = self._network(
+                pixels.transpose(1, 2).contiguous()
+            ).numpy()  # (windows, 3, frames, crop, crop)
         return rows
 
 
@@ -156,8 +158,8 @@ def _open_torchscript(path: Path, layer: str | None, device: torch.device) -> Ca
         network.eval()
     except (RuntimeError, ValueError) as error:
         raise ExpertError(
-            f"{path} is not TorchScript ({str(error).splitlines()[0]}); weights alone are not enough: trace the network "
-            "with torch.jit.trace and save the result"
+            f"{path} is not TorchScript ({str(error).splitlines()[0]}); weights alone are not enough: trace the "
+            "network with torch.jit.trace and save the result"
         ) from error
 
     def run(inputs: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ class ParagraphEncoder(TokenExpert):
     """Token features of a paragraph in which every token sees all others.
 
     The sentences of a paragraph form one input: ``[CLS]`` stands before the first sentence, ``[SEP]`` after each
-    sentence and in place of each full stop inside a sentence. As in the paper, a paragraph that is too long loses tokens
-    from its last sentence backwards; each sentence keeps five, including its ``[SEP]``. If that is still too long (more
-    than 102 sentences for BERT), the paragraph is encoded in parts of whole sentences.
+    sentence and in place of each full stop inside a sentence. As in the paper, a paragraph that is too long loses
+    tokens from its last sentence backwards; each sentence keeps five, including its ``[SEP]``. If that is still too
+    long (more than 102 sentences for BERT), the paragraph is encoded in parts of whole sentences.
 
     Args:
         model: hub name or local folder.
@@ -62,7 +63,7 @@ class ParagraphEncoder(TokenExpert):
     def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[Paragraph]:
         """Rows of each paragraph."""
         parts = [self.tokenise(texts) for texts in paragraphs]
-        rows = iter(self._encode([sum(part, []) for own in parts for part in own]))
+        rows = iter(self._encode([list(chain(*part)) for own in parts for part in own]))
         return [
             Paragraph(np.concatenate([next(rows) for _ in own]), [len(sentence) for part in own for sentence in part])
             for own in parts

@@ -49,7 +49,7 @@ def parse_seconds(value: Any) -> float:
         parts = [float(part) for part in ([value] if number else str(value).strip().replace(",", ".").split(":"))]
     except ValueError:
         parts = []
-    seconds = sum(part * 60**power for power, part in enumerate(reversed(parts)))
+    seconds = sum(part * 60.0**power for power, part in enumerate(reversed(parts)))
     if not 1 <= len(parts) <= 3 or not math.isfinite(seconds):
         raise ValueError(f"{value!r} is not a time; write seconds or hours:minutes:seconds")
     return seconds
