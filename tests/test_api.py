@@ -8,7 +8,7 @@ import pytest
 from crossclr import api
 from crossclr.features import DataError
 from crossclr.training import ConfigError, Run
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -22,7 +22,9 @@ def values(tmp_path):
 def test_several_seeds_have_a_folder_each_and_a_summary(values, tmp_path, capsys):
     from rich.console import Console
 
-    runs = api.train_seeds(check_config(values), [0, 5], out=tmp_path / "runs", floor=False, console=Console(width=120))
+    runs = api.train_seeds(
+        check_config(values), [0, 5], out=tmp_path / "runs", baseline=False, console=Console(width=120)
+    )
     assert [run.path.name for run in runs] == ["seed-0", "seed-5"]
     assert [run.config.seed for run in runs] == [0, 5]
     summary = json.loads((tmp_path / "runs" / "summary.json").read_text())
@@ -31,7 +33,7 @@ def test_several_seeds_have_a_folder_each_and_a_summary(values, tmp_path, capsys
     assert summary["mean"]["clip/b->a"]["R@5"] == pytest.approx(np.mean(found))
     assert summary["std"]["clip/b->a"]["R@5"] == pytest.approx(statistics.stdev(found))
     assert "±" in capsys.readouterr().out
-    alone = api.train(check_config({**values, "seed": 5}), out=tmp_path / "alone", floor=False)
+    alone = api.train(check_config({**values, "seed": 5}), out=tmp_path / "alone", baseline=False)
     assert alone.results["test"] == runs[1].results["test"]
 
 
@@ -47,9 +49,9 @@ def test_several_seeds_go_on_where_they_stopped(values, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(api, "_train", fail_at_five)
         with pytest.raises(KeyboardInterrupt):
-            api.train_seeds(config, [0, 5], out=tmp_path / "runs", floor=False)
+            api.train_seeds(config, [0, 5], out=tmp_path / "runs", baseline=False)
     assert not (tmp_path / "runs" / "summary.json").exists()
-    runs = api.resume(tmp_path / "runs", floor=False)
+    runs = api.resume(tmp_path / "runs", baseline=False)
     assert [run.config.seed for run in runs] == [0, 5]
     assert (tmp_path / "runs" / "summary.json").exists()
     with pytest.raises(FileNotFoundError, match="seed-0, seed-5: name one of them"):
@@ -67,7 +69,7 @@ def test_an_existing_folder_is_never_written_into(values, tmp_path):
 
 def test_default_folder_is_named_after_the_config(values, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    paths = [api.train(check_config(values), floor=False).path for _ in range(2)]
+    paths = [api.train(check_config(values), baseline=False).path for _ in range(2)]
     assert [str(path) for path in paths] == ["runs/tiny", "runs/tiny-2"]
 
 
@@ -75,7 +77,7 @@ def test_a_run_opens_from_anywhere(values, tmp_path, monkeypatch):
     """Relative paths of the data are looked up once, when training begins."""
     monkeypatch.chdir(tmp_path)
     values["data"]["root"] = "data"
-    run = api.train(check_config(values), out="run", floor=False)
+    run = api.train(check_config(values), out="run", baseline=False)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert len(Run.open(tmp_path / run.path).open_source().keys("train")) == 14

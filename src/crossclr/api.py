@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from crossclr.evaluation import evaluate_embeddings
-from crossclr.evaluation.card import write_card
-from crossclr.evaluation.fitting import any_kept, fit_search, kept_words
-from crossclr.evaluation.floor import cca_floor
-from crossclr.evaluation.metrics import flat
-from crossclr.evaluation.runs import embed_run as embed
-from crossclr.evaluation.runs import evaluate_runs as evaluate
+from crossclr.evaluation.baselines.cca_baseline import cca_baseline
+from crossclr.evaluation.fitted_search.choice import any_kept, fit_search, kept_words
+from crossclr.evaluation.retrieval.metrics import flat
+from crossclr.evaluation.runs.evaluate import embed_run as embed
+from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
+from crossclr.evaluation.runs.model_card import write_card
 from crossclr.features import DataError, Source, open_source
 from crossclr.models import TwoBranch, embed_source
 from crossclr.storage import naming_full_disk, write_file, write_json
@@ -34,8 +34,8 @@ from crossclr.training import (
 )
 from crossclr.training.processes import launch
 from crossclr.training.progress import LiveReporter
-from crossclr.training.run import CONFIG, MODEL, Run, RunRecorder, free_folder
-from crossclr.training.settings import torch_settings
+from crossclr.training.run_folder.run import CONFIG, MODEL, Run, RunRecorder, free_folder
+from crossclr.training.torch_settings import torch_settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -50,7 +50,7 @@ def train(
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
     out: str | Path | None = None,
-    floor: bool = True,
+    baseline: bool = True,
     console: Console | None = None,
 ) -> Run:
     """Train a joint embedding, choose the best epoch on the validation split and evaluate it on the test split.
@@ -61,7 +61,7 @@ def train(
         config: a config, the name of a shipped one, or a YAML file.
         overrides: ``a.b=value`` texts, or a mapping from ``a.b`` to a value; only with a name or a file.
         out: the run folder; left out, ``runs/<name>`` with a number behind it where that is taken.
-        floor: also fit CCA in closed form on the same data, to have something to compare with.
+        baseline: also fit CCA in closed form on the same data, to have something to compare with.
         console: where progress is shown; left out, nothing is.
 
     Returns:
@@ -77,24 +77,24 @@ def train(
     wanted = begun or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
     path, goes_on = fabric.broadcast((str(wanted), begun is not None))  # the first process decides
     if goes_on:
-        return _continue(Run.open(path), fabric, floor, console)
-    return _train(config, Path(path), fabric, floor, console)
+        return _continue(Run.open(path), fabric, baseline, console)
+    return _train(config, Path(path), fabric, baseline, console)
 
 
-def resume(path: str | Path, *, floor: bool = True, console: Console | None = None) -> Run | list[Run]:
+def resume(path: str | Path, *, baseline: bool = True, console: Console | None = None) -> Run | list[Run]:
     """Continue a run that was stopped; it ends with the same weights and metrics as if it never had been.
 
     Args:
         path: a run folder, or the folder of a run with several seeds, which is continued as a whole.
-        floor: as for ``train``.
+        baseline: as for ``train``.
         console: as for ``train``.
     """
     path = Path(path)
     if (path / SEEDS).is_file():
         plan = json.loads((path / SEEDS).read_text())
-        return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, floor=floor, console=console)
+        return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, baseline=baseline, console=console)
     run = Run.open(path)
-    return _continue(run, _fabric(run.config), floor, console)
+    return _continue(run, _fabric(run.config), baseline, console)
 
 
 def train_seeds(
@@ -103,7 +103,7 @@ def train_seeds(
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
     out: str | Path | None = None,
-    floor: bool = True,
+    baseline: bool = True,
     console: Console | None = None,
 ) -> list[Run]:
     """Train with several seeds, each in its folder ``seed-N``, and write mean and deviation to ``summary.json``.
@@ -128,9 +128,11 @@ def train_seeds(
             console.print(f"seed {seed}", highlight=False)
         chosen = config.model_copy(update={"seed": seed})
         if (path / CONFIG).is_file():
-            runs.append(_continue(Run.open(path), fabric, floor, console))
+            runs.append(_continue(Run.open(path), fabric, baseline, console))
         else:
-            runs.append(_train(chosen, path, fabric, floor, console, on_creation=_plan_writer(folder, config, seeds)))
+            runs.append(
+                _train(chosen, path, fabric, baseline, console, on_creation=_plan_writer(folder, config, seeds))
+            )
     summary = summarise([run.results or {} for run in runs])
     if fabric.is_global_zero:
         write_json(folder / SUMMARY, {"seeds": list(seeds), **summary})
@@ -169,9 +171,9 @@ def summary_table(summary: Mapping[str, Any], title: str) -> Table:
 
 
 def results_table(results: Mapping[str, Any], title: str) -> Table:
-    """The final evaluation as a table for the terminal, the CCA floor beside the learned figures."""
+    """The final evaluation as a table for the terminal, the CCA baseline beside the learned figures."""
     table = _table(title)
-    beside = {"search not fitted": results.get("test_not_fitted"), "CCA floor": results.get("cca_floor")}
+    beside = {"search not fitted": results.get("test_not_fitted"), "CCA baseline": results.get("cca_baseline")}
     for direction, metrics in (results.get("test") or {}).items():
         table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
         for title, other in beside.items():
@@ -219,7 +221,7 @@ def _train(
     config: RunConfig,
     path: Path,
     fabric: Fabric,
-    floor: bool,
+    baseline: bool,
     console: Console | None,
     on_creation: Callable[[], None] = lambda: None,
 ) -> Run:
@@ -237,7 +239,7 @@ def _train(
         fabric.barrier()
         run = Run.open(path)
         try:
-            return _fit(run, training, None, floor, console)
+            return _fit(run, training, None, baseline, console)
         except DataError:
             if fabric.is_global_zero and run.load_state()[1]["position"]["step"] == 0:
                 _discard(path)  # a fault in the first epoch: there is nothing worth keeping
@@ -251,17 +253,17 @@ def _discard(path: Path) -> None:
         shutil.rmtree(plan)
 
 
-def _continue(run: Run, fabric: Fabric, floor: bool, console: Console | None) -> Run:
+def _continue(run: Run, fabric: Fabric, baseline: bool, console: Console | None) -> Run:
     if run.results is not None:
         return run
     with torch_settings(run.config.training):
         training = Training(run.config, run.open_source(), fabric)
         weights, state = run.load_state()
         training.load_state_dict(weights, state)
-        return _fit(run, training, state, floor, console)
+        return _fit(run, training, state, baseline, console)
 
 
-def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: bool, console: Console | None) -> Run:
+def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, baseline: bool, console: Console | None) -> Run:
     config, fabric = run.config, training.fabric
     first = fabric.is_global_zero
     recorder = RunRecorder(run, state) if first else _Silent()
@@ -280,7 +282,7 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, floor: b
             recorder.close()
     if first:
         with console.status("evaluating") if console is not None else contextlib.nullcontext():
-            results = _final_results(run, training, floor)
+            results = _final_results(run, training, baseline)
         run.write_results(results)
         write_card(run)
         if console is not None:
@@ -322,7 +324,7 @@ def _validator(
     return validate
 
 
-def _final_results(run: Run, training: Training, floor: bool) -> dict[str, Any]:
+def _final_results(run: Run, training: Training, baseline: bool) -> dict[str, Any]:
     config, device = run.config, training.fabric.device
     epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
     best = [record for record in epochs if record.get("best")]
@@ -336,16 +338,16 @@ def _final_results(run: Run, training: Training, floor: bool) -> dict[str, Any]:
         "split": config.splits.test,
         "test": None,
         "test_not_fitted": None,
-        "cca_floor": None,
+        "cca_baseline": None,
     }
     if config.splits.test is not None:
         results["test"] = _measured(run, training, config.splits.test)
         if any_kept(results["fitted"]):
             results["test_not_fitted"] = _measured(run, training, config.splits.test, fitted=False)
-        if floor:
+        if baseline:
             chosen_on = config.splits.validate_ if config.splits.validate_ != config.splits.test else None
-            fitted = cca_floor(training.source, config.splits.test, train=config.splits.train, validation=chosen_on)
-            results["cca_floor"] = {name: found for name, found in fitted.items() if name in results["test"]}
+            fitted = cca_baseline(training.source, config.splits.test, train=config.splits.train, validation=chosen_on)
+            results["cca_baseline"] = {name: found for name, found in fitted.items() if name in results["test"]}
     return results
 
 

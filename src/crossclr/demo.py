@@ -12,7 +12,7 @@ from crossclr import api
 from crossclr.features.sources.emoji import EmojiSource
 from crossclr.search import Searcher, build_index
 from crossclr.training import Run, load_config
-from crossclr.training.run import CONFIG, free_folder
+from crossclr.training.run_folder.run import CONFIG, free_folder
 
 LOSSES = {"CrossCLR": [], "CLIP": ["loss.local={name: clip, temperature: 0.1}"]}
 # What is searched later is trained on every emoji and every vendor's drawings, with little held back by dropout; its
@@ -83,10 +83,10 @@ def _train_seeds(path: Path, seeds: Sequence[int], overrides: Sequence[str], con
 
 def _train_once(path: Path, overrides: Sequence[str], console: Console) -> Run:
     if (path / CONFIG).is_file():
-        run = api.resume(path, floor=False)
+        run = api.resume(path, baseline=False)
         if isinstance(run, Run):
             return run
-    return api.train("emoji", overrides, out=path, floor=False, console=_terminal(console))
+    return api.train("emoji", overrides, out=path, baseline=False, console=_terminal(console))
 
 
 def _terminal(console: Console) -> Console | None:
@@ -109,8 +109,8 @@ def _table(results: dict[str, list[dict[str, dict[str, dict[str, float]]]]]) -> 
             for metric in ("R@1", "R@10")
         ]
         table.add_row(name, *row)
-    floor = next(iter(results.values()))[0]["cca_floor"]
-    table.add_row("CCA floor", *(f"{floor[d][m]:.1f}" for d in directions for m in ("R@1", "R@10")), style="dim")
+    baseline = next(iter(results.values()))[0]["cca_baseline"]
+    table.add_row("CCA baseline", *(f"{baseline[d][m]:.1f}" for d in directions for m in ("R@1", "R@10")), style="dim")
     return table
 
 

@@ -23,8 +23,8 @@ from crossclr.features import ArraySource, Batch, Ragged, Side
 from crossclr.models import TwoBranch, build_model, embed_source
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.training import FitConfig, Interrupted, Training, fit, make_fabric
-from crossclr.training.checkpoint import random_state as generator_states
-from crossclr.training.checkpoint import set_random_state
+from crossclr.training.run_folder.checkpoint import random_state as generator_states
+from crossclr.training.run_folder.checkpoint import set_random_state
 
 PARAMETERS, WEIGHTS = "estimator.json", "model.safetensors"
 Data = npt.NDArray[np.floating] | Sequence[npt.NDArray[np.floating]]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from crossclr.analysis import conduct, open_context
+from crossclr.analysis import open_context, run_experiments
 
 THINGS, DEEDS = ("dog", "cat", "bird", "cow"), ("runs", "sleeps", "sings")
 
@@ -77,4 +77,4 @@ def context(study_file, tmp_path_factory):
 def tables(context):
     """All experiments, run once."""
     names = ["losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting"]
-    return conduct(names, context)
+    return run_experiments(names, context)

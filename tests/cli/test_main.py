@@ -1,9 +1,7 @@
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import yaml
@@ -11,17 +9,9 @@ from typer.testing import CliRunner
 
 from crossclr.cli import COMMANDS, app, load_command, main
 from crossclr.training import Run
+from tests.support.commands import ENVIRONMENT, run
 from tests.support.tiny_runs import tiny_values, write_coot
-
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-
-
-def run(monkeypatch, *arguments) -> int:
-    """The command as the shell runs it: exit code and streams, in this process."""
-    monkeypatch.setattr(sys, "argv", ["crossclr", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code or 0
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -47,16 +37,7 @@ def test_help_is_quick_and_loads_nothing_heavy():
         assert name in done.stdout
 
 
-def commands():
-    for name, (module, _, _) in COMMANDS.items():
-        try:
-            __import__(module)
-        except ModuleNotFoundError:
-            continue
-        yield name
-
-
-@pytest.mark.parametrize("name", list(commands()))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_in_its_help(name):
     command = load_command(name)
     parts = getattr(command, "commands", None) or {"": command}
@@ -77,16 +58,16 @@ def test_version(monkeypatch, capsys):
 
 def test_an_unknown_command_is_refused_with_a_suggestion(monkeypatch, capsys):
     assert run(monkeypatch, "trian") == 2
-    assert "Did you mean 'train'?" in capsys.readouterr().err
+    assert "did you mean 'train'?" in capsys.readouterr().err
 
 
 def test_train_evaluate_and_summary(monkeypatch, capsys, config_file, tmp_path):
     assert run(monkeypatch, "train", config_file, "--out", tmp_path / "run", "--set", "seed=7") == 0
     shown = capsys.readouterr().out
-    assert "CCA floor" in shown
+    assert "CCA baseline" in shown
     assert "epoch 2/2" in shown
     assert str(tmp_path / "run") in shown.replace("\n", "")
-    assert run(monkeypatch, "train", config_file, "--seeds", "0,1", "--no-floor", "--out", tmp_path / "seeds") == 0
+    assert run(monkeypatch, "train", config_file, "--seeds", "0,1", "--no-baseline", "--out", tmp_path / "seeds") == 0
     assert "2 seeds, mean ± standard deviation" in capsys.readouterr().out
 
 
@@ -167,10 +148,8 @@ def test_interrupt_says_how_to_go_on(config_file, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 90
     metrics = tmp_path / "run" / "metrics.jsonl"
-    while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: metrics.is_file() and metrics.stat().st_size, "the first metrics", seconds=90)
     process.send_signal(signal.SIGINT)
     shown, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

@@ -130,7 +130,7 @@ def test_a_query_finds_the_right_clip(shell, folder):
     assert shown.count("no sound track") == 2
     assert "19 datapoints" in shown
     assert shell("data", "check", "features")[0] == 0
-    assert shell(*next_command(shown), "--no-floor", "--out", "run")[0] == 0
+    assert shell(*next_command(shown), "--no-baseline", "--out", "run")[0] == 0
     assert shell("index", "run", "--media", "features/media.json")[0] == 0
     queries = {
         "a cyclist on a bike": "bikes",
@@ -153,7 +153,7 @@ def test_what_is_heard_can_be_searched_too(shell, folder):
     words = ["extract", "videos", "--captions", "heard.json", "--experts", "audio,text", "--out", "heard"]
     code, shown = shell(*words, "--splits", "train=1")
     assert code == 0
-    assert shell(*next_command(shown), "--no-floor", "--set", "training.epochs=60", "--out", "run-heard")[0] == 0
+    assert shell(*next_command(shown), "--no-baseline", "--set", "training.epochs=60", "--out", "run-heard")[0] == 0
     assert shell("index", "run-heard")[0] == 0
     for key in ("1F34E", "1F697", "1F436"):
         assert best(shell, "run-heard", heard[key])["key"] == key

@@ -44,7 +44,7 @@ def small_map():
 def trained(tmp_path_factory):
     """A run without an index."""
     config = load_config("emoji", SMALL)
-    return api.train(config, out=tmp_path_factory.mktemp("search") / "run", floor=False)
+    return api.train(config, out=tmp_path_factory.mktemp("search") / "run", baseline=False)
 
 
 @pytest.fixture(scope="session")

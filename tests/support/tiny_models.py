@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 
-def tiny_models(folder):
+def tiny_models(folder: Path) -> dict[str, str]:
+    """Write the networks below ``folder``; gives their folders by architecture."""
     transformers = pytest.importorskip("transformers", reason="needs crossclr[experts]")
     torch.manual_seed(0)
     small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -65,7 +68,7 @@ def tiny_models(folder):
 WORDS = ["<pad>", "<unk>", "<s>", "</s>", "cut", "the", "onion", "peel", "it", "wait", "stir", "add", "salt", "pan"]
 
 
-def _joint_models(transformers, folder, small):
+def _joint_models(transformers: Any, folder: Path, small: dict[str, int]) -> None:
     """CLIP and SigLIP, which embed images and texts."""
     text = {**small, "vocab_size": len(WORDS), "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
     vision = {**small, "image_size": 32, "patch_size": 8}
@@ -84,7 +87,7 @@ def _joint_models(transformers, folder, small):
     _tokenizer(transformers, "$A </s>", 10).save_pretrained(folder / "siglip")
 
 
-def _tokenizer(transformers, template, limit):
+def _tokenizer(transformers: Any, template: str, limit: int) -> Any:
     """One token for each word of WORDS."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -95,6 +98,6 @@ def _tokenizer(transformers, template, limit):
     return transformers.PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=limit, **special)
 
 
-def _save(model, folder, processor):
+def _save(model: Any, folder: Path, processor: Any) -> None:
     model.eval().save_pretrained(folder)
     processor.save_pretrained(folder)

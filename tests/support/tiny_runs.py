@@ -6,6 +6,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 VIDEOS = {"train": 14, "val": 6}
 
@@ -55,7 +56,7 @@ def tiny_values(root: Path) -> dict[str, Any]:
     }
 
 
-def write_config(folder, hidden, **changes):
+def write_config(folder: Path, hidden: NDArray[Any], **changes: Any) -> Path:
     """Files of two modalities that see the same hidden points, the first with noise, and a config of a tiny run.
 
     The first two thirds of the points are for training, a sixth for validation, a sixth for the test.

@@ -15,7 +15,8 @@ def unit(rows: ArrayLike) -> NDArray[Any]:
 
 def cosines(x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
     """The cosine of each row of ``x`` with each row of ``y``, (rows of x, rows of y)."""
-    return unit(x) @ unit(y).T
+    product: NDArray[Any] = unit(x) @ unit(y).T
+    return product
 
 
 def cosine(x: ArrayLike, y: ArrayLike) -> float:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="workers are 
 
 def start(config: Path, out: Path) -> subprocess.Popen:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
-    command = ["-m", "crossclr", "train", str(config), "--no-floor", "--out", str(out)]
+    command = ["-m", "crossclr", "train", str(config), "--no-baseline", "--out", str(out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, *launcher, *command],
@@ -79,25 +79,25 @@ def test_kill_of_a_worker(tiny, tmp_path):
 def test_another_launch_does_not_touch_a_run(tiny, tmp_path, monkeypatch):
     """Only the call of torchrun that began a run goes on with it; for others the folder is taken, as always."""
     from crossclr import api
-    from crossclr.training.config_files import check_config
+    from crossclr.training.config.config_files import check_config
 
     tiny["training"]["epochs"] = 1
     config = check_config(tiny)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "first")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    run = api.train(config, out=tmp_path / "run", floor=False)
+    run = api.train(config, out=tmp_path / "run", baseline=False)
     before = everything(run.path)
-    assert api.train(config, out=tmp_path / "run", floor=False).path == run.path
+    assert api.train(config, out=tmp_path / "run", baseline=False).path == run.path
     assert everything(run.path) == before
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "second")
     with pytest.raises(FileExistsError, match="is already there"):
-        api.train(config, out=tmp_path / "run", floor=False)
+        api.train(config, out=tmp_path / "run", baseline=False)
 
 
 def test_a_launch_finds_its_run_also_without_a_name(tiny, tmp_path, monkeypatch):
     from crossclr import api
-    from crossclr.training.config_files import check_config
+    from crossclr.training.config.config_files import check_config
 
     tiny["training"]["epochs"] = 1
     config = check_config(tiny)
@@ -108,8 +108,10 @@ def test_a_launch_finds_its_run_also_without_a_name(tiny, tmp_path, monkeypatch)
             monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
             monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
             monkeypatch.setenv("WORLD_SIZE", "1")
-        runs.append(api.train(config, floor=False).path.name)
+        runs.append(api.train(config, baseline=False).path.name)
     assert runs == ["tiny", "tiny-2", "tiny-2", "tiny-3"]
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "three")
-    folders = [[run.path.parent.name for run in api.train_seeds(config, seeds, floor=False)] for seeds in ([0], [0, 1])]
+    folders = [
+        [run.path.parent.name for run in api.train_seeds(config, seeds, baseline=False)] for seeds in ([0], [0, 1])
+    ]
     assert folders == [["tiny-4"], ["tiny-4", "tiny-4"]]

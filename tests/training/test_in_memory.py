@@ -41,7 +41,7 @@ def test_a_run_from_memory_is_the_run_from_disk(tmp_path):
     memory = api.train(config_of(tmp_path, in_memory=True), out=tmp_path / "memory")
     for name, weight in disk.load_model().state_dict().items():
         torch.testing.assert_close(memory.load_model().state_dict()[name], weight, rtol=1e-3, atol=1e-4)
-    assert memory.results["cca_floor"] == disk.results["cca_floor"]
+    assert memory.results["cca_baseline"] == disk.results["cca_baseline"]
     for direction, metrics in disk.results["test"].items():
         assert memory.results["test"][direction] == pytest.approx(metrics, abs=7)  # one rank of 15
 
@@ -49,7 +49,7 @@ def test_a_run_from_memory_is_the_run_from_disk(tmp_path):
 def test_a_run_from_memory_is_resumed_and_evaluated_as_any_other(tmp_path):
     run = api.train(config_of(tmp_path, in_memory=True), out=tmp_path / "run")
     assert api.resume(run.path).results == run.results
-    found = api.evaluate([run.path], floor=False).runs["run"]
+    found = api.evaluate([run.path], baseline=False).runs["run"]
     for direction, metrics in run.results["test"].items():
         assert {name: found[direction][name] for name in metrics} == pytest.approx(metrics)
 

@@ -9,10 +9,10 @@ from crossclr import api
 from crossclr.features import batches, open_source
 from crossclr.models import build_model
 from crossclr.training import Run, Training, TrainingError, make_fabric, selection_score
-from crossclr.training.build import build_optimiser, build_schedule
-from crossclr.training.config import OptimiserConfig, ScheduleConfig
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
+from crossclr.training.config.run_config import OptimiserConfig, ScheduleConfig
 from crossclr.training.objective import Objective
+from crossclr.training.optimisation.optimiser import build_optimiser, build_schedule
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_the_loop_is_the_plain_recipe_written_out(tiny, tmp_path):
     tiny["training"].update(epochs=2, gradient_clip=0.5)
     tiny["schedule"]["warmup_epochs"] = 2
     config = check_config(tiny)
-    run = api.train(config, out=tmp_path / "run", floor=False)
+    run = api.train(config, out=tmp_path / "run", baseline=False)
     source = open_source(config.data)
     torch.manual_seed(config.seed)
     model = build_model(config.model, source.dims, two_level=True)
@@ -79,7 +79,7 @@ def test_run_folder_says_everything(tiny, tmp_path):
     # the test split is the validation split here, so the kept weights must give the figures of the best epoch
     flat = {f"{name}/{key}": value for name, found in run.results["test"].items() for key, value in found.items()}
     assert flat == pytest.approx(best["validation"])
-    assert set(run.results["cca_floor"]) == set(run.results["test"]) == {
+    assert set(run.results["cca_baseline"]) == set(run.results["test"]) == {
         "clip/a->b", "clip/b->a", "video/a->b", "video/b->a"
     }  # fmt: skip
 
@@ -111,14 +111,14 @@ def test_one_level_is_trained_where_there_is_no_global_loss(tiny, tmp_path):
     tiny["training"]["epochs"] = 2
     run = api.train(check_config(tiny), out=tmp_path / "run")
     assert not run.load_model().two_level
-    assert set(run.results["test"]) == {"clip/a->b", "clip/b->a"} == set(run.results["cca_floor"])
+    assert set(run.results["test"]) == {"clip/a->b", "clip/b->a"} == set(run.results["cca_baseline"])
 
 
 @pytest.mark.parametrize("loss", ["coot", "siglip"])
 def test_other_losses_train(tiny, tmp_path, loss):
     tiny["loss"] = {"local": {"name": loss}}
     tiny["training"]["epochs"] = 2
-    run = api.train(check_config(tiny), out=tmp_path / "run", floor=False)
+    run = api.train(check_config(tiny), out=tmp_path / "run", baseline=False)
     losses = [record["loss"] for record in run.metrics() if record["kind"] == "step"]
     assert len(losses) == 8
     assert np.isfinite(losses).all()
@@ -126,9 +126,9 @@ def test_other_losses_train(tiny, tmp_path, loss):
 
 def test_mixed_precision_stays_close_and_keeps_float32_weights(tiny, tmp_path):
     tiny["training"]["epochs"] = 1
-    exact = api.train(check_config(tiny), out=tmp_path / "exact", floor=False)
+    exact = api.train(check_config(tiny), out=tmp_path / "exact", baseline=False)
     tiny["training"]["precision"] = "bf16-mixed"
-    mixed = api.train(check_config(tiny), out=tmp_path / "mixed", floor=False)
+    mixed = api.train(check_config(tiny), out=tmp_path / "mixed", baseline=False)
     first = [run.metrics()[0]["loss"] for run in (exact, mixed)]
     assert first[0] != first[1]
     assert first[0] == pytest.approx(first[1], rel=0.05)
@@ -139,7 +139,7 @@ def test_early_stop_ends_the_run(tiny, tmp_path):
     tiny["schedule"] = {"name": "constant", "warmup_epochs": 0, "early_stop": 1}
     tiny["training"]["epochs"] = 50
     tiny["optimiser"]["learning_rate"] = 1e-12  # nothing improves after the first validation
-    run = api.train(check_config(tiny), out=tmp_path / "run", floor=False)
+    run = api.train(check_config(tiny), out=tmp_path / "run", baseline=False)
     assert run.results["epochs"] == 3
     assert run.results["best_epoch"] == 1
 
@@ -202,6 +202,6 @@ def test_a_run_trained_by_other_processes_is_not_continued(tiny, tmp_path):
 def test_the_last_epoch_is_always_validated(tiny, tmp_path):
     tiny["training"]["epochs"] = 4
     tiny["validation"].update(first_epoch=0, every=3)
-    run = api.train(check_config(tiny), out=tmp_path / "run", floor=False)
+    run = api.train(check_config(tiny), out=tmp_path / "run", baseline=False)
     epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
     assert [record["epoch"] for record in epochs if "score" in record] == [0, 3]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crossclr.features import batches, open_source
 from crossclr.features.batching.epochs import bounds
 from crossclr.training import Run
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 from crossclr.training.processes import launch, make_fabric, part
 
 
@@ -86,7 +86,7 @@ def test_two_processes_train_like_one(tiny, tmp_path):
     path.write_text(yaml.safe_dump(tiny))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
     for devices in (1, 2):
-        command = [sys.executable, "-m", "crossclr", "train", str(path), "--no-floor"]
+        command = [sys.executable, "-m", "crossclr", "train", str(path), "--no-baseline"]
         command += ["--out", str(tmp_path / f"run{devices}"), "--devices", str(devices)]
         if devices == 2:
             command += ["--set", "training.micro_batch=3"]  # also in parts, of which the processes have 2 and 3
@@ -105,7 +105,18 @@ def test_one_of_the_processes_speaks(tiny, tmp_path):
     tiny["training"].update(epochs=1)
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(tiny))
-    command = [sys.executable, "-m", "crossclr", "train", str(path), "--no-floor", "--seeds", "0,1", "--devices", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "crossclr",
+        "train",
+        str(path),
+        "--no-baseline",
+        "--seeds",
+        "0,1",
+        "--devices",
+        "2",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "runs")],

@@ -14,7 +14,7 @@ import torch
 
 from crossclr import api
 from crossclr.training import Interrupted, Run, Training, TrainingError
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 
 STEPS_PER_EPOCH = 4  # 14 videos in batches of 4
 
@@ -135,7 +135,7 @@ def test_metrics_have_no_line_twice(tiny, tmp_path, monkeypatch):
 
 
 def test_a_finished_run_is_left_alone(tiny, tmp_path):
-    api.train(check_config(tiny), out=tmp_path / "run", floor=False)
+    api.train(check_config(tiny), out=tmp_path / "run", baseline=False)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     api.resume(tmp_path / "run")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before

@@ -1,20 +1,5 @@
 """The paper's tables and figures on any data: experiments, figures, and a report."""
 
-from crossclr.analysis.conduct import conduct, open_context
-from crossclr.analysis.context import Context
-from crossclr.analysis.experiments import EXPERIMENTS
-from crossclr.analysis.methods import METHODS, Method, configure
-from crossclr.analysis.study import StudyConfig, load_study, study_names
+from crossclr.lazy_exports import lazy_exports
 
-__all__ = [
-    "EXPERIMENTS",
-    "METHODS",
-    "Context",
-    "Method",
-    "StudyConfig",
-    "conduct",
-    "configure",
-    "load_study",
-    "open_context",
-    "study_names",
-]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -1,20 +1,20 @@
 """Sentences for clips and paragraphs for videos, written from embeddings, and their scores."""
 
-from crossclr.captions.caption_set import CaptionSet
-from crossclr.captions.ceiling import human_ceiling
+from crossclr.captions.caption_config import CaptionConfig, DecodingConfig, load_caption_config, preset_names
+from crossclr.captions.caption_page import Shown, Writer, caption_page
+from crossclr.captions.caption_run import CaptionRun
 from crossclr.captions.comparison import Comparison, compare_captions
-from crossclr.captions.config import CaptionConfig, DecodingConfig, load_caption_config, preset_names
+from crossclr.captions.data.caption_set import CaptionSet
+from crossclr.captions.data.load_caption_set import load_caption_set
+from crossclr.captions.data.vocabulary import Vocabulary, tokenise
 from crossclr.captions.decoding import beam_search, greedy, write_captions
-from crossclr.captions.meteor import Meteor, MeteorError
-from crossclr.captions.metrics import METRICS, Scores, score_captions
-from crossclr.captions.model import Captioner
-from crossclr.captions.page import Shown, Writer, caption_page
+from crossclr.captions.network.captioner import Captioner
 from crossclr.captions.pipeline import generate_captions, resume_captions, train_captions
-from crossclr.captions.predictions import Caption, load_predictions, load_references, save_predictions
-from crossclr.captions.repetition import mean_repetition, repetition
-from crossclr.captions.run import CaptionRun
-from crossclr.captions.sources import load_caption_set
-from crossclr.captions.vocabulary import Vocabulary, tokenise
+from crossclr.captions.scoring.caption_metrics import METRICS, Scores, score_captions
+from crossclr.captions.scoring.human_ceiling import human_ceiling
+from crossclr.captions.scoring.meteor import Meteor, MeteorError
+from crossclr.captions.scoring.predictions import Caption, load_predictions, load_references, save_predictions
+from crossclr.captions.scoring.repetition import mean_repetition, repetition
 
 __all__ = [
     "METRICS",

@@ -16,11 +16,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from crossclr.captions.ceiling import human_ceiling
-from crossclr.captions.config import CaptionConfig
-from crossclr.captions.meteor import Meteor, MeteorError
-from crossclr.captions.metrics import METRICS, Scores, shown_name
+from crossclr.captions.caption_config import CaptionConfig
 from crossclr.captions.pipeline import final_part, load_part, resume_captions, train_captions
+from crossclr.captions.scoring.caption_metrics import METRICS, Scores, shown_name
+from crossclr.captions.scoring.human_ceiling import human_ceiling
+from crossclr.captions.scoring.meteor import Meteor, MeteorError
 from crossclr.storage import write_file
 from crossclr.training import Run
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from crossclr.captions.caption_set import CaptionSet, make_batcher
-from crossclr.captions.config import DecodingConfig
-from crossclr.captions.model import Captioner, Memory
-from crossclr.captions.predictions import Caption, Predictions
-from crossclr.captions.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from crossclr.captions.caption_config import DecodingConfig
+from crossclr.captions.data.caption_set import CaptionSet, make_batcher
+from crossclr.captions.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from crossclr.captions.network.captioner import Captioner, Memory
+from crossclr.captions.scoring.predictions import Caption, Predictions
 
 NEVER = -1e10
 Progress = Callable[[int, int], None]

@@ -10,23 +10,23 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from crossclr.captions.caption_set import CaptionSet
-from crossclr.captions.config import CaptionConfig, DecodingConfig
+from crossclr.captions.caption_config import CaptionConfig, DecodingConfig
+from crossclr.captions.caption_run import CaptionRecorder, CaptionRun, build_captioner
+from crossclr.captions.data.caption_set import CaptionSet
+from crossclr.captions.data.load_caption_set import load_caption_set
+from crossclr.captions.data.training_sentences import TrainingSentences
+from crossclr.captions.data.vocabulary import Vocabulary
 from crossclr.captions.decoding import write_captions
-from crossclr.captions.meteor import Meteor
-from crossclr.captions.metrics import Scores, score_captions
-from crossclr.captions.model import Captioner
-from crossclr.captions.predictions import Predictions, save_predictions
-from crossclr.captions.run import CaptionRecorder, CaptionRun, build_captioner
-from crossclr.captions.sentences import TrainingSentences
-from crossclr.captions.sources import load_caption_set
-from crossclr.captions.training import CaptionTraining, fit
-from crossclr.captions.vocabulary import Vocabulary
-from crossclr.evaluation.progress import progress_bar
+from crossclr.captions.learning.caption_training import CaptionTraining, fit
+from crossclr.captions.network.captioner import Captioner
+from crossclr.captions.scoring.caption_metrics import Scores, score_captions
+from crossclr.captions.scoring.meteor import Meteor
+from crossclr.captions.scoring.predictions import Predictions, save_predictions
+from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.storage import naming_full_disk
 from crossclr.training import Interrupted, seed_everything
 from crossclr.training.progress import LiveReporter
-from crossclr.training.run import free_folder
+from crossclr.training.run_folder.run import free_folder
 
 
 def train_captions(

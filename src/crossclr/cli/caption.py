@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
 
-class Features(str, Enum):
+class Features(StrEnum):
     """The rows of a sentence."""
 
     clip = "clip"
@@ -27,7 +27,7 @@ class Features(str, Enum):
     raw = "raw"
 
 
-class Checkpoint(str, Enum):
+class Checkpoint(StrEnum):
     """The checkpoints of a captioner."""
 
     best = "best"
@@ -218,7 +218,7 @@ def page(
     from rich.console import Console
 
     from crossclr.captions import CaptionRun, CaptionSet, Writer, caption_page, generate_captions, score_captions
-    from crossclr.captions.page import choose
+    from crossclr.captions.caption_page import choose
     from crossclr.captions.pipeline import final_part
     from crossclr.storage import write_file
 
@@ -293,7 +293,7 @@ def compare(
 
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
     """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
-    from crossclr.captions.page import Shown, load_shown
+    from crossclr.captions.caption_page import Shown, load_shown
     from crossclr.experts.media.file_types import media_type
     from crossclr.features import clip_keys
     from crossclr.features.sources.emoji import EmojiSource

@@ -16,6 +16,6 @@ def card(run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
     Examples:
         crossclr card runs/emoji
     """
-    from crossclr.evaluation.card import write_card
+    from crossclr.evaluation.runs.model_card import write_card
 
     typer.echo(str(write_card(run)))

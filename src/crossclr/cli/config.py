@@ -52,7 +52,7 @@ def copy(
     Examples:
         crossclr config copy youcook2-100m my-config.yaml
     """
-    from crossclr.training.config_files import config_text
+    from crossclr.training.config.config_files import config_text
 
     text = config_text(config)
     target = target or Path(f"{Path(config).stem}.yaml")

@@ -123,7 +123,7 @@ def find_data_config(data: str, root: str | None = None) -> AnyData:
     elif path.is_file():
         config = load_data_config(path)
     else:
-        from crossclr.training.config_files import load_config
+        from crossclr.training.config.config_files import load_config
 
         config = load_config(data).data
     if root is None:

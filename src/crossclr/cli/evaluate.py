@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Samples that are embedded a
 Device = Annotated[str, typer.Option(help="Where to embed: cpu, cuda, cuda:1, mps.")]
 
 
-class Which(str, Enum):
+class Which(StrEnum):
     """The checkpoints of a run."""
 
     best = "best"
@@ -30,7 +30,9 @@ def evaluate(
     runs: Runs,
     split: Split = None,
     checkpoint: Checkpoint = Which.best,
-    floor: Annotated[bool, typer.Option("--floor/--no-floor", help="Show a closed-form CCA beside the runs.")] = True,
+    baseline: Annotated[
+        bool, typer.Option("--baseline/--no-baseline", help="Show a closed-form CCA beside the runs.")
+    ] = True,
     semantics: Annotated[
         bool,
         typer.Option("--semantics/--no-semantics", help="Also nDCG, shared-caption recall and neighbours kept."),
@@ -52,15 +54,15 @@ def evaluate(
 
         crossclr evaluate runs/msvd/seed-0 runs/msvd/seed-1 --split test
 
-        crossclr evaluate runs/emoji --no-floor --json > result.json
+        crossclr evaluate runs/emoji --no-baseline --json > result.json
     """
-    from crossclr.evaluation.runs import evaluate_runs
+    from crossclr.evaluation.runs.evaluate import evaluate_runs
 
     evaluation = evaluate_runs(
         runs,
         split=split,
         which=checkpoint.value,
-        floor=floor,
+        baseline=baseline,
         semantics=semantics,
         batch_size=batch_size,
         device=device,
@@ -75,7 +77,7 @@ def evaluate(
             console.print(evaluation.neighbours_table())
 
 
-class Engine(str, Enum):
+class Engine(StrEnum):
     """Who embeds shards."""
 
     local = "local"
@@ -113,8 +115,8 @@ def embed(
 
         crossclr embed runs/web --shards 'features/*.parquet' --out embeddings --engine ray --workers 8
     """
-    from crossclr.evaluation.export import is_hdf5, save_embeddings
-    from crossclr.evaluation.runs import embed_run
+    from crossclr.evaluation.export.embedding_files import is_hdf5, save_embeddings
+    from crossclr.evaluation.runs.evaluate import embed_run
 
     if shards or engine is Engine.ray or not out.suffix:
         options = {"engine": engine.value, "workers": workers, "address": address}
@@ -132,9 +134,9 @@ def embed(
 
 
 def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | None, **options: Any) -> None:
-    from crossclr.evaluation.bulk import embed_shards
-    from crossclr.evaluation.progress import progress_bar
-    from crossclr.evaluation.runs import default_split
+    from crossclr.evaluation.export.bulk import embed_shards
+    from crossclr.evaluation.progress_bar import progress_bar
+    from crossclr.evaluation.runs.evaluate import default_split
     from crossclr.features.sources.sharded import ShardSource
     from crossclr.training import Run
 

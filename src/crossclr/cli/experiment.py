@@ -55,13 +55,13 @@ def experiment(
     """
     from rich.console import Console
 
-    from crossclr.analysis import EXPERIMENTS, conduct, open_context
+    from crossclr.analysis import EXPERIMENTS, open_context, run_experiments
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], _numbers(seeds), trials, tuned_in)
+    context = open_context(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
     try:
-        found = conduct(names, context, jobs or os.cpu_count() or 1, console)
+        found = run_experiments(names, context, jobs or os.cpu_count() or 1, console)
     except Interrupted:
         console.print("stopped; the same command goes on where it was", highlight=False)
         raise typer.Exit(130) from None
@@ -93,11 +93,11 @@ def report(
     from rich.console import Console
 
     from crossclr.analysis import open_context
-    from crossclr.analysis.report import write_report
+    from crossclr.analysis.report.write import write_report
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], _numbers(seeds), trials, tuned_in)
+    context = open_context(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
     try:
         path = write_report(context, jobs or os.cpu_count() or 1, console)
     except Interrupted:
@@ -106,7 +106,8 @@ def report(
     console.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _numbers(text: str | None) -> list[int] | None:
+def seed_numbers(text: str | None) -> list[int] | None:
+    """The numbers of ``--seeds 0,1,2``; None where the option was not given."""
     if text is None:
         return None
     try:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
-class Pool(str, Enum):
+class Pool(StrEnum):
     """How the global networks pool the clips of a video."""
 
     coot_sum = "coot_sum"
@@ -47,9 +47,9 @@ def import_coot(
     from crossclr.models.coot.coot_checkpoint import import_coot as build
     from crossclr.models.coot.coot_checkpoint import read_coot
     from crossclr.storage import new_folder, write_file, write_json
-    from crossclr.training.checkpoint import save_checkpoint
-    from crossclr.training.config_files import dump_config, load_config
-    from crossclr.training.run import CONFIG, ENVIRONMENT, MODEL, environment, with_absolute_paths
+    from crossclr.training.config.config_files import dump_config, load_config
+    from crossclr.training.run_folder.checkpoint import save_checkpoint
+    from crossclr.training.run_folder.run import CONFIG, ENVIRONMENT, MODEL, environment, with_absolute_paths
 
     if out.exists():
         raise FileExistsError(f"{out} is already there; choose another --out")

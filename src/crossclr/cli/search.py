@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +12,14 @@ import typer
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
-class Backend(str, Enum):
+class Backend(StrEnum):
     """Where vectors live."""
 
     faiss = "faiss"
     milvus = "milvus"
 
 
-class Modality(str, Enum):
+class Modality(StrEnum):
     """What is found."""
 
     a = "a"
@@ -173,7 +173,7 @@ def serve(
 
     from crossclr.search.building.create import INDEX
     from crossclr.search.index.generations import current_generation
-    from crossclr.search.service.app import serve_run
+    from crossclr.search.service.server import serve_run
     from crossclr.training import Run
 
     opened = Run.open(run)

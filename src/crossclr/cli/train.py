@@ -23,7 +23,7 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices of a machine, each with a process.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Machines; MASTER_ADDR, MASTER_PORT, NODE_RANK set.")] = None,
-    floor: Annotated[bool, typer.Option(help="Show the CCA floor beside the final figures.")] = True,
+    baseline: Annotated[bool, typer.Option(help="Show the CCA baseline beside the final figures.")] = True,
 ) -> None:
     """Train a joint embedding, choose the best epoch, evaluate it.
 
@@ -48,7 +48,7 @@ def train(
 
     from crossclr import api
     from crossclr.training import Interrupted, load_config
-    from crossclr.training.recipes import recipe_changes
+    from crossclr.training.config.recipes import recipe_changes
 
     if (config is None) == (resume is None):
         raise ValueError("name a config to train, or a run folder to continue with --resume (one of the two)")
@@ -65,11 +65,11 @@ def train(
     console = Console()
     try:
         if resume is not None:
-            api.resume(resume, floor=floor, console=console)
+            api.resume(resume, baseline=baseline, console=console)
         elif seeds is not None:
-            api.train_seeds(config or "", _seeds(seeds), changes, out=out, floor=floor, console=console)
+            api.train_seeds(config or "", _seeds(seeds), changes, out=out, baseline=baseline, console=console)
         else:
-            api.train(config or "", changes, out=out, floor=floor, console=console)
+            api.train(config or "", changes, out=out, baseline=baseline, console=console)
     except Interrupted as stopped:
         console.print(
             f"stopped; continue with: crossclr train --resume {stopped}", highlight=False, markup=False, soft_wrap=True

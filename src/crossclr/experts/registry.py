@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from crossclr.experts.contract import Expert, ExpertError
 from crossclr.experts.networks.hub import is_cached
 from crossclr.experts.networks.network_file import ENDINGS
 from crossclr.experts.presets import PRESETS, Preset
+from crossclr.suggestions import suggest
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,7 @@ def find_preset(name: str) -> Preset:
         ExpertError: there is none; the message suggests the most similar name.
     """
     if name not in PRESETS:
-        close = difflib.get_close_matches(name, PRESETS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(PRESETS)}"
-        raise ExpertError(f"there is no expert {name!r}; {hint}")
+        raise ExpertError(f"there is no expert {name!r}; {suggest(name, PRESETS)}")
     return PRESETS[name]
 
 

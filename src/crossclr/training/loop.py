@@ -15,15 +15,15 @@ from torch import Tensor
 from crossclr.features import Batch, Source, batches
 from crossclr.features.batching.epochs import bounds
 from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.losses.sharing import shared_work
+from crossclr.losses.sums.across_processes import shared_work
 from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig, TwoBranch, build_model
 from crossclr.models.fit_norms import fit_standard_norms
-from crossclr.training.build import build_optimiser, build_schedule
-from crossclr.training.caching import backward_in_parts
-from crossclr.training.checkpoint import random_state, set_random_state
-from crossclr.training.config import FitConfig
+from crossclr.training.config.run_config import FitConfig
+from crossclr.training.gradient_caching import backward_in_parts
 from crossclr.training.objective import Objective
+from crossclr.training.optimisation.optimiser import build_optimiser, build_schedule
 from crossclr.training.processes import gather, part
+from crossclr.training.run_folder.checkpoint import random_state, set_random_state
 from crossclr.training.stopping import stop_on_signal
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,9 +11,10 @@ from torch import Tensor, nn
 
 from crossclr.features import Batch
 from crossclr.losses import Coot, build_loss
+from crossclr.suggestions import suggest
 
 if TYPE_CHECKING:
-    from crossclr.training.config import LossConfig
+    from crossclr.training.config.run_config import LossConfig
 
 
 def build_term(name: str, options: Mapping[str, Any]) -> nn.Module:
@@ -38,12 +38,6 @@ def build_term(name: str, options: Mapping[str, Any]) -> nn.Module:
         raise ValueError(f"{name}: {error}") from error
 
 
-def suggest(name: str, known: list[str]) -> str:
-    """The nearest known name as a question, or the list of all."""
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
-
-
 class Objective(nn.Module):
     """L_local on clips and sentences + weight · L_global on videos and paragraphs.
 
@@ -53,7 +47,7 @@ class Objective(nn.Module):
         config: which losses, with which options and weight.
 
     Example:
-        >>> from crossclr.training.config import LossConfig
+        >>> from crossclr.training.config.run_config import LossConfig
         >>> Objective(LossConfig(local={"name": "clip"})).global_ is None
         True
     """

@@ -5,7 +5,7 @@ import yaml
 
 from crossclr.experts.extraction.training_config import coot_section, training_config
 from crossclr.experts.extraction.training_set import DataSet, Sides
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 
 
 def dataset(recordings, clips, splits=("train", "val", "test")):

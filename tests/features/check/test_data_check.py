@@ -55,7 +55,7 @@ def test_shares_that_would_be_pruned():
 
 
 def test_the_rule_is_the_one_that_training_uses():
-    influence = pytest.importorskip("crossclr.losses.influence")
+    influence = pytest.importorskip("crossclr.losses.memory.influence")
     scores = torch.rand(200, generator=torch.Generator().manual_seed(0))
     summary = summarise_connectivity(scores.double().numpy(), thresholds=[0.7])
     for rule, shares in (

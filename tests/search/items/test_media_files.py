@@ -9,7 +9,7 @@ from crossclr import api
 from crossclr.features import ArraySource, DataError
 from crossclr.search import Searcher, build_index
 from crossclr.search.items.media_files import MediaFinder
-from crossclr.training.config_files import check_config
+from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -19,7 +19,7 @@ def videos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("videos")
     values = tiny_values(write_coot(folder / "data"))
     values["training"]["epochs"] = 1
-    run = api.train(check_config(values), out=folder / "run", floor=False)
+    run = api.train(check_config(values), out=folder / "run", baseline=False)
     entries = list(run.open_source().entries.values())
     (folder / "media" / "deep").mkdir(parents=True)
     for entry in entries[:3]:

@@ -3,10 +3,10 @@
 from crossclr.analysis.experiments.ablation import Ablation
 from crossclr.analysis.experiments.contract import Curve, Experiment
 from crossclr.analysis.experiments.experts import Experts
-from crossclr.analysis.experiments.fitting import Fitting
+from crossclr.analysis.experiments.fitted_search import Fitting
 from crossclr.analysis.experiments.losses import Losses
 from crossclr.analysis.experiments.modalities import Modalities
-from crossclr.analysis.experiments.positives import Positives
+from crossclr.analysis.experiments.multiple_positives import Positives
 from crossclr.analysis.experiments.sweeps import Sweeps
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.analysis.context import B_TO_A, Context, Variant
 from crossclr.analysis.experiments.contract import Curve
-from crossclr.analysis.methods import loss_option
 from crossclr.analysis.significance import Comparison, paired
+from crossclr.analysis.studies.compared_losses import loss_option
+from crossclr.analysis.studies.open_study import B_TO_A, Context, Variant
 from crossclr.analysis.tables import Cell, Table
 
 PARTS = ("weighting", "intra-modal term", "pruning")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from crossclr.analysis.context import Context, Variant
+from crossclr.analysis.studies.open_study import Context, Variant
 from crossclr.analysis.tables import Table
 
 

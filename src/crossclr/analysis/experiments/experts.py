@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from crossclr.analysis.bench import open_bench
-from crossclr.analysis.context import B_TO_A, Context, Variant
 from crossclr.analysis.experiments.contract import Curve
-from crossclr.analysis.study import with_overrides
+from crossclr.analysis.studies.open_study import B_TO_A, Context, Variant
+from crossclr.analysis.studies.study import with_overrides
+from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.tables import Cell, Table
 from crossclr.evaluation import fuse
 from crossclr.models import Embeddings
@@ -73,11 +73,11 @@ class Experts:
         parts = [_embedded(context, self.single(context, name), number) for name in names]
         config = self.single(context, names[0]).config
         split = config.splits.test or ""
-        return open_bench(config).measure(fuse(parts), split)
+        return open_trainer(config).measure(fuse(parts), split)
 
 
 def _embedded(context: Context, variant: Variant, number: int) -> Embeddings:
     job = variant.jobs()[number]
     run = context.finished.open(job)
-    bench = open_bench(job.config)
-    return bench.embed(run.load_model(), job.config.splits.test or "")
+    trainer = open_trainer(job.config)
+    return trainer.embed(run.load_model(), job.config.splits.test or "")

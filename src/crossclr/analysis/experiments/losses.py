@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crossclr.analysis.context import A_TO_B, B_TO_A, SEMANTIC, STRICT, Context, Variant, tuned_name
 from crossclr.analysis.experiments.contract import Curve
-from crossclr.analysis.methods import METHODS
 from crossclr.analysis.significance import Comparison, against_best
+from crossclr.analysis.studies.compared_losses import METHODS
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, SEMANTIC, STRICT, Context, Variant, tuned_name
 from crossclr.analysis.tables import Cell, Table
 
 KEEP = 1  # seeds of each loss whose weights the figures need
@@ -50,9 +50,9 @@ class Losses:
         variants = self.variants(context)
         heads, groups, cells = context.score_columns(variants)
         rows = [[Cell(text=v.name), *line] for v, line in zip(variants, cells, strict=True)]
-        floor = context.floor()
+        baseline = context.baseline()
         shared = groups[0][1]  # figures of one direction
-        plain = [Cell.of([floor[d][m]]) for d in (B_TO_A, A_TO_B) for m in heads[:shared]]
+        plain = [Cell.of([baseline[d][m]]) for d in (B_TO_A, A_TO_B) for m in heads[:shared]]
         rows.append([Cell(text="CCA (closed form)"), *plain, Cell(text="–"), Cell(text="–")])
         return Table("losses", "Losses", ["loss", *heads], rows, self._sentence(context), [("", 1), *groups])
 

@@ -7,10 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
-from crossclr.analysis.context import A_TO_B, B_TO_A, Context, Variant
 from crossclr.analysis.experiments.contract import Curve
-from crossclr.analysis.methods import METHODS
-from crossclr.analysis.study import with_overrides
+from crossclr.analysis.studies.compared_losses import METHODS
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Context, Variant
+from crossclr.analysis.studies.study import with_overrides
 from crossclr.analysis.tables import Cell, Table
 
 COMPARED = ("ntxent", "crossclr")

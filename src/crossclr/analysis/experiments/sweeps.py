@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.analysis.context import A_TO_B, B_TO_A, Context, Variant
 from crossclr.analysis.experiments.contract import Curve
-from crossclr.analysis.methods import loss_option
+from crossclr.analysis.studies.compared_losses import loss_option
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Context, Variant
 from crossclr.analysis.tables import Cell, Table
 
 TITLES = {

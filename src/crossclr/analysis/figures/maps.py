@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import normalize
 
-from crossclr.evaluation.relevance import content_words
+from crossclr.evaluation.meaning.relevance import content_words
 from crossclr.models import Embeddings
 
 MOST = 700  # clips on a map

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crossclr.analysis.experiments.contract import Curve
-from crossclr.analysis.figures.graph import Graph
+from crossclr.analysis.figures.connectivity_graph import Graph
 from crossclr.analysis.figures.maps import Map
 from crossclr.analysis.figures.similarities import BINS, Similarities
 

@@ -66,7 +66,7 @@ def central_indices(rows: int, limit: int) -> Indices:
         >>> central_indices(8, 4).tolist()
         [1, 3, 5, 7]
     """
-    # floor(i · rows / limit + rows / (2 · limit)), in whole numbers so that nothing hangs on rounding
+    # baseline(i · rows / limit + rows / (2 · limit)), in whole numbers so that nothing hangs on rounding
     centres: Indices = (2 * np.arange(limit, dtype=np.int64) + 1) * rows // (2 * limit)
     return centres
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from crossclr.evaluation.bulk import MARK
+from crossclr.evaluation.export.bulk import MARK
 from crossclr.features import DataError
 from crossclr.features.reading.shard_files import ShardRows, find_shards, open_shard
 from crossclr.models import Anchors

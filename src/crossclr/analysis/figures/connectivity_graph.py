@@ -1,0 +1,146 @@
+"""The connectivity graph: samples whose inputs are alike are linked, and influential ones are marked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn.functional import normalize
+
+from crossclr.features import connectivity
+from crossclr.losses.memory.influence import influential
+from crossclr.models import Embeddings
+
+MOST = 400  # samples in the graph
+LINKED = 0.01  # share of all pairs that are linked
+EXAMPLES, NEAREST = 6, 3
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Samples of one modality with their links.
+
+    Args:
+        places: (samples, 2).
+        links: pairs of sample numbers.
+        degrees: links of each sample.
+        connectivity: C of each sample, over the whole split.
+        influential: whether it is pruned from the negatives.
+        keys: clip keys.
+        texts: a sentence of each.
+        threshold: cosine above which two samples are linked.
+        share: share of the whole split that is influential.
+    """
+
+    places: npt.NDArray[np.float64]
+    links: list[tuple[int, int]]
+    degrees: list[int]
+    connectivity: list[float]
+    influential: list[bool]
+    keys: list[str]
+    texts: list[str]
+    threshold: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Influential:
+    """An influential sample and the texts nearest to it in the input."""
+
+    key: str
+    text: str
+    connectivity: float
+    nearest: list[tuple[str, str, float]]  # key, text, cosine
+
+
+def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, min_keep: float = 0.25) -> Graph:
+    """The graph of modality B (one sentence of each clip).
+
+    Args:
+        inputs: mean input rows of a split.
+        threshold: CrossCLR's pruning threshold; None marks nobody.
+        rule: CrossCLR's pruning rule.
+        min_keep: CrossCLR's share that is never pruned.
+    """
+    from openTSNE import TSNE
+
+    first = _first_sentences(inputs)
+    rows = normalize(inputs.clip_b[first], dim=1)
+    scores = connectivity(rows)
+    mask, _ = influential(scores, threshold, rule, min_keep)
+    chosen = torch.arange(0, len(first), max(1, -(-len(first) // MOST)))
+    shown = rows[chosen]
+    cosines = shown @ shown.T
+    upper = torch.triu_indices(len(shown), len(shown), offset=1)
+    values = cosines[upper[0], upper[1]]
+    cut = float(torch.quantile(values.double(), 1 - LINKED))
+    linked = upper[:, values > cut]
+    perplexity = min(30.0, (len(shown) - 1) / 3.5)
+    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=0, n_jobs=1)
+    degrees = torch.bincount(linked.flatten(), minlength=len(shown))
+    return Graph(
+        places=np.asarray(how.fit(shown.double().numpy())),
+        links=[(int(x), int(y)) for x, y in linked.T],
+        degrees=degrees.tolist(),
+        connectivity=scores[chosen].tolist(),
+        influential=mask[chosen].tolist(),
+        keys=[inputs.clip_keys[int(inputs.clip_of[first[int(i)]])] for i in chosen],
+        texts=[inputs.texts[first[int(i)]] if inputs.texts else "" for i in chosen],
+        threshold=cut,
+        share=float(mask.double().mean()),
+    )
+
+
+def influential_samples(inputs: Embeddings) -> list[Influential]:
+    """The samples with the highest connectivity, each with the texts nearest to it; no text is shown twice."""
+    first = _first_sentences(inputs)
+    rows = normalize(inputs.clip_b[first], dim=1)
+    scores = connectivity(rows)
+    found: list[Influential] = []
+    told: set[str] = set()
+    for place in scores.argsort(descending=True).tolist():
+        text = inputs.texts[first[place]]
+        if text.casefold() in told:
+            continue
+        near = rows @ rows[place]
+        nearest: list[tuple[str, str, float]] = []
+        told.add(text.casefold())
+        for other in near.argsort(descending=True).tolist():
+            words = inputs.texts[first[other]]
+            if words.casefold() in told:
+                continue
+            told.add(words.casefold())
+            nearest.append((_key(inputs, first[other]), words, float(near[other])))
+            if len(nearest) == NEAREST:
+                break
+        found.append(Influential(_key(inputs, first[place]), text, float(scores[place]), nearest))
+        if len(found) == EXAMPLES:
+            break
+    return found
+
+
+def sentence(graph: Graph) -> str:
+    """What the graph shows: how many links influential samples have, and how many samples are influential."""
+    marked = [d for d, is_influential in zip(graph.degrees, graph.influential, strict=True) if is_influential]
+    others = [d for d, is_influential in zip(graph.degrees, graph.influential, strict=True) if not is_influential]
+    if not marked:
+        return "With these settings nobody is influential, so nothing is pruned."
+    return (
+        f"{100 * graph.share:.1f}% of the training samples are influential and leave the negatives of all others. "
+        f"Those shown have {np.mean(marked):.1f} links on average, the others "
+        f"{np.mean(others) if others else 0:.1f}. A link: the cosine of the inputs is above {graph.threshold:.2f}, as "
+        "for 1% of all pairs."
+    )
+
+
+def _first_sentences(inputs: Embeddings) -> list[int]:
+    first: dict[int, int] = {}
+    for number, clip in enumerate(inputs.clip_of.tolist()):
+        first.setdefault(clip, number)
+    return [first[clip] for clip in sorted(first)]
+
+
+def _key(inputs: Embeddings, sentence_number: int) -> str:
+    return inputs.clip_keys[int(inputs.clip_of[sentence_number])]

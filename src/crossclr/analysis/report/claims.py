@@ -1,0 +1,110 @@
+"""The paper's claims, each answered with a figure of this data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crossclr.analysis.experiments.ablation import Ablation
+from crossclr.analysis.experiments.losses import Losses
+from crossclr.analysis.experiments.sweeps import Sweeps
+from crossclr.analysis.figures.similarities import Similarities
+from crossclr.analysis.significance import Comparison, paired
+from crossclr.analysis.studies.compared_losses import METHODS
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Context
+from crossclr.analysis.tables import Cell, Table
+
+PARTS = {
+    "intra-modal term": "Does the intra-modal term help at a fixed temperature?",
+    "pruning": "Does pruning influential samples help?",
+    "weighting": "Does weighting by connectivity help?",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim and what this data says to it."""
+
+    question: str
+    answer: str
+    figure: str
+
+
+def claims(context: Context, found: Sequence[Similarities]) -> list[Claim]:
+    """All claims; the experiments losses, ablation and sweeps must be finished."""
+    answers = [
+        Claim(question, *_verdict([(_arrow(context, d, m), Ablation().gain(context, part, d, m)) for d, m in _MAIN]))
+        for part, question in PARTS.items()
+    ]
+    return [*answers, *_queue(context), *_spread(found), *_neighbours(context)]
+
+
+_MAIN = ((B_TO_A, "R@1"), (B_TO_A, "nDCG"), (A_TO_B, "R@1"))
+
+
+def _arrow(context: Context, direction: str, metric: str) -> str:
+    return f"{context.arrow(direction)} {metric}"
+
+
+def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
+    """An answer from the first figure, unless another one says the contrary, and all figures in words."""
+    known = [(name, one) for name, one in found if one.difference == one.difference]  # NaN: the data has no such figure
+    first = known[0][1]
+    answer = "yes" if first.difference > 0 else "no, it hurts"
+    if not first.p < 0.05:
+        answer = "no clear effect"
+    elif any(one.p < 0.05 and one.difference * first.difference < 0 for _, one in known):
+        answer = "mixed"
+    return answer, "; ".join(f"{name} {one.difference:+.2f} ({one.sure})" for name, one in known)
+
+
+def _queue(context: Context) -> list[Claim]:
+    sizes = sorted(context.study.sweeps.get("queue_size", []))
+    if len(sizes) < 2:
+        return []
+    none, long = (Sweeps().variant(context, "queue_size", size) for size in (sizes[0], sizes[-1]))
+    compared = [
+        (_arrow(context, d, m), paired(context.values(long, d, m), context.values(none, d, m), f"{sizes[0]}"))
+        for d, m in _MAIN
+    ]
+    return [Claim(f"Does a longer queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
+
+
+def _spread(found: Sequence[Similarities]) -> list[Claim]:
+    ours = [one for one in found if one.loss.startswith("CrossCLR")]
+    rivals = [one for one in found if one not in ours]
+    if not ours or not rivals:
+        return []
+    mine = ours[0]
+    calmer = all(mine.positive.variance < one.positive.variance for one in rivals)
+    higher = all(mine.negative.mean > one.negative.mean for one in rivals)
+    variances = ", ".join(f"{one.loss} {one.positive.variance:.4f}" for one in found)
+    means = ", ".join(f"{one.loss} {one.negative.mean:+.3f}" for one in found)
+    return [
+        Claim("Is the variance of positive pairs lower than with the rivals?", "yes" if calmer else "no", variances),
+        Claim("Do negative pairs shift towards positive scores?", "yes" if higher else "no", f"mean cosine: {means}"),
+    ]
+
+
+def _neighbours(context: Context) -> list[Claim]:
+    variants = {variant.name: variant for variant in Losses().variants(context)}
+    ours, rival = METHODS["crossclr"].title, METHODS["ntxent"].title
+    if ours not in variants or rival not in variants:
+        return []
+    compared = [
+        (f"within {name}", paired(context.kept(variants[ours], side), context.kept(variants[rival], side), rival))
+        for side, name in (("a", context.study.a), ("b", context.study.b))
+    ]
+    question = f"Does the joint space keep more input-space neighbours than with {rival} (kept@10, %)?"
+    return [Claim(question, *_verdict(compared))]
+
+
+def claims_table(found: Sequence[Claim]) -> Table:
+    """The claims as a table."""
+    rows = [[Cell(text=text) for text in (one.question, one.answer, one.figure)] for one in found]
+    caption = (
+        "Answers with a p-value are a yes or a no only where the paired t-test of their first figure over seeds has "
+        "p < 0.05, and mixed where another figure says the contrary with p < 0.05; those on similarities of pairs "
+        "rest on one run of each loss."
+    )
+    return Table("claims", "The paper's claims on this data", ["claim", "on this data", "figures"], rows, caption)

@@ -1,0 +1,268 @@
+"""The report of a study: every experiment with its tables, every figure with one sentence about this data."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import platform
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from crossclr.analysis.experiments import EXPERIMENTS
+from crossclr.analysis.experiments.losses import Losses
+from crossclr.analysis.figures import connectivity_graph as graph
+from crossclr.analysis.figures import examples, maps, plots, similarities
+from crossclr.analysis.figures.images import Pictures
+from crossclr.analysis.report.claims import claims, claims_table
+from crossclr.analysis.report.html_page import Page
+from crossclr.analysis.studies.compared_losses import METHODS, loss_option
+from crossclr.analysis.studies.open_study import B_TO_A, Context, Variant
+from crossclr.analysis.studies.run_experiments import TABLES, run_experiments
+from crossclr.analysis.studies.trainer import open_trainer
+from crossclr.analysis.tables import Table
+from crossclr.models import Embeddings
+from crossclr.storage import write_file
+from crossclr.training import RunConfig, dump_config
+
+REPORT = "report.html"
+MAPS = ("crossclr", "ntxent")  # whose joint spaces are drawn
+
+
+def write_report(context: Context, jobs: int = 1, console: Console | None = None) -> Path:
+    """Do every experiment that is missing, draw every figure, and write ``report.html``.
+
+    Args:
+        context: the study.
+        jobs: runs at once.
+        console: where progress is shown; left out, nowhere.
+
+    Returns:
+        the file.
+    """
+    found = run_experiments(list(EXPERIMENTS), context, jobs, console)
+    if console is not None:
+        console.print("figures", highlight=False)
+    page = Page(f"CrossCLR on {context.base.name}")
+    drawn = Drawn(context)
+    _head(page, context)
+    answers = claims_table(claims(context, drawn.similarities()))
+    answers.write(context.out / TABLES)
+    page.section(
+        "claims", "The paper's claims", "Each is answered with a figure of this data; the details stand below."
+    )
+    _table(page, answers, words=True)
+    page.source(context.command("report"), dump_config(context.base))
+    for name, tables in found.items():
+        _experiment(page, context, name, tables)
+    drawn.add(page)
+    from plotly.offline import get_plotlyjs
+
+    path = context.out / REPORT
+    write_file(path, page.render(get_plotlyjs()))
+    return path
+
+
+def _head(page: Page, context: Context) -> None:
+    base, trainer = context.base, open_trainer(context.base)
+    sizes = [
+        f"{split}: {len(trainer.inputs(split).clip_a):,} clips, {len(trainer.inputs(split).clip_b):,} texts"
+        for split in (base.splits.train, base.splits.validate_, base.splits.test)
+        if split is not None
+    ]
+    facts = Page("")
+    facts.text(context.study.about, "dim")
+    facts.facts(
+        [
+            ("splits", "; ".join(sizes)),
+            ("seeds", _seeds(context)),
+            ("tuning", f"{context.trials} runs for each loss, on {base.splits.validate_}"),
+            ("made", f"{datetime.date.today().isoformat()} by crossclr {metadata.version('crossclr')}"),
+            ("with", f"torch {metadata.version('torch')}, Python {platform.python_version()}, {platform.machine()}"),
+            ("command", context.command("report")),
+        ]
+    )
+    facts.text(
+        "R@K: percent of queries whose own clip (or text) is among the first K. nDCG: graded by the words that "
+        "captions share (Wray et al., CVPR 2021). sR@1: R@1 where every clip that shares a caption with the query's "
+        "clip is right. Neighbours kept: percent of the ten nearest input-space neighbours that stay nearest in the "
+        "joint space. "
+        "± is the sample deviation over seeds; the best figure of a column is bold.",
+        "dim",
+    )
+    page.html("".join(facts.parts))
+
+
+def _experiment(page: Page, context: Context, name: str, tables: Sequence[Table]) -> None:
+    experiment = EXPERIMENTS[name]
+    page.section(name, experiment.title, experiment.about)
+    if not tables:
+        page.text(f"Not shown: {experiment.skip(context)}.", "dim")
+        return
+    if name == "losses":
+        page.plot(_scores(context), tables[0].caption)
+    for curve in experiment.curves(context):
+        page.plot(
+            plots.curve(curve), f"{curve.title.capitalize()}. {curve.sentence} The dotted line is the tuned value."
+        )
+    for table in tables:
+        inside = Page("")
+        _table(inside, table, words=table.name in ("losses-tuning", "losses-differences"))
+        block = "".join(inside.parts)
+        folded = name == "sweeps"  # the curves say it all; the figures are there for those who want them
+        page.html(
+            f"<details><summary>{html.escape(table.title)}: the figures</summary>{block}</details>" if folded else block
+        )
+    page.source(context.command(name), dump_config(experiment.variants(context)[0].config))
+
+
+def _table(page: Page, table: Table, words: bool = False) -> None:
+    shown = table.html()
+    page.html(f"<h3>{html.escape(table.title)}</h3>")
+    page.html(f'<div class="scroll">{shown.replace("<table>", _WORDS, 1) if words else shown}</div>')
+    if table.name != "losses":  # its figure has said it
+        page.html(f'<p class="caption">{html.escape(table.caption)}</p>')
+    page.html(f'<p class="dim"><small>Also as tables/{table.name}.csv and tables/{table.name}.tex.</small></p>')
+
+
+_WORDS = '<table class="words">'
+
+
+def _scores(context: Context) -> plots.Plot:
+    losses = Losses()
+    rows = []
+    for name, variant in zip(context.methods, losses.variants(context), strict=True):
+        figures = {}
+        for metric in ("R@1", "R@10", "nDCG", "sR@1"):
+            values = context.values(variant, B_TO_A, metric)
+            if not np.isnan(values).all():
+                spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+                figures[f"{context.arrow(B_TO_A)} {metric}"] = (float(np.nanmean(values)), spread)
+        rows.append((variant.name, METHODS[name].ours, figures))
+    return plots.scores(rows)
+
+
+class Drawn:
+    """The figures of a report, computed from runs whose weights were kept."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.variants = dict(zip(context.methods, Losses().variants(context), strict=True))
+        self._embedded: dict[str, Embeddings] = {}
+        self._similarities: list[similarities.Similarities] = []
+
+    def embeddings(self, name: str) -> Embeddings:
+        """The test split as the first seed of a loss embeds it."""
+        if name not in self._embedded:
+            job = self._variant(name).jobs()[0]
+            model = self.context.finished.open(job).load_model()
+            self._embedded[name] = open_trainer(job.config).embed(model, job.config.splits.test or "")
+        return self._embedded[name]
+
+    def similarities(self) -> list[similarities.Similarities]:
+        """Histograms of the losses that the study names."""
+        if not self._similarities:
+            shown = [name for name in self.context.study.histograms if name in self.variants]
+            self._similarities = [similarities.similarities(METHODS[n].title, self.embeddings(n)) for n in shown]
+        return self._similarities
+
+    def add(self, page: Page) -> None:
+        """Add all figures to a page."""
+        context = self.context
+        seed = f"seed {context.seeds[0]}, split {context.base.splits.test}"
+        page.section("histograms", "Similarities", f"Cosines in the joint space after training ({seed}).")
+        found = self.similarities()
+        page.plot(plots.histograms(found), similarities.sentence(found))
+        self._source(page, context.study.histograms[-1])
+        trainer = open_trainer(context.base)
+        picture = Pictures(trainer.raw).uri
+        page.section("map", "The joint space", f"t-SNE of clips and texts ({seed}).")
+        test, train = context.base.splits.test or "", context.base.splits.train
+        shown = [name for name in MAPS if name in self.variants]
+        points = maps.choose_points(self.embeddings(shown[0]), trainer.inputs(test))
+        drawn = [maps.tsne(METHODS[name].title, self.embeddings(name), points) for name in shown]
+        page.plot([plots.space(one, picture) for one in drawn], maps.sentence(drawn))
+        self._source(page, shown[0])
+        ours = self._config("crossclr")
+        pruning = (loss_option(ours, name) for name in ("prune_threshold", "prune_by", "min_keep"))
+        page.section("graph", "Connectivity", f"Inputs of modality {context.study.b}, split {train}.")
+        network = graph.connectivity_graph(trainer.inputs(train), *pruning)
+        page.plot(plots.network(network), graph.sentence(network))
+        self._source(page, "crossclr")
+        if trainer.inputs(train).texts:
+            self._texts(page, picture)
+
+    def _texts(self, page: Page, picture: Callable[[str], str]) -> None:
+        context = self.context
+        trainer = open_trainer(context.base)
+        found = graph.influential_samples(trainer.inputs(context.base.splits.train))
+        page.section(
+            "influential", "Influential samples", "The most connected texts, each with the texts nearest to it."
+        )
+        cards = []
+        for one in found:
+            lines = [(key, f"{text} ({cosine:.2f})", "") for key, text, cosine in one.nearest]
+            cards.append(_card(one.key, f"{one.text} (C {one.connectivity:.2f})", lines, picture))
+        page.html(f'<div class="cards">{"".join(cards)}</div>')
+        mean = float(np.mean([cosine for one in found for _, _, cosine in one.nearest]))
+        page.text(
+            f"Their nearest texts have a mean cosine of {mean:.2f} in the input; as negatives they are pushed apart."
+        )
+        self._source(page, "crossclr")
+        embeddings = self.embeddings("crossclr")
+        a, b = context.study.a, context.study.b
+        for anchor, title, found_examples in (
+            ("text-examples", f"Retrieval: {b} → {a}", examples.text_examples(embeddings)),
+            ("clip-examples", f"Retrieval: {a} → {a}", examples.clip_examples(embeddings)),
+        ):
+            page.section(anchor, title, f"CrossCLR, seed {context.seeds[0]}: the three nearest clips.")
+            cards = []
+            for example in found_examples:
+                lines = [(hit.key, f"{hit.text} ({hit.cosine:.2f})", hit.right) for hit in example.hits]
+                cards.append(
+                    _card(example.key, example.text, lines, picture if anchor != "text-examples" else None, picture)
+                )
+            page.html(f'<div class="cards">{"".join(cards)}</div>')
+            page.text(examples.sentence(found_examples, anchor == "text-examples"), "caption")
+            self._source(page, "crossclr")
+
+    def _variant(self, name: str) -> Variant:
+        return self.variants[name]
+
+    def _config(self, name: str) -> RunConfig:
+        return self._variant(name).jobs()[0].config
+
+    def _source(self, page: Page, name: str) -> None:
+        page.source(self.context.command("report"), dump_config(self._config(name)))
+
+
+def _card(
+    key: str,
+    text: str,
+    lines: Sequence[tuple[str, str, str]],
+    picture: Callable[[str], str] | None,
+    hit_picture: Callable[[str], str] | None = None,
+) -> str:
+    """A query with its answers; a query that is a text has no picture, its answers may have one."""
+    image = _image(key, picture)
+    items = []
+    for other, words, right in lines:
+        told = {"own": "its own", "shared": "shares a caption"}.get(right, "")
+        tag = f'<span class="tag {right}">{told}</span>' if told else ""
+        items.append(f"<li>{_image(other, hit_picture or picture)}{html.escape(words)}{tag}</li>")
+    query = f'<div class="query">{image}<span>{html.escape(text)}</span></div>'
+    return f'<div class="card">{query}<ol>{"".join(items)}</ol></div>'
+
+
+def _image(key: str, picture: Callable[[str], str] | None) -> str:
+    uri = picture(key) if picture is not None else ""
+    return f'<img alt="" src="{uri}">' if uri else ""
+
+
+def _seeds(context: Context) -> str:
+    fewer = {"sweeps, pairs and grids": context.few_seeds, "ablation": context.ablation_seeds}
+    told = [f"{what}: the first {len(taken)}" for what, taken in fewer.items() if len(taken) < len(context.seeds)]
+    return ", ".join(map(str, context.seeds)) + (f" ({'; '.join(told)})" if told else "")

@@ -1,0 +1,1 @@
+"""Studies: many trainings, planned, run once and stored."""

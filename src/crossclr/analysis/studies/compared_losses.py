@@ -1,0 +1,140 @@
+"""The losses that are compared: how each is put into a config, and what is tuned of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from crossclr.losses import Coot
+from crossclr.losses.registry import LOSSES
+from crossclr.training import RunConfig
+from crossclr.training.config.config_files import check_config, put_value
+from crossclr.training.config.recipes import FITTED_SEARCH
+
+
+class Range(BaseModel):
+    """Values that tuning may try for one option."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    low: float = Field(description="Smallest value.")
+    high: float = Field(description="Largest value.")
+    log: bool = Field(default=True, description="Whether small values are tried as finely as large ones.")
+
+
+TEMPERATURE = Range(low=0.01, high=0.5)
+CROSSCLR_SPACE = {"temperature": TEMPERATURE, "intra_weight": Range(low=0.02, high=1.0)}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One loss of a comparison.
+
+    Args:
+        title: its name in tables.
+        loss: the loss and its options; None takes those of the study's config and ``options`` on top.
+        options: options that are put over the config's own.
+        space: what is tuned, by option.
+        ours: whether it is CrossCLR or searches as fitted; all others are the rivals.
+        overrides: further changes to the config, by dotted name.
+        tuned_as: the method whose tuned options it takes, where the two differ only in what comes after training.
+    """
+
+    title: str
+    loss: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    space: Mapping[str, Range] = field(default_factory=dict)
+    ours: bool = False
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    tuned_as: str | None = None
+
+
+METHODS: dict[str, Method] = {
+    "crossclr": Method("CrossCLR", space=CROSSCLR_SPACE, ours=True),
+    "crossclr-mp": Method(
+        "CrossCLR+MP",
+        options={"extra_positives": 2, "positive_weight": 0.15},
+        space={**CROSSCLR_SPACE, "positive_weight": Range(low=0.02, high=0.5)},
+        ours=True,
+    ),
+    "crossclr-fitted": Method(
+        "CrossCLR, fitted search", space=CROSSCLR_SPACE, ours=True, overrides=FITTED_SEARCH, tuned_as="crossclr"
+    ),
+    # The recipe `fitted`, and what tells apart what fitted search gives and what the loss gives.
+    "clip-fitted": Method(
+        "CLIP, fitted search",
+        {"name": "clip", "learnable": False},
+        space={"temperature": TEMPERATURE},
+        ours=True,
+        overrides=FITTED_SEARCH,
+        tuned_as="clip",
+    ),
+    "maxmargin": Method("MaxMargin", {"name": "maxmargin", "margin": 0.2}, space={"margin": Range(low=0.02, high=0.8)}),
+    "milnce": Method("MIL-NCE", {"name": "milnce"}, space={"temperature": TEMPERATURE}),
+    "clip": Method("CLIP", {"name": "clip", "learnable": False}, space={"temperature": TEMPERATURE}),
+    "dcl": Method(
+        "DCL", {"name": "dcl", "prior": 0.1}, space={"temperature": TEMPERATURE, "prior": Range(low=0.001, high=0.3)}
+    ),
+    "ntxent": Method("NT-Xent", {"name": "ntxent"}, space={"temperature": TEMPERATURE}),
+    "siglip": Method(
+        "SigLIP",
+        {"name": "siglip", "bias": -10.0},
+        space={"temperature": TEMPERATURE, "bias": Range(low=-15.0, high=0.0, log=False)},
+    ),
+    "coot": Method(
+        "COOT's losses",
+        {"name": "coot", "margin": 0.2, "cluster_low": 1.0},
+        space={"margin": Range(low=0.02, high=0.8), "cluster_low": Range(low=0.01, high=2.0)},
+    ),
+}
+
+
+def loss_option(config: RunConfig, name: str) -> Any:
+    """An option of a config's local loss: its value there, or the loss's own default; None where it has none.
+
+    Example:
+        >>> from crossclr.training import load_config
+        >>> loss_option(load_config("emoji"), "queue_size"), loss_option(load_config("emoji"), "min_keep")
+        (500, 0.25)
+    """
+    local = config.loss.local
+    if name in local.options:
+        return local.options[name]
+    kind = Coot if local.name == "coot" else LOSSES[local.name]
+    parameter = inspect.signature(kind).parameters.get(name)
+    return None if parameter is None else parameter.default
+
+
+def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None = None) -> RunConfig:
+    """The config of a study with a method's loss in it.
+
+    Where the config trains two levels, the loss is used on both, on the upper one without a queue.
+
+    Args:
+        base: the study's config.
+        method: the loss.
+        options: tuned or swept options, over everything else.
+
+    Example:
+        >>> from crossclr.training import load_config
+        >>> configured = configure(load_config("emoji"), METHODS["dcl"], {"prior": 0.2})
+        >>> configured.loss.local.name, configured.loss.local.options["prior"], configured.data.a
+        ('dcl', 0.2, 'noto')
+    """
+    values = base.model_dump(mode="json", by_alias=True)
+    own = values["loss"]["local"] if base.loss.local.name == "crossclr" else {"name": "crossclr"}
+    start = dict(method.loss) if method.loss is not None else dict(own)
+    if "temperature" in method.space:
+        start.setdefault("temperature", base.loss.local.options.get("temperature", 0.1))
+    local = {**start, **method.options, **(options or {})}
+    above = None
+    if values["loss"]["global"] is not None and local["name"] != "coot":
+        above = {**local, "queue_size": 0} if local["name"] == "crossclr" else dict(local)
+    values["loss"].update({"local": local, "global": above})
+    for key, value in method.overrides.items():
+        put_value(values, key, value)
+    return check_config(values, method.title)

@@ -1,0 +1,142 @@
+"""A study: one data set, one small config, and what the experiments vary on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from crossclr.analysis.studies.compared_losses import METHODS
+from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
+from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
+
+EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting")
+Overrides = dict[str, Any]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Modality(_Strict):
+    """How a modality is put into the config on either side."""
+
+    a: Overrides | None = Field(default=None, description="Changes that make it modality A; null: it cannot be.")
+    b: Overrides | None = Field(default=None, description="Changes that make it modality B; null: it cannot be.")
+
+
+class StudyConfig(_Strict):
+    """What the experiments of a study need to know."""
+
+    config: str = Field(description="A shipped config's name or a YAML file: data, model and schedule of every run.")
+    about: str = Field(default="", description="A sentence about the data, for the report.")
+    a: str = Field(default="A", description="What modality A is called in the report.")
+    b: str = Field(default="B", description="What modality B is called in the report.")
+    set: Overrides = Field(
+        default={}, description="Changes to the config, by dotted name, so that a run takes about a minute."
+    )
+    methods: list[str] = Field(default=list(METHODS), description="Losses to compare.")
+    seeds: list[int] = Field(default=[0, 1, 2, 3, 4], min_length=1, description="Seeds of the tables.")
+    few_seeds: int = Field(default=3, ge=1, description="How many of them sweeps, grids and pairs take.")
+    ablation_seeds: int | None = Field(default=None, ge=1, description="How many the ablation takes; null: all.")
+    trials: int = Field(
+        default=16,
+        ge=0,
+        description="Tuning runs of each loss; the first has the default options. 0: use the config's own options.",
+    )
+    tune_by: list[str] = Field(
+        default=["R@1", "R@10", "nDCG", "sR@1"],
+        min_length=1,
+        description="Metrics of the validation split whose mean over both directions tuning maximises.",
+    )
+    sweeps: dict[str, list[Any]] = Field(
+        default={
+            "prune_threshold": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
+            "weight_scale": [0.001, 0.003, 0.005, 0.007, 0.009, 0.01, 0.1],
+            "intra_weight": [0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0],
+            "temperature": [0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3],
+            "queue_size": [0, 500, 1000, 2000, 5000],
+        },
+        description="Options of CrossCLR and the values that each takes, all others at their tuned values.",
+    )
+    positives: list[int] = Field(default=[1, 2, 5], description="K, extra positives, of the table of positives.")
+    positive_weights: list[float] = Field(default=[0.05, 0.15, 0.3], description="β, their weights.")
+    modalities: dict[str, Modality] = Field(default={}, description="Modalities of the grid of pairs.")
+    experts: dict[str, Overrides] = Field(default={}, description="Single experts of modality A.")
+    joined_experts: dict[str, Overrides] = Field(default={}, description="Experts joined before the encoder (+).")
+    fused_experts: list[list[str]] = Field(default=[], description="Experts joined behind the encoder (⊕).")
+    histograms: list[str] = Field(
+        default=["maxmargin", "ntxent", "crossclr"], description="Losses whose similarities are compared."
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> StudyConfig:
+        for name in (*self.methods, *self.histograms):
+            if name not in METHODS:
+                raise ValueError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+        for names in self.fused_experts:
+            for name in names:
+                if name not in self.experts:
+                    raise ValueError(f"fused_experts names {name!r}, which is not among experts")
+        return self
+
+
+def study_names() -> list[str]:
+    """Names of the shipped studies.
+
+    Example:
+        >>> "emoji" in study_names()
+        True
+    """
+    folder = resources.files("crossclr.analysis.studies") / "shipped"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_study(name_or_path: str | Path) -> StudyConfig:
+    """A shipped study, a YAML file of one, or a run config (shipped or a file) with the default experiments around it.
+
+    Example:
+        >>> load_study("emoji").config
+        'emoji'
+    """
+    name, path = str(name_or_path), Path(name_or_path)
+    if not path.is_file() and name in study_names():
+        text = (resources.files("crossclr.analysis.studies") / "shipped" / f"{name}.yaml").read_text(encoding="utf-8")
+    elif not path.is_file() and path.suffix not in (".yaml", ".yml") and name not in config_names():
+        known = ", ".join(study_names())
+        raise ConfigError(
+            f"there is no study {name!r}, no shipped config of that name and no such file; there are {known}"
+        )
+    else:
+        text = config_text(name_or_path)
+    values = read_values(text, name)
+    if "config" not in values:
+        return StudyConfig(config=name)
+    return check_values(values, StudyConfig, name)
+
+
+def base_config(study: StudyConfig, overrides: Sequence[str] = ()) -> RunConfig:
+    """The config that every run of a study starts from.
+
+    Args:
+        study: the study.
+        overrides: further changes, ``a.b=value``, over those of the study.
+    """
+    changed = load_config(study.config, study.set)
+    return check_config(read_values(dump_config(changed), study.config, overrides), study.config)
+
+
+def with_overrides(config: RunConfig, overrides: Mapping[str, Any]) -> RunConfig:
+    """A config with some fields changed, by dotted name.
+
+    Example:
+        >>> with_overrides(load_config("emoji"), {"data.a": "fluent"}).data.a
+        'fluent'
+    """
+    values = config.model_dump(mode="json", by_alias=True)
+    for key, value in overrides.items():
+        put_value(values, key, value)
+    return check_config(values)

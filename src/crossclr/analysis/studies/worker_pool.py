@@ -1,0 +1,119 @@
+"""Many runs on the cores of this machine: a process each, one thread each, and no trace of them after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from crossclr.analysis.studies.stored_trainings import RUNS, Job, perform
+from crossclr.storage import sweep
+from crossclr.training import Interrupted
+
+Results = dict[str, Any]
+Perform = Callable[[Job, Path], Results]  # trains one job and leaves its folder
+
+
+class Pool:
+    """Runs jobs, several at once; each gives its figures.
+
+    Args:
+        out: the study's folder.
+        jobs: how many trainings at once; 1 runs them in this process.
+        perform: trains one job.
+    """
+
+    def __init__(self, out: Path, jobs: int = 1, perform: Perform = perform) -> None:
+        if jobs < 1:
+            raise ValueError(f"at least one run at a time is needed, got {jobs}")
+        self.out, self.jobs, self.perform = out, jobs, perform
+        self._executor: ProcessPoolExecutor | None = None
+        self._running: dict[Future[Results], Callable[[Results], None]] = {}
+
+    @property
+    def free(self) -> bool:
+        """Whether another job can begin at once."""
+        return len(self._running) < self.jobs
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job is running."""
+        return bool(self._running)
+
+    def start(self, job: Job, done: Callable[[Results], None]) -> None:
+        """Begin a job; ``done`` gets its figures when `wait` notices that it is finished."""
+        if self.jobs == 1:
+            done(self.perform(job, self.out))
+            return
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(
+                self.jobs, mp_context=get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),)
+            )
+        self._running[self._executor.submit(self.perform, job, self.out)] = done
+
+    def wait(self) -> None:
+        """Wait until a job is finished."""
+        finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        for future in finished:
+            self._running.pop(future)(future.result())
+
+    def close(self) -> None:
+        """Stop: jobs that run are given up, and workers without one leave by themselves."""
+        if self._executor is not None:
+            if self._running:
+                for process in list((self._executor._processes or {}).values()):
+                    process.terminate()
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+        self._running.clear()
+
+
+@contextmanager
+def open_pool(out: Path, jobs: int, perform: Perform = perform) -> Iterator[Pool]:
+    """A pool that is closed however the block ends; Ctrl-C and SIGTERM end it as `Interrupted`."""
+    pool = Pool(out, jobs, perform)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    sweep(out / RUNS, recursive=True)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if main else None
+    try:
+        yield pool
+    except (KeyboardInterrupt, Interrupted):
+        raise Interrupted(out) from None
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
+        pool.close()
+
+
+def _prepare(parent: int) -> None:
+    """Of a worker: Ctrl-C is the parent's affair, and without a parent there is nothing left to do.
+
+    SIGTERM ends it as an exception, so that what is half written is taken away.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    import torch
+
+    torch.set_num_threads(1)
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

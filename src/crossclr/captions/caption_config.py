@@ -1,0 +1,188 @@
+"""Everything that decides a captioner, as types, and the presets that ship with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from crossclr.training.config.config_files import ConfigError, check_values, read_values
+
+Mode = Literal["clip", "vid", "vidclip", "vidclipctx", "raw"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class CaptionDataConfig(_Strict):
+    """What is captioned: the embeddings of a run, files of embeddings, or raw features."""
+
+    run: str | None = Field(default=None, description="Run folder whose embeddings are captioned; null: files are.")
+    checkpoint: Literal["best", "last"] = Field(default="best", description="Checkpoint of the run.")
+    untrained: bool = Field(
+        default=False, description="Take the run's model with the weights it began with, to compare with."
+    )
+    features: Mode = Field(
+        default="clip",
+        description="Row of each sentence: the clip's embedding, the video's, both (the paper's +), both with the "
+        "video's context, or `raw`: the feature rows that the run reads.",
+    )
+    train: str = Field(default="train", description="Split to train on, or an embedding file (.h5, .npz).")
+    validate_: str | None = Field(
+        default="val", alias="validate", description="Split or file that picks the best epoch; null: the last epoch."
+    )
+    test: str | None = Field(default=None, description="Split or file of the final scores; null: the validation one.")
+    captions: tuple[str, ...] = Field(
+        default=(),
+        description="JSON files with the sentences of each video (MART's captioning_*.json), for embedding files that "
+        "hold no text.",
+    )
+
+    @model_validator(mode="after")
+    def _raw_needs_a_run(self) -> CaptionDataConfig:
+        if self.run is None and (self.features == "raw" or self.untrained):
+            raise ValueError("raw features and untrained encoders come from a run folder; set data.run")
+        return self
+
+
+class CaptionModelConfig(_Strict):
+    """The recurrent transformer. The defaults are MART's sizes."""
+
+    dim: int = Field(default=768, ge=2, description="Channels of a position.")
+    layers: int = Field(default=2, ge=1, description="Layers, each with its own memory.")
+    heads: int = Field(default=12, ge=1, description="Attention heads.")
+    word_dim: int = Field(default=300, ge=1, description="Channels of a word vector.")
+    memory_cells: int = Field(default=1, ge=1, description="Memory cells of each layer.")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="Dropout everywhere in the model.")
+    feature_dropout: float = Field(default=0.1, ge=0, lt=1, description="Dropout on the normalised input rows.")
+    recurrent: bool | None = Field(
+        default=None,
+        description="Carry memory from sentence to sentence; null: where some training video has several sentences.",
+    )
+    max_rows: int = Field(default=1, ge=1, description="Feature rows of a sentence; more are sampled down to this.")
+    max_words: int = Field(default=20, ge=1, description="Words of a sentence; longer ones are cut.")
+
+    @field_validator("heads")
+    @classmethod
+    def _divides(cls, heads: int, info: Any) -> int:
+        if info.data.get("dim", heads) % heads:
+            raise ValueError(f"dim ({info.data['dim']}) must be a multiple of heads ({heads})")
+        return heads
+
+
+class VocabularyConfig(_Strict):
+    """Which words there are and where their vectors come from."""
+
+    min_count: int = Field(default=3, ge=0, description="Keep words that stand more often than this in training.")
+    word_vectors: str | None = Field(
+        default=None, description="GloVe text file, or npz with `words` and `vec`, to begin with; null: random vectors."
+    )
+
+
+class CaptionOptimiserConfig(_Strict):
+    """BertAdam with a linear warm-up and a linear fall to zero. The defaults are MART's."""
+
+    learning_rate: float = Field(default=1e-4, gt=0, description="Rate at the end of the warm-up.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="Decay of the two moments.")
+    epsilon: float = Field(default=1e-6, gt=0, description="Added to the root of the second moment.")
+    weight_decay: float = Field(default=0.01, ge=0, description="Decoupled decay; biases and norms have none.")
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="Share of all steps in which the rate rises.")
+    gradient_clip: float = Field(default=1.0, gt=0, description="Largest norm of the gradient, whole and per tensor.")
+
+
+class CaptionTrainingConfig(_Strict):
+    """The loop. The defaults are MART's."""
+
+    epochs: int = Field(default=50, ge=1, description="Passes over the training videos.")
+    batch_size: int = Field(default=16, ge=1, description="Videos of one step.")
+    max_sentences: int = Field(default=12, ge=1, description="Sentences of a training video; more are cut off.")
+    captions_per_clip: int = Field(
+        default=1, ge=1, description="Where a clip has many captions: how many are drawn in each epoch."
+    )
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share of the target spread over all words.")
+    ema_decay: float = Field(
+        default=0.9999, ge=0, lt=1, description="Largest decay of the averaged weights that write captions; 0: none."
+    )
+    early_stop: int | None = Field(
+        default=10, ge=1, description="Stop when the best epoch lies this many epochs back; null: never."
+    )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch; null: its own choice.")
+    log_every: int = Field(default=10, ge=1, description="Write a line of metrics every so many steps.")
+    checkpoint_every: int | None = Field(
+        default=None, ge=1, description="Also write the `last` checkpoint every so many steps; null: once an epoch."
+    )
+
+
+class DecodingConfig(_Strict):
+    """How sentences are written."""
+
+    beam: int = Field(default=1, ge=1, description="Hypotheses kept side by side; 1: greedy, as in the paper.")
+    min_words: int = Field(default=0, ge=0, description="No sentence ends before it has this many words.")
+    block_ngram: int = Field(
+        default=0, ge=0, description="No n-gram of this length stands twice in a sentence; 0: any."
+    )
+    length_penalty: float = Field(
+        default=0.0, ge=0, description="Beam: scores are divided by length to this power; 0: no penalty."
+    )
+    batch_size: int = Field(default=50, ge=1, description="Videos written at once.")
+
+
+class CaptionValidationConfig(_Strict):
+    """When captions are written and scored during training, and which epoch wins."""
+
+    first_epoch: int = Field(default=0, ge=0, description="First epoch (from 0) that is scored.")
+    every: int = Field(default=1, ge=1, description="Score every so many epochs.")
+    select_by: Literal["CIDEr", "ROUGE_L", "Bleu_4", "METEOR"] = Field(
+        default="CIDEr", description="Metric that picks the best epoch."
+    )
+
+
+class CaptionConfig(_Strict):
+    """A whole captioner: its data, its model and how it is trained."""
+
+    name: str = Field(default="captions", pattern=r"^[\w.+-]+$", description="Short name; names the folder.")
+    about: str = Field(default="", description="A sentence for people.")
+    seed: int = Field(default=0, ge=0, description="Seed of weights, order of videos, draws of captions and dropout.")
+    data: CaptionDataConfig = Field(default=CaptionDataConfig(), description="What is captioned.")
+    vocabulary: VocabularyConfig = Field(default=VocabularyConfig(), description="Words.")
+    model: CaptionModelConfig = Field(default=CaptionModelConfig(), description="The recurrent transformer.")
+    optimiser: CaptionOptimiserConfig = Field(default=CaptionOptimiserConfig(), description="How weights move.")
+    training: CaptionTrainingConfig = Field(default=CaptionTrainingConfig(), description="The loop.")
+    validation: CaptionValidationConfig = Field(default=CaptionValidationConfig(), description="Choosing an epoch.")
+    decoding: DecodingConfig = Field(default=DecodingConfig(), description="How sentences are written.")
+
+
+def preset_names() -> list[str]:
+    """Names of the shipped presets.
+
+    Example:
+        >>> preset_names()
+        ['msvd', 'paper', 'small']
+    """
+    folder = resources.files("crossclr.captions") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_caption_config(preset: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> CaptionConfig:
+    """Read a preset (by name) or a YAML file, put overrides in and check it.
+
+    Args:
+        preset: a shipped preset's name or a file.
+        overrides: ``a.b=c`` texts, where c is YAML, or a mapping from ``a.b`` to a value.
+
+    Example:
+        >>> load_caption_config("paper", ["training.epochs=2"]).training.epochs
+        2
+    """
+    path = Path(preset)
+    if path.is_file():
+        text = path.read_text(encoding="utf-8")
+    elif str(preset) in preset_names():
+        text = (resources.files("crossclr.captions") / "presets" / f"{preset}.yaml").read_text(encoding="utf-8")
+    else:
+        raise ConfigError(f"there is no file {preset} and no preset of that name; presets: {', '.join(preset_names())}")
+    return check_values(read_values(text, str(preset), overrides), CaptionConfig, str(preset))

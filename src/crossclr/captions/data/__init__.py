@@ -1,0 +1,1 @@
+"""What a captioner reads: clips, sentences and words."""

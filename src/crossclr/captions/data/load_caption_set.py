@@ -1,0 +1,137 @@
+"""From runs and embedding files to caption sets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from crossclr.captions.caption_config import CaptionDataConfig
+from crossclr.captions.data.caption_set import CaptionSet, replace_texts
+from crossclr.evaluation.export.embedding_files import load_embeddings
+from crossclr.features import CootSource, Source
+from crossclr.features.reading.sampling import limit_rows
+from crossclr.models import Embeddings, TwoBranch, build_model, embed_source
+from crossclr.training import Run, seed_everything
+
+FILES = (".h5", ".hdf5", ".npz")
+Progress = Callable[[int, int], None]
+
+
+def load_caption_set(
+    data: CaptionDataConfig, part: str, *, max_rows: int = 1, progress: Progress | None = None
+) -> CaptionSet:
+    """The videos of a split (of a run) or of an embedding file.
+
+    Args:
+        data: where from.
+        part: name of a split, or an ``.h5`` or ``.npz`` file.
+        max_rows: raw features: more rows of a clip are sampled down to this.
+        progress: called with the samples done and the samples in all.
+
+    Raises:
+        ValueError: there are no such embeddings, or no sentences where there must be some.
+    """
+    if Path(part).suffix in FILES:
+        return _with_captions(from_embeddings(load_embeddings(part), data.features, part), data)
+    if data.run is None:
+        raise ValueError(f"{part!r} is no embedding file ({', '.join(FILES)}), and data.run names no run folder")
+    run = Run.open(data.run)
+    source = run.open_source()
+    if data.features == "raw":
+        return _with_captions(from_source(source, part, max_rows, progress), data)
+    model = untrained_model(run) if data.untrained else run.load_model(data.checkpoint, fitted=False)
+    embeddings = embed_source(model, source, part, progress=progress)
+    return _with_captions(from_embeddings(embeddings, data.features, str(run.path), source), data)
+
+
+def untrained_model(run: Run) -> TwoBranch:
+    """The model that the run began with."""
+    shape = json.loads((run.path / "model.json").read_text())
+    state = torch.get_rng_state()
+    try:
+        seed_everything(run.config.seed)
+        return build_model(run.config.model, tuple(shape["dims"]), shape["two_level"]).eval()
+    finally:
+        torch.set_rng_state(state)
+
+
+def from_embeddings(embeddings: Embeddings, mode: str, origin: str, source: Source | None = None) -> CaptionSet:
+    """One row of unit parts for each clip: its own embedding, its video's, or both."""
+    owner = torch.repeat_interleave(torch.arange(len(embeddings.clip_counts)), embeddings.clip_counts)
+    parts: list[Tensor] = []
+    for name, rows in (("vid", embeddings.video_a), ("clip", embeddings.clip_a), ("ctx", embeddings.context_a)):
+        if name not in mode:
+            continue
+        if rows is None:
+            raise ValueError(
+                f"data.features={mode} needs embeddings of whole videos, which {origin} has not (its data has one "
+                "level, or only clips were trained); use data.features=clip"
+            )
+        parts.append(normalize(rows, dim=1) if name == "clip" else normalize(rows, dim=1)[owner])
+    features = torch.cat(parts, dim=1)  # (clips, channels)
+    texts: list[list[str]] = [[] for _ in range(len(features))]
+    if embeddings.texts:
+        for clip, text in zip(embeddings.clip_of.tolist(), embeddings.texts, strict=True):
+            texts[clip].append(text)
+    counts = tuple(embeddings.clip_counts.tolist())
+    return CaptionSet(
+        embeddings.video_keys,
+        counts,
+        features,
+        torch.ones(len(features), dtype=torch.int64),
+        tuple(map(tuple, texts)),
+        _times(embeddings.video_keys, counts, source),
+    )
+
+
+def from_source(source: Source, split: str, max_rows: int, progress: Progress | None = None) -> CaptionSet:
+    """The feature rows of each clip (modality A) as the data has them."""
+    keys = tuple(source.keys(split))
+    rows: list[np.ndarray] = []
+    counts: list[int] = []
+    texts: list[list[str]] = []
+    for done, key in enumerate(keys, 1):
+        sample = source.read(key)
+        rows += [limit_rows(np.asarray(clip, dtype=np.float32), max_rows, None) for clip in sample.clips]
+        counts.append(len(sample.clips))
+        own: list[list[str]] = [[] for _ in sample.clips]
+        for clip, text in zip(sample.clip_of, sample.texts, strict=False):
+            own[clip].append(text)
+        texts += own
+        if progress is not None:
+            progress(done, len(keys))
+    lengths = torch.tensor([len(part) for part in rows])
+    features = torch.from_numpy(np.concatenate(rows))
+    return CaptionSet(keys, tuple(counts), features, lengths, tuple(map(tuple, texts)), _times(keys, counts, source))
+
+
+def _times(
+    keys: tuple[str, ...], counts: tuple[int, ...] | list[int], source: Source | None
+) -> tuple[tuple[float, float], ...]:
+    """Seconds of clips where the data knows them; else their place in the video."""
+    found: list[tuple[float, float]] = []
+    for key, count in zip(keys, counts, strict=True):
+        entry = source.entries.get(key) if isinstance(source, CootSource) and source.two_level else None
+        if entry is not None:
+            found += [(float(start), float(stop)) for start, stop in zip(entry.starts, entry.stops, strict=True)]
+        else:
+            found += [(float(number), float(number + 1)) for number in range(count)]
+    return tuple(found)
+
+
+def _with_captions(found: CaptionSet, data: CaptionDataConfig) -> CaptionSet:
+    if not data.captions:
+        return found
+    joined: dict[str, dict[str, object]] = {}
+    for path in data.captions:
+        try:
+            joined.update(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} is no JSON file of captions: {error}") from error
+    return replace_texts(found, joined, ", ".join(data.captions))

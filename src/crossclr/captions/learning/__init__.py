@@ -1,0 +1,1 @@
+"""How a captioner is trained."""

@@ -1,0 +1,1 @@
+"""Captions as files, and their scores."""

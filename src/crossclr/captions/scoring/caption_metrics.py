@@ -1,0 +1,149 @@
+"""BLEU, METEOR, ROUGE-L, CIDEr-D and repetition of whole paragraphs, as MART computes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from crossclr.captions.scoring.meteor import SECONDS, Meteor, MeteorError
+from crossclr.captions.scoring.predictions import Caption, paragraph
+from crossclr.captions.scoring.repetition import mean_repetition
+
+LANGUAGE = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr")
+REPETITION = ("RE@1", "RE@2", "RE@3", "RE@4")
+METRICS = (*LANGUAGE, *REPETITION)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What `score_captions` measured.
+
+    Args:
+        metrics: by name, in percent; CIDEr of a paragraph that equals its reference is 1000. None: not computed.
+        videos: number of videos in the references.
+        predicted: how many of them have a prediction.
+        notes: why something is None, and other things to know.
+        each: CIDEr-D and ROUGE-L of each video, for those who look at single ones.
+    """
+
+    metrics: dict[str, float | None]
+    videos: int
+    predicted: int
+    notes: tuple[str, ...] = ()
+    each: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in types that JSON has, without the single videos."""
+        return {name: value for name, value in asdict(self).items() if name != "each"}
+
+    def table(self, title: str = "Captions") -> Table:
+        """A table for the terminal."""
+        table = Table(title=f"{title}: {self.videos:,} videos", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name in self.metrics:
+            table.add_column(shown_name(name), justify="right", no_wrap=True)
+        table.add_row(*("—" if value is None else f"{value:.2f}" for value in self.metrics.values()))
+        return table
+
+
+def shown_name(metric: str) -> str:
+    """The name that papers print.
+
+    Example:
+        >>> shown_name("Bleu_4"), shown_name("CIDEr"), shown_name("RE@4")
+        ('B@4', 'CIDEr-D', 'RE@4')
+    """
+    return {"ROUGE_L": "ROUGE-L", "CIDEr": "CIDEr-D"}.get(metric, metric.replace("Bleu_", "B@"))
+
+
+def clean(text: str) -> str:
+    """Lower-case words: whatever is no ASCII letter separates them.
+
+    Example:
+        >>> clean("Heat to 365°, don't stir.")
+        'heat to don t stir'
+    """
+    return " ".join(re.sub("[^a-zA-Z]", " ", text).lower().split())
+
+
+def score_captions(
+    predictions: Mapping[str, Sequence[Caption]],
+    references: Mapping[str, Sequence[str]],
+    *,
+    with_meteor: bool = True,
+    meteor_seconds: float = SECONDS,
+    java: str = "java",
+    meteor: Meteor | None = None,
+) -> Scores:
+    """Score each video's paragraph against its references.
+
+    The videos of ``references`` form the corpus; one without a prediction is scored as an empty text (but left out of
+    RE, which looks at predictions alone). Sentences are put in the order of their start.
+
+    Args:
+        predictions: sentences of each video.
+        references: one or more paragraphs (or captions) of each video.
+        with_meteor: also METEOR, which needs Java and some seconds.
+        meteor_seconds: how long METEOR's program may be silent before it is ended.
+        java: the program that METEOR is started with.
+        meteor: METEOR that is already running, to spare its start.
+
+    Raises:
+        ValueError: there are no references, or one of them has no word.
+
+    Example:
+        >>> found = score_captions({"v": [Caption("a cat sleeps")]}, {"v": ["a cat sleeps"]}, with_meteor=False)
+        >>> round(found.metrics["Bleu_3"]), found.metrics["METEOR"], found.metrics["RE@1"]
+        (100, None, 0.0)
+    """
+    bleu, cider, rouge = _scorers()
+    wanted = {key: [clean(text) for text in several] for key, several in references.items()}
+    if not wanted:
+        raise ValueError("there are no references to score against")
+    for key, several in wanted.items():
+        if not any(several):
+            raise ValueError(f"the references of {key!r} have no word")
+    written = {key: [clean(paragraph(predictions.get(key, ())))] for key in wanted}
+    metrics: dict[str, float | None] = dict.fromkeys(LANGUAGE)
+    values, _ = bleu.compute_score(wanted, written, verbose=0)
+    metrics.update({f"Bleu_{n}": 100.0 * float(value) for n, value in enumerate(values, 1)})
+    notes = []
+    if with_meteor:
+        try:
+            texts = [written[key][0] for key in wanted]
+            with nullcontext(meteor) if meteor is not None else Meteor(java, meteor_seconds) as running:
+                metrics["METEOR"] = 100.0 * running.score(texts, list(wanted.values()))[0]
+        except MeteorError as error:
+            notes.append(f"no METEOR: {error}")
+    single_rouge, single_cider = (scorer.compute_score(wanted, written)[1].tolist() for scorer in (rouge, cider))
+    metrics["ROUGE_L"] = 100.0 * sum(single_rouge) / len(single_rouge)
+    metrics["CIDEr"] = 100.0 * sum(single_cider) / len(single_cider)
+    sentences = [[caption.text for caption in captions] for captions in predictions.values()]
+    metrics.update({name: mean_repetition(sentences, n) for n, name in enumerate(REPETITION, 1)})
+    predicted = sum(key in predictions for key in wanted)
+    if predicted < len(wanted):
+        notes.append(f"{len(wanted) - predicted} videos of the references have no prediction and count as empty")
+    if extra := sum(key not in wanted for key in predictions):
+        notes.append(f"{extra} predicted videos have no reference; they count only for RE")
+    each = {
+        key: {"CIDEr": 100.0 * c, "ROUGE_L": 100.0 * r}
+        for key, c, r in zip(wanted, single_cider, single_rouge, strict=True)
+    }
+    return Scores(metrics, len(wanted), predicted, tuple(notes), each)
+
+
+def _scorers() -> tuple[Any, Any, Any]:
+    try:
+        from pycocoevalcap.bleu.bleu import Bleu
+        from pycocoevalcap.cider.cider import Cider
+        from pycocoevalcap.rouge.rouge import Rouge
+    except ImportError as error:
+        raise ValueError(
+            f"the metrics of captions come from pycocoevalcap ({error}): pip install 'crossclr[captions]'"
+        ) from error
+    return Bleu(4), Cider(), Rouge()

@@ -1,0 +1,1 @@
+"""Embeddings as files, one split at a time or shard by shard."""

@@ -1,0 +1,169 @@
+"""Embedding shard by shard: as many samples as there are, in the memory of a block, with nothing done twice.
+
+Each shard of features becomes a Parquet file of the same name with ``id``, ``a`` and ``b`` (raw embeddings) and the
+``text`` and ``group`` of its input. It is written under another name and renamed, so a file that is there is complete:
+whoever starts again, or takes over from a machine that was lost, does only what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from crossclr.features import DataError, Side
+from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
+from crossclr.models import TwoBranch
+from crossclr.storage import new_file, write_json
+from crossclr.training import Run
+
+MARK = "embedding.json"  # what the files of a folder were made with
+Progress = Callable[[int, int], None]  # shards done, shards in all
+Checkpoint = Literal["best", "last"]
+
+
+def embed_shards(
+    run: Run | str | Path,
+    shards: Sequence[str | Path],
+    out: str | Path,
+    *,
+    engine: Literal["local", "ray"] = "local",
+    which: Checkpoint = "best",
+    batch_size: int = 256,
+    device: str = "cpu",
+    workers: int | None = None,
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, int]:
+    """Embed shards of features into shards of embeddings; those that are there already are left alone.
+
+    Args:
+        run: a trained run, or its folder.
+        shards: files, patterns or folders of Parquet or HDF5 shards (see `crossclr.features.reading.shard_files`).
+        out: folder of the result; on a cluster, one that all machines share.
+        engine: ``local`` works in this process, ``ray`` on a Ray cluster.
+        which: the checkpoint.
+        batch_size: samples that are embedded at once.
+        device: where to compute.
+        workers: ray: how many shards are embedded at the same time; None: one for each CPU of the cluster.
+        address: ray: address of a running cluster, or ``auto``; None starts one on this machine.
+        progress: called after each shard with the number done and the number in all.
+
+    Returns:
+        ``shards`` and ``samples`` in the result, and ``embedded``: how many shards were made by this call.
+
+    Raises:
+        DataError: a shard cannot be read, or does not fit the model.
+        ValueError: the folder holds embeddings of another model.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    paths = find_shards(shards)
+    folder = Path(out)
+    _mark(folder, run, which)
+    done = {path for path in paths if target_of(path, folder).is_file()}
+    missing = [path for path in paths if path not in done]
+    if progress is not None:
+        progress(len(done), len(paths))
+    finished = len(done)
+    stream: Iterable[Any]
+    if engine == "ray":
+        from crossclr.evaluation.export.bulk_ray import embed_with_ray
+
+        stream = embed_with_ray(run.path, missing, folder, which, batch_size, device, workers, address)
+    else:
+        stream = (embed_one(str(run.path), path, folder, which, batch_size, device) for path in missing)
+    for _ in stream:
+        finished += 1
+        if progress is not None:
+            progress(finished, len(paths))
+    absent = [path.name for path in paths if not target_of(path, folder).is_file()]
+    if absent:
+        raise RuntimeError(f"{len(absent)} shards were not embedded (first: {absent[0]}); start again to make them")
+    samples = sum(pq.read_metadata(target_of(path, folder)).num_rows for path in paths)
+    return {"shards": len(paths), "samples": samples, "embedded": len(missing)}
+
+
+def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size: int, device: str) -> int:
+    """Embed one shard, unless its result is there; gives the number of its samples."""
+    target = target_of(path, folder)
+    if target.is_file():
+        return int(pq.read_metadata(target).num_rows)
+    shard, model = open_shard(path), _model(run, which, device)
+    samples = 0
+    writer: pq.ParquetWriter | None = None
+    with new_file(target) as partial:  # two workers that did the same work replace a file by an equal one
+        try:
+            for block in embed_blocks(model, shard, batch_size, device):
+                writer = writer or pq.ParquetWriter(partial, block.schema)
+                writer.write_table(block, row_group_size=len(block))
+                samples += len(block)
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is None:
+            raise DataError(f"{path}: the shard has no samples; leave it out")
+    return samples
+
+
+def embed_blocks(model: TwoBranch, shard: Shard, batch_size: int, device: str) -> Iterator[pa.Table]:
+    """The embeddings of a shard, block by block; they do not depend on the batch size."""
+    for number in range(len(shard.blocks)):
+        block = shard.read(number)
+        columns: dict[str, Any] = {"id": pa.array(block.ids)}
+        for side, rows in (("a", block.a), ("b", block.b)):
+            if rows is not None:
+                columns[side] = _lists(_encode(model, side, shard.path, rows, batch_size, device))
+        for name, words in (("text", block.texts), ("group", block.groups)):
+            if words:
+                columns[name] = pa.array(words)
+        yield pa.table(columns)
+
+
+def target_of(path: Path, folder: Path) -> Path:
+    """The file of a shard's embeddings."""
+    return folder / f"{path.stem}.parquet"
+
+
+@lru_cache(maxsize=1)
+def _model(run: str, which: Checkpoint, device: str) -> TwoBranch:
+    """The model of a run, loaded once in a process."""
+    return Run.open(run).load_model(which).to(device)
+
+
+def _encode(model: TwoBranch, side: str, path: Path, rows: ShardRows, batch_size: int, device: str) -> Tensor:
+    sequences = as_ragged(path, rows)
+    wanted = model.dims["ab".index(side)]
+    if sequences.dim != wanted:
+        raise DataError(f"{path}: {side} has {sequences.dim} channels but the model was trained on {wanted}")
+    encode, name = (model.encode_a, "clip_emb") if side == "a" else (model.encode_b, "sent_emb")
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(sequences), batch_size):
+            part = sequences.select(torch.arange(start, min(start + batch_size, len(sequences))))
+            found.append(encode(Side(part).to(device))[name].to("cpu", torch.float32))
+    return torch.cat(found)
+
+
+def _lists(vectors: Tensor) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.numpy().reshape(-1)), vectors.shape[1])
+
+
+def _mark(folder: Path, run: Run, which: Checkpoint) -> None:
+    """Make the folder, or see that it belongs to the same weights; clear away what was left half written."""
+    digest = run.digest(which)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / MARK
+    if mark.is_file():
+        if json.loads(mark.read_text()).get("weights") != digest:
+            raise ValueError(f"{folder} holds embeddings of another model; choose another --out, or remove it")
+    elif any(folder.glob("*.parquet")):
+        raise ValueError(f"{folder} holds other Parquet files; choose a folder for the embeddings alone")
+    else:
+        write_json(mark, {"weights": digest, "run": run.config.name, "checkpoint": which})

@@ -1,0 +1,1 @@
+"""What is fitted for search after training, and how validation chooses it."""

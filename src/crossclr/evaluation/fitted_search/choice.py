@@ -1,0 +1,237 @@
+"""Fitted search: what a finished run gets for being searched, from its training split and as validation decides.
+
+Three things help, each on other data: linear views of the inputs beside the embeddings, anchors, which move clips, and
+a correction of hubs, which adds to scores. They are fitted on the training split; validation says which are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from crossclr.evaluation.fitted_search.linear_views import Candidate as ViewsCandidate
+from crossclr.evaluation.fitted_search.linear_views import LinearViews
+from crossclr.evaluation.fitted_search.query_scores import (
+    DIRECTIONS,
+    MEANING,
+    Both,
+    QueryScores,
+    per_query,
+    standard_error,
+)
+from crossclr.evaluation.retrieval.ranks import TIE
+from crossclr.features import Source
+from crossclr.models import Anchors, Embeddings, Hubs, TwoBranch, Views, as_searched, embed_source, pool_source
+from crossclr.training import Run
+from crossclr.training.config.run_config import FitConfig
+
+Embed = Callable[[str], Embeddings]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """What might be fitted for one direction."""
+
+    anchors: Anchors | None = None
+    hubs: Hubs | None = None
+
+
+def fit_search(run: Run, source: Source, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """Fit what the run's config asks for, and put what is kept beside its best weights.
+
+    Args:
+        run: a run whose training is finished.
+        source: its data, as it was trained on.
+        device: where to compute.
+
+    Returns:
+        as `choose_search`.
+    """
+    if not run.config.fits_search:
+        return None  # spares loading the model
+    size = run.config.validation.batch_size
+    model = run.load_model("best", fitted=False)
+    found = choose_search(
+        model,
+        run.config,
+        lambda split: embed_source(model, source, split, size, device),
+        lambda split: pool_source(model, source, split, size, device),
+    )
+    run.write_fitted(model)
+    return found
+
+
+def choose_search(model: TwoBranch, config: FitConfig, embed: Embed, inputs: Embed) -> dict[str, Any] | None:
+    """Give a model the views, anchors and correction of hubs that a config asks for, as far as validation is for them.
+
+    Views come first, since they change all embeddings: of those with which no figure falls by more than its standard
+    error, in the mean of both directions, the ones with the highest nDCG are taken, or with the highest recall where
+    the data has no texts.
+
+    Then each direction is judged alone, by the mean of R@1, R@10 and, where the data has texts, nDCG and
+    shared-caption R@1. What makes nDCG worse is out: strict recall shall not be bought with meaning. Hubs are corrected
+    only where that gains more than its standard error over the best without it, since on a small split such gains are
+    luck and hubs are often right. Of equal candidates the plainest is taken. Without a validation split anchors are
+    kept, and views and hubs are left alone.
+
+    Args:
+        model: a trained model with nothing fitted.
+        config: how it was trained.
+        embed: embeddings of a split by the encoders alone.
+        inputs: the inputs of a split as one row for each clip and sentence, see `pool_source`.
+
+    Returns:
+        for ``clip/b->a`` and ``clip/a->b``: the names of the ``views`` and the ``vote`` of each (None: no views),
+        whether ``anchors`` are kept, the weight of ``hubs`` (None: not corrected), and the mean of the validation
+        figures ``without`` and ``with_them``; None where the config asks for nothing.
+    """
+    if not config.fits_search:
+        return None
+    splits, inputs = config.splits, cache(inputs)
+    training = embed(splits.train)
+    if splits.validate_ is None:
+        anchors = None if config.anchors is None else Anchors.of(config.anchors, training)
+        chosen = {"clip/b->a": _Candidate(anchors), "clip/a->b": _Candidate()}
+        views: ViewsCandidate | None = None
+        scores: dict[str, list[float]] = {}
+    else:
+        validation = embed(splits.validate_)
+        judge = QueryScores(validation)
+        scores = {direction: [_score(judge, direction, validation)] for direction in DIRECTIONS}
+        views = _choose_views(config, judge, training, validation, inputs)
+        if views is not None:
+            model.views = views.views
+            training = with_views(training, views.views, inputs(splits.train))
+            validation = with_views(validation, views.views, inputs(splits.validate_))
+        chosen = {}
+        for direction, candidates in _candidates(config, training).items():
+            chosen[direction], score = _choose(judge, direction, validation, candidates)
+            scores[direction].append(score)
+    model.anchors = chosen["clip/b->a"].anchors
+    kept = {"a": chosen["clip/b->a"].hubs, "b": chosen["clip/a->b"].hubs}
+    model.hubs = {side: hubs for side, hubs in kept.items() if hubs is not None}
+    return {
+        direction: {
+            "views": [] if views is None else views.names,
+            "vote": None if views is None else views.vote,
+            "anchors": one.anchors is not None,
+            "hubs": None if one.hubs is None else one.hubs.weight,
+            "without": scores[direction][0] if scores else None,
+            "with_them": scores[direction][1] if scores else None,
+        }
+        for direction, one in chosen.items()
+    }
+
+
+def any_kept(found: Mapping[str, Any] | None) -> bool:
+    """Whether anything of what was fitted is used.
+
+    Example:
+        >>> any_kept({"clip/b->a": {"views": [], "anchors": False, "hubs": 0.5}}), any_kept(None)
+        (True, False)
+    """
+    return any(one.get("views") or one["anchors"] or one["hubs"] is not None for one in (found or {}).values())
+
+
+def kept_words(found: Mapping[str, Any] | None) -> str:
+    """What is used of what was fitted, in words; empty where nothing is.
+
+    Example:
+        >>> nothing = {"views": [], "anchors": False, "hubs": None}
+        >>> kept_words({"clip/b->a": {**nothing, "views": ["pairs", "words"], "anchors": True}, "clip/a->b": nothing})
+        'fitted: clip/b->a views of pairs and words, anchors; clip/a->b nothing'
+    """
+    if not any_kept(found):
+        return ""
+    directions = []
+    for direction, one in (found or {}).items():
+        parts = [f"views of {' and '.join(one['views'])}"] if one.get("views") else []
+        parts += ["anchors"] if one["anchors"] else []
+        parts += [f"hubs by {one['hubs']:g}"] if one["hubs"] is not None else []
+        directions.append(f"{direction} {', '.join(parts) or 'nothing'}")
+    return f"fitted: {'; '.join(directions)}"
+
+
+def with_views(embeddings: Embeddings, views: Views, inputs: Embeddings) -> Embeddings:
+    """Embeddings of the encoders alone, with views of the same samples' inputs beside them."""
+    return replace(
+        embeddings,
+        clip_a=views("a", embeddings.clip_a, inputs.clip_a),
+        clip_b=views("b", embeddings.clip_b, inputs.clip_b),
+    )
+
+
+def _choose_views(
+    config: FitConfig, judge: QueryScores, training: Embeddings, validation: Embeddings, inputs: Embed
+) -> ViewsCandidate | None:
+    """The views to use, or None."""
+    if config.views is None or config.splits.validate_ is None:
+        return None
+    rows = inputs(config.splits.train)
+    if any(bool((part == part[0]).all()) for part in (rows.clip_a, rows.clip_b)):
+        return None  # there is nothing to correlate
+    asked = inputs(config.splits.validate_)
+    plain = judge.both(validation)
+    best, chosen = _worth(plain), None
+    for candidate in LinearViews(config.views, rows, training).candidates():
+        found = judge.both(with_views(validation, candidate.views, asked))
+        if _worth(found) > best + TIE and not judge.falls(found, plain):
+            best, chosen = _worth(found), candidate
+    return chosen
+
+
+def _worth(figures: Both) -> float:
+    """What views are chosen by: nDCG, or the sum of recalls where the data has no texts."""
+    return sum(
+        float(values.nanmean())
+        for found in figures.values()
+        for name, values in found.items()
+        if name == MEANING or MEANING not in found
+    )
+
+
+def _candidates(config: FitConfig, training: Embeddings) -> dict[str, list[_Candidate]]:
+    """What may be used, from the plainest on."""
+    moved = [None] if config.anchors is None else [None, Anchors.of(config.anchors, training)]
+    corrected: dict[str, list[Hubs | None]] = {"a": [None], "b": [None]}
+    if config.hubs is not None:
+        for side, queries in (("a", training.clip_b), ("b", training.clip_a)):
+            corrected[side] += [Hubs.of(config.hubs, queries, weight) for weight in config.hubs.weights]
+    return {
+        "clip/b->a": [_Candidate(anchors, hubs) for hubs in corrected["a"] for anchors in moved],
+        "clip/a->b": [_Candidate(None, hubs) for hubs in corrected["b"]],
+    }
+
+
+def _choose(
+    judge: QueryScores, direction: str, embeddings: Embeddings, candidates: Sequence[_Candidate]
+) -> tuple[_Candidate, float]:
+    """The candidate to use, and its score."""
+    side = "a" if direction == "clip/b->a" else "b"
+    found = []
+    for one in candidates:
+        hubs = {} if one.hubs is None else {side: one.hubs}
+        found.append(judge.figures(direction, as_searched(embeddings, one.anchors, hubs)))
+    scores = [per_query(one) for one in found]
+    meaning = [float(one[MEANING].nanmean()) if MEANING in one else 0.0 for one in found]
+    means = [float(one.mean()) for one in scores]
+
+    def best(corrected: bool, least: float) -> int | None:
+        places = [place for place, one in enumerate(candidates) if (one.hubs is not None) == corrected]
+        return max((place for place in places if meaning[place] >= least), key=means.__getitem__, default=None)
+
+    chosen = best(False, meaning[0]) or 0
+    rival = best(True, meaning[chosen])
+    if rival is not None:
+        gain = scores[rival] - scores[chosen]
+        if float(gain.mean()) > standard_error(gain, judge.clips(direction)) + TIE:
+            chosen = rival
+    return candidates[chosen], means[chosen]
+
+
+def _score(judge: QueryScores, direction: str, embeddings: Embeddings) -> float:
+    return float(per_query(judge.figures(direction, embeddings)).mean())

@@ -1,0 +1,1 @@
+"""Exact retrieval ranks and the metrics computed from them."""

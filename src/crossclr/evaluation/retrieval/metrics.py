@@ -1,0 +1,142 @@
+"""Recall, median and mean rank: the figures that retrieval papers print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from crossclr.evaluation.retrieval.ground_truth import Targets
+from crossclr.evaluation.retrieval.ranks import Matrix, retrieval_ranks
+from crossclr.models.embeddings import Embeddings
+
+CUTOFFS = (1, 5, 10, 50)
+METRICS = (*(f"R@{cutoff}" for cutoff in CUTOFFS), "MdR", "MnR")
+
+
+def retrieval_metrics(
+    queries: Matrix, gallery: Matrix, targets: Any = None, *, progress: bool | None = None
+) -> dict[str, float]:
+    """How well queries find their targets in a gallery, by cosine.
+
+    Args:
+        queries: (queries, D) array or tensor; need not be normalised.
+        gallery: (gallery, D).
+        targets: None if query i belongs to gallery row i; else one row number for each query, or a sequence of valid
+            row numbers for each query (the best of them counts). See `retrieval_ranks`.
+        progress: show a progress bar; None shows it for long computations only.
+
+    Returns:
+        ``R@1 R@5 R@10 R@50``: percent of queries whose rank is at most K; ``MdR`` and ``MnR``: median and mean rank.
+
+    Example:
+        >>> import torch
+        >>> retrieval_metrics(torch.eye(4), torch.eye(4)[[0, 1, 3, 2]])["R@1"]
+        50.0
+    """
+    return rank_metrics(retrieval_ranks(queries, gallery, targets, progress=progress))
+
+
+def rank_metrics(ranks: Tensor) -> dict[str, float]:
+    """The metrics of given ranks (1 is best).
+
+    Example:
+        >>> import torch
+        >>> rank_metrics(torch.tensor([1.0, 2.0, 6.0, 100.0]))
+        {'R@1': 25.0, 'R@5': 50.0, 'R@10': 75.0, 'R@50': 75.0, 'MdR': 4.0, 'MnR': 27.25}
+    """
+    if len(ranks) == 0:
+        raise ValueError("there are no queries, so there is nothing to measure")
+    ranks = ranks.to(torch.float64)
+    found = {f"R@{cutoff}": 100.0 * int((ranks <= cutoff).sum()) / len(ranks) for cutoff in CUTOFFS}
+    return {**found, "MdR": _median(ranks), "MnR": float(ranks.mean())}
+
+
+def coot_median(ranks: Tensor) -> float:
+    """The median rank as COOT prints it: the median of 0-based ranks, rounded down, plus one.
+
+    Args:
+        ranks: (queries,) 1-based ranks.
+
+    Example:
+        >>> import torch
+        >>> coot_median(torch.tensor([1.0, 2.0, 5.0, 9.0]))
+        3.0
+    """
+    return float(int(_median(ranks.to(torch.float64) - 1)) + 1)
+
+
+def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Figures by ``level/direction/metric``, as training records them.
+
+    Example:
+        >>> flat({"clip/a->b": {"R@1": 5.0}})
+        {'clip/a->b/R@1': 5.0}
+    """
+    return {f"{name}/{metric}": value for name, found in results.items() for metric, value in found.items()}
+
+
+def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, dict[str, float]]:
+    """Retrieval between the two modalities, in both directions, at every level that the embeddings have.
+
+    ``b->a`` is text to video where B is text. A clip with several sentences is found by each of them (``b->a``), and
+    any of its sentences is right when the clip is the query (``a->b``). Clips without a sentence are part of the
+    gallery but ask nothing.
+
+    Args:
+        embeddings: as `embed_source` gives them.
+        progress: show progress bars; None shows them for long computations only.
+
+    Returns:
+        metrics by ``clip/b->a``, ``clip/a->b`` and, for data of two levels, ``video/b->a`` and ``video/a->b``.
+    """
+    asked, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
+    clips_ask, sentences_found = embeddings.a_to_b()
+    results = {
+        "clip/b->a": retrieval_metrics(*embeddings.b_to_a(), embeddings.clip_of, progress=progress),
+        "clip/a->b": retrieval_metrics(clips_ask[asked], sentences_found, sentences, progress=progress),
+    }
+    if embeddings.video_a is not None and embeddings.video_b is not None:
+        results["video/b->a"] = retrieval_metrics(embeddings.video_b, embeddings.video_a, progress=progress)
+        results["video/a->b"] = retrieval_metrics(embeddings.video_a, embeddings.video_b, progress=progress)
+    return results
+
+
+def sentences_of(clip_of: Tensor, clips: int) -> tuple[Tensor, Targets]:
+    """Turn ``clip_of`` round: which clips have sentences, and which sentences are theirs.
+
+    Example:
+        >>> import torch
+        >>> asked, targets = sentences_of(torch.tensor([2, 0, 2]), clips=3)
+        >>> asked.tolist(), targets.columns.tolist(), targets.counts.tolist()
+        ([0, 2], [1, 0, 2], [1, 2])
+    """
+    counts = torch.bincount(clip_of, minlength=clips)
+    asked = counts.nonzero().squeeze(1)
+    return asked, Targets(torch.argsort(clip_of, stable=True), counts[asked])
+
+
+def metrics_table(results: Mapping[str, Mapping[str, float]], title: str = "Retrieval") -> Table:
+    """A table for the terminal: one line for each name, one column for each metric.
+
+    Args:
+        results: metrics by name, as `evaluate_embeddings` gives them.
+        title: the heading.
+    """
+    table = Table(title=title)
+    table.add_column("", no_wrap=True)
+    for metric in METRICS:
+        table.add_column(metric, justify="right")
+    for name, metrics in results.items():
+        table.add_row(name, *(f"{metrics[metric]:.1f}" for metric in METRICS))
+    return table
+
+
+def _median(values: Tensor) -> float:
+    # torch.median takes the lower of two middle values; the plain median is their mean.
+    ordered = values.sort().values
+    middle = len(ordered) // 2
+    return float(ordered[middle]) if len(ordered) % 2 else float((ordered[middle - 1] + ordered[middle]) / 2)

@@ -1,0 +1,233 @@
+"""From run folders to figures: embed a split, join several runs, put the CCA baseline beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.table import Table
+
+from crossclr.evaluation.baselines.cca_baseline import embed_baseline, pooled_split
+from crossclr.evaluation.runs.fusion import fuse
+from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings
+from crossclr.evaluation.progress_bar import progress_bar
+from crossclr.evaluation.meaning.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
+from crossclr.models import Embeddings, embed_source
+from crossclr.training import Run, RunConfig
+
+Results = dict[str, dict[str, float]]  # metrics by level and direction
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate_runs` measured.
+
+    Args:
+        split: where.
+        which: checkpoint of the runs, ``best`` or ``last``.
+        samples: number of clips, sentences and videos.
+        runs: results by run.
+        joined: results of all runs side by side (⊕), or None for a single run.
+        baseline: results of CCA on the same features, or None if it was not asked for.
+        neighbours: by run, percent of the nearest input-space neighbours that it keeps, within ``a`` and ``b``.
+    """
+
+    split: str
+    which: str
+    samples: dict[str, int]
+    runs: dict[str, Results]
+    joined: Results | None = None
+    baseline: Results | None = None
+    neighbours: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in types that JSON has."""
+        return asdict(self)
+
+    def rows(self) -> dict[str, Results]:
+        """Results by the name that a table shows, the baseline first."""
+        rows = {} if self.baseline is None else {"CCA baseline": self.baseline}
+        rows.update(self.runs)
+        if self.joined is not None:
+            rows["⊕ all runs"] = self.joined
+        return rows
+
+    def table(self) -> Table:
+        """A table for the terminal, grouped by level and direction."""
+        counts = ", ".join(f"{count:,} {what}" for what, count in self.samples.items())
+        table = Table(title=f"Retrieval on {self.split!r}: {counts}")
+        table.add_column("", no_wrap=True)
+        table.add_column("embedding")
+        rows = self.rows()
+        known = {metric for results in rows.values() for metrics in results.values() for metric in metrics}
+        columns = [metric for metric in (*METRICS, *SEMANTIC) if metric in known]
+        for metric in columns:
+            table.add_column(metric, justify="right")
+        directions = dict.fromkeys(direction for results in rows.values() for direction in results)
+        for direction in directions:
+            shown = [(name, results[direction]) for name, results in rows.items() if direction in results]
+            for number, (name, metrics) in enumerate(shown):
+                table.add_row(
+                    direction if number == 0 else "",
+                    name,
+                    *(f"{metrics[metric]:.1f}" if metric in metrics else "" for metric in columns),
+                    end_section=number == len(shown) - 1,
+                )
+        return table
+
+    def neighbours_table(self) -> Table:
+        """How many input-space neighbours each run keeps, for the terminal."""
+        table = Table(title=f"Input-space neighbours kept on {self.split!r} ({KEPT}, %)")
+        table.add_column("embedding")
+        for side in ("a", "b"):
+            table.add_column(f"within {side.upper()}", justify="right")
+        for name, kept in self.neighbours.items():
+            table.add_row(name, *(f"{kept[side]:.1f}" for side in ("a", "b")))
+        return table
+
+
+def evaluate_runs(
+    paths: Sequence[str | Path],
+    *,
+    split: str | None = None,
+    which: Literal["best", "last"] = "best",
+    baseline: bool = True,
+    semantics: bool = True,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: bool = False,
+) -> Evaluation:
+    """Retrieval metrics of one or more runs.
+
+    Several runs are measured one by one and joined (the paper's ⊕: each run's embeddings are normalised and set side
+    by side). Their data may differ in features but not in samples.
+
+    Args:
+        paths: run folders.
+        split: where to measure; None: the test split of the first run's config (without one, its validation split).
+        which: the checkpoint.
+        baseline: also fit CCA on the training split, its settings chosen on the validation split (or on held-out training
+            samples if that is the split to measure). Runs on different features have their CCA embeddings joined too.
+        semantics: also measure nDCG and shared-caption recall where the data has texts, and the share of input-space
+            neighbours that each run keeps.
+        batch_size: samples that are embedded at once.
+        device: where to embed.
+        progress: show progress bars.
+
+    Returns:
+        all results.
+
+    Raises:
+        FileNotFoundError: a path is no run folder.
+        ValueError: the split is unknown, or the runs have different samples.
+    """
+    if not paths:
+        raise ValueError("name at least one run folder")
+    opened = [Run.open(path) for path in paths]
+    split = split or default_split(opened[0].config)
+    embedded = [
+        embed_run(run, split=split, which=which, batch_size=batch_size, device=device, progress=progress)
+        for run in opened
+    ]
+    joined = fuse(embedded) if len(embedded) > 1 else None  # before any ranking: it checks that the samples agree
+    first = embedded[0]
+    meaning = Semantics.of(first.texts, first.clip_of, len(first.clip_a)) if semantics and first.texts else None
+
+    def measure(embeddings: Embeddings) -> Results:
+        found = evaluate_embeddings(embeddings)
+        for direction, scores in ({} if meaning is None else meaning.scores(embeddings)).items():
+            found[direction].update(scores)
+        return found
+
+    names = _names(opened)
+    samples = {"sentences": len(first.clip_b), "clips": len(first.clip_a)}
+    if first.video_a is not None:
+        samples["videos"] = len(first.video_keys)
+    return Evaluation(
+        split=split,
+        which=which,
+        samples=samples,
+        runs={name: measure(embeddings) for name, embeddings in zip(names, embedded, strict=True)},
+        joined=None if joined is None else measure(joined),
+        baseline=measure(_baseline_of(opened, split, progress)) if baseline else None,
+        neighbours=_neighbours_of(opened, names, embedded, split, progress) if semantics else {},
+    )
+
+
+def embed_run(
+    run: Run | str | Path,
+    *,
+    split: str | None = None,
+    which: Literal["best", "last"] = "best",
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: bool = False,
+) -> Embeddings:
+    """Embeddings of a split by a trained run; see `evaluate_runs` for the arguments."""
+    if not isinstance(run, Run):
+        run = Run.open(run)
+    source = run.open_source()
+    split = split or default_split(run.config)
+    with progress_bar(progress) as bar:
+        task = bar.add_task(f"embedding {split} with {run.path.name}", total=None)
+        return embed_source(
+            run.load_model(which).to(device),
+            source,
+            split,
+            batch_size=batch_size,
+            device=device,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def default_split(config: RunConfig) -> str:
+    """The split of the final evaluation: test, or validation where there is no test split."""
+    split = config.splits.test or config.splits.validate_
+    if split is None:
+        raise ValueError("the run's config names neither a test nor a validation split; say which one with --split")
+    return split
+
+
+def _neighbours_of(
+    runs: Sequence[Run], names: Sequence[str], embedded: Sequence[Embeddings], split: str, progress: bool
+) -> dict[str, dict[str, float]]:
+    kept = {}
+    pooled: list[tuple[object, Embeddings]] = []  # of each distinct data set
+    for run, name, embeddings in zip(runs, names, embedded, strict=True):
+        inputs = next((found for data, found in pooled if data == run.config.data), None)
+        if inputs is None:
+            inputs = pooled_split(run.open_source(), split, progress)
+            pooled.append((run.config.data, inputs))
+        kept[name] = kept_neighbours(inputs, embeddings)
+    return kept
+
+
+def _baseline_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:
+    """CCA embeddings of each distinct data set of the runs, joined."""
+    distinct: list[Run] = []
+    for run in runs:
+        if all(run.config.data != other.config.data for other in distinct):
+            distinct.append(run)
+    baselines = []
+    for run in distinct:
+        splits = run.config.splits
+        # Where the validation split is the one to be measured, CCA takes its settings from held-out training samples.
+        validation = splits.validate_ if splits.validate_ != split else None
+        baselines.append(
+            embed_baseline(run.open_source(), split, train=splits.train, validation=validation, progress=progress)
+        )
+    return fuse(baselines) if len(baselines) > 1 else baselines[0]
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """The folders' names; their paths where names are not unique (`runs/a/seed-0`, `runs/b/seed-0`)."""
+    short = [run.path.name for run in runs]
+    if len(set(short)) == len(short):
+        return short
+    paths = [str(run.path) for run in runs]
+    if len(set(paths)) < len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise ValueError(f"the run {twice} is named twice; joining a run with itself changes nothing")
+    return paths

@@ -1,0 +1,149 @@
+"""The model card of a run: what it was trained on, how well it does, what it cannot do, and under which terms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crossclr.evaluation.retrieval.metrics import METRICS
+from crossclr.features import CootConfig, EmojiConfig
+from crossclr.features.sources.data_config import ShardsConfig
+from crossclr.storage import write_file
+from crossclr.training import Run, RunConfig
+
+CARD = "README.md"
+_LEVELS = {"clip": "clips", "video": "whole videos"}
+
+
+def write_card(run: Run | str | Path) -> Path:
+    """Write ``README.md`` into a run folder, from what the folder holds.
+
+    Args:
+        run: a run, or its folder. One that is not finished gets a card without figures.
+
+    Returns:
+        the file.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    path = run.path / CARD
+    write_file(path, model_card(run))
+    return path
+
+
+def model_card(run: Run) -> str:
+    """The model card as Markdown."""
+    config, results = run.config, run.results
+    shape = json.loads((run.path / "model.json").read_text())
+    environment = json.loads((run.path / "environment.json").read_text())
+    parts = [
+        "---\nlibrary_name: crossclr\ntags: [cross-modal-retrieval, contrastive-learning, crossclr]\n---",
+        f"# {config.name}",
+        config.about or "A joint embedding of two modalities, trained with crossclr.",
+        "## Data\n\n" + _data(config, shape),
+        "## Figures\n\n" + _figures(results),
+        "## Training\n\n" + _training(config, results, environment),
+        "## Limits\n\n" + _limits(config, shape),
+        "## Licence\n\n" + _licence(config),
+        "## Use\n\n" + _use(run.path.name),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
+    data = config.data
+    if isinstance(data, EmojiConfig):
+        what = f"The built-in emoji set. Modality A: `{data.a}`, modality B: `{data.b}`."
+    elif isinstance(data, CootConfig):
+        what = f"Files in COOT's layout. A: {_files(data.video)}; B: {_files(data.text)}; meta: {_files([data.meta])}."
+    elif isinstance(data, ShardsConfig):
+        parts = (f"{split}: {_files(patterns)}" for split, patterns in data.shards.items())
+        what = f"Shards. {'; '.join(parts)}."
+    else:
+        sides = (_files([expert.values for expert in side]) for side in (data.a, data.b))
+        what = "Arrays. A: {}; B: {}.".format(*sides)
+    dims = f"Rows of {shape['dims'][0]:,} channels (A) and {shape['dims'][1]:,} channels (B)."
+    levels = "Two levels: clips within videos." if shape["two_level"] else "One level: clips."
+    splits = config.splits
+    used = f"Trained on `{splits.train}`, epoch chosen on `{splits.validate_}`, measured on `{splits.test}`."
+    return f"{what}\n{dims} {levels}\n{used}"
+
+
+def _files(paths: list[str]) -> str:
+    """Names without folders: a card is passed on, and whose disk it was is nobody's business."""
+    return ", ".join(f"`{Path(path.partition('#')[0]).name}`" for path in paths)
+
+
+def _figures(results: Mapping[str, Any] | None) -> str:
+    if not results or not results.get("test"):
+        return "The run is not finished or has no test split; there are no figures."
+    beside = {
+        "search not fitted": results.get("test_not_fitted") or {},
+        "CCA on the same features": results.get("cca_baseline") or {},
+    }
+    lines = [f"| split `{results['split']}` | " + " | ".join(METRICS) + " |", "|---" * (len(METRICS) + 1) + "|"]
+    for direction, metrics in results["test"].items():
+        lines.append(_row(_direction(direction), metrics))
+        lines += [_row(f"— {name}", found[direction]) for name, found in beside.items() if direction in found]
+    told = "R@K: percent of queries whose target is among the first K. MdR, MnR: median and mean rank (1 is best)."
+    epoch = f"Best epoch: {results['best_epoch'] + 1} of {results['epochs']}. One seed ({results['seed']})."
+    return "\n".join(lines) + f"\n\n{told} {epoch}"
+
+
+def _direction(name: str) -> str:
+    level, _, direction = name.partition("/")
+    source, _, target = direction.partition("->")
+    return f"{_LEVELS.get(level, level)}, {source.upper()} to {target.upper()}"
+
+
+def _row(name: str, metrics: Mapping[str, float]) -> str:
+    return f"| {name} | " + " | ".join(f"{metrics[metric]:.1f}" for metric in METRICS) + " |"
+
+
+def _training(config: RunConfig, results: Mapping[str, Any] | None, environment: Mapping[str, Any]) -> str:
+    local = config.loss.local
+    options = ", ".join(f"{name} {value}" for name, value in local.options.items())
+    encoders = " and ".join(f"{encoder.kind}" for encoder in (config.model.encoder_a, config.model.encoder_b))
+    lines = [
+        f"- loss: {local.name}" + (f" ({options})" if options else ""),
+        f"- encoders: {encoders}, {config.model.output_dim or config.model.dim} channels",
+        f"- optimiser: {config.optimiser.name}, learning rate {config.optimiser.learning_rate:g}, "
+        f"batches of {config.training.batch_size}, {config.training.epochs} epochs, seed {config.seed}",
+        f"- crossclr {environment['crossclr']}, torch {environment['packages']['torch']}",
+        "- everything else: `config.yaml` and `environment.json` beside this file",
+    ]
+    return "\n".join(lines)
+
+
+def _limits(config: RunConfig, shape: Mapping[str, Any]) -> str:
+    lines = [
+        f"- It takes rows of exactly {shape['dims'][0]:,} (A) and {shape['dims'][1]:,} (B) channels, from the same "
+        "feature extractors as in training; rows of others give vectors without meaning.",
+        "- Figures are of one split of one data set; other data may be far from it. Ranks grow with the gallery.",
+        "- A nearest neighbour is not a proof: every query has a nearest item, also when nothing fits.",
+        "- Whatever is uneven in the data (topics, people, languages) is uneven in the embedding.",
+    ]
+    if isinstance(config.data, EmojiConfig):
+        lines.append("- Pictures are drawings of emoji; photographs are out of its reach. Texts are English.")
+    return "\n".join(lines)
+
+
+def _licence(config: RunConfig) -> str:
+    if isinstance(config.data, EmojiConfig):
+        return (
+            "Drawings: Noto Emoji (Google, Apache-2.0), Fluent Emoji (Microsoft, MIT), Twemoji (Twitter and "
+            "contributors, CC BY 4.0). Names and tags: emojibase-data (MIT) with Unicode CLDR (Unicode-3.0). "
+            "`crossclr/data/emoji/LICENSES.md` in the package has the details."
+        )
+    return (
+        "The config does not say under which terms the data may be used, and a model trained on it may be bound by "
+        "them: look them up where the data came from, and state them here before passing the run on."
+    )
+
+
+def _use(folder: str) -> str:
+    return (
+        f'```sh\ncrossclr evaluate {folder}\ncrossclr index {folder}\ncrossclr search {folder} "..."\n'
+        f"crossclr serve {folder}\n```"
+    )

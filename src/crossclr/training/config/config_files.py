@@ -1,0 +1,209 @@
+"""Configs as YAML: the shipped ones, one's own, overrides from the command line, and faults with their place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from crossclr.suggestions import suggest
+from crossclr.training.config.run_config import RunConfig
+
+Config = TypeVar("Config", bound=BaseModel)
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used; the message names every fault with its place."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 7e-4 is a number, as everyone who writes it means."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def config_names() -> list[str]:
+    """Names of the shipped configs.
+
+    Example:
+        >>> "emoji" in config_names()
+        True
+    """
+    folder = resources.files("crossclr") / "configs"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def config_text(name_or_path: str | Path) -> str:
+    """The YAML text of a shipped config (by name) or of a file (by path)."""
+    path = Path(name_or_path)
+    if path.is_file():
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{name_or_path} is no valid YAML: {error}") from error
+    name = str(name_or_path)
+    if name in config_names():
+        return (resources.files("crossclr") / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        raise ConfigError(f"there is no config file {name}")
+    raise ConfigError(f"there is no shipped config {name!r} and no such file; {suggest(name, config_names())}")
+
+
+def load_config(name_or_path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> RunConfig:
+    """Read, override and check a config.
+
+    Args:
+        name_or_path: a shipped config's name or a YAML file.
+        overrides: ``a.b=c`` texts, where c is YAML, or a mapping from ``a.b`` to a value.
+
+    Example:
+        >>> config = load_config("emoji", ["training.epochs=2", "loss.local.temperature=5e-2"])
+        >>> config.training.epochs, config.loss.local.options["temperature"]
+        (2, 0.05)
+    """
+    return check_config(read_values(config_text(name_or_path), str(name_or_path), overrides), str(name_or_path))
+
+
+def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> dict[str, Any]:
+    """The plain values of a YAML text, overrides put in; any config of the package begins so.
+
+    Args:
+        text: a mapping in YAML.
+        origin: what faults name as their place.
+        overrides: as for ``load_config``.
+    """
+    try:
+        values = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{origin} is no valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{origin} must hold a mapping of fields, found {type(values).__name__}")
+    pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
+    for key, value in pairs:
+        put_value(values, key, value)
+    return values
+
+
+def check_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig:
+    """A RunConfig from plain values; a ConfigError with one line for each fault."""
+    return check_values(values, RunConfig, origin)
+
+
+def check_values(values: Mapping[str, Any], kind: type[Config], origin: str = "config") -> Config:
+    """A config of any kind from plain values; a ConfigError with one line for each fault."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: " + "; ".join(_faults(error, kind))) from error
+
+
+def dump_config(config: BaseModel) -> str:
+    """The whole config as YAML, defaults included; ``load_config`` reads it back."""
+    return yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
+
+
+def describe_config(config: BaseModel) -> str:
+    """The whole config as YAML with the sentence of every field above it."""
+    return "\n".join(_described(config, "")) + "\n"
+
+
+def _described(model: BaseModel, indent: str) -> Iterator[str]:
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if field.description:
+            yield f"{indent}# {field.description}"
+        key = field.alias or name
+        if isinstance(value, BaseModel):
+            yield f"{indent}{key}:"
+            yield from _described(value, indent + "  ")
+        else:
+            plain = model.model_dump(mode="json", include={name}, by_alias=True)
+            yield from (indent + line for line in yaml.safe_dump(plain, sort_keys=False).splitlines())
+    for name, value in (model.model_extra or {}).items():
+        yield from (indent + line for line in yaml.safe_dump({name: value}, sort_keys=False).splitlines())
+
+
+def _parse_override(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"an override looks like a.b=value, got {text!r}")
+    try:
+        return key.strip(), yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the value of override {text!r} is no valid YAML: {error}") from error
+
+
+def put_value(values: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value at a dotted place of nested plain values; sections that are absent are made.
+
+    Example:
+        >>> values = {"a": {"b": 1}}
+        >>> put_value(values, "a.c", 2)
+        >>> values
+        {'a': {'b': 1, 'c': 2}}
+    """
+    *path, last = key.split(".")
+    here: Any = values
+    for index, part in enumerate(path):
+        if isinstance(here, list):
+            here = here[_position(here, part, key)]
+        else:
+            if here.get(part) is None:
+                here[part] = {}
+            here = here[part]
+        if not isinstance(here, dict | list):
+            raise ConfigError(f"override {key}: {'.'.join(path[: index + 1])} is a single value, not a section")
+    if isinstance(here, list):
+        here[_position(here, last, key)] = value
+    else:
+        here[last] = value
+
+
+def _position(items: list[Any], part: str, key: str) -> int:
+    if not part.isdigit() or int(part) >= len(items):
+        raise ConfigError(f"override {key}: {part!r} is no position in a list of {len(items)}")
+    return int(part)
+
+
+def _faults(error: ValidationError, kind: type[BaseModel]) -> Iterator[str]:
+    for fault in error.errors(include_url=False):
+        place, known = _locate(fault["loc"], kind)
+        if fault["type"] == "extra_forbidden":
+            yield f"{place} is no field; {suggest(str(fault['loc'][-1]), known)}"
+        elif fault["type"] == "missing":
+            yield f"{place} is missing"
+        else:
+            yield f"{place}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def _locate(location: tuple[int | str, ...], kind: type[BaseModel]) -> tuple[str, list[str]]:
+    """The place as a user writes it (without the tags of unions) and the fields that are known there."""
+    models: list[type[BaseModel]] = [kind]
+    parents, shown = models, []
+    for index, part in enumerate(location):
+        fields = [
+            field for model in models for name, field in model.model_fields.items() if part in (name, field.alias)
+        ]
+        if fields or index == len(location) - 1 or isinstance(part, int) or not models:
+            shown.append(str(part))
+            parents = models
+            models = [inner for field in fields for inner in _models_in(field.annotation)] if fields else models
+    known = {field.alias or name for model in parents for name, field in model.model_fields.items()}
+    return ".".join(shown) or "config", sorted(known)
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Annotated, Union, UnionType, list, tuple, dict):
+        return [model for inner in get_args(annotation) for model in _models_in(inner)]
+    return []

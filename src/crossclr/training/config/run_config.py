@@ -1,0 +1,232 @@
+"""Everything that decides a run, as types: each field has its sentence, and nothing unknown is let through."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from crossclr.features import DataConfig
+from crossclr.models import AnchorsConfig, HubsConfig, ModelConfig, ViewsConfig
+from crossclr.training.objective import build_term
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class TermConfig(BaseModel):
+    """One loss by name; every further key is an option of that loss.
+
+    Example:
+        >>> TermConfig(name="clip", temperature=0.05).options
+        {'temperature': 0.05}
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field(description="Name of the loss; all other keys beside it are its options.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options without the name."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _buildable(self) -> TermConfig:
+        build_term(self.name, self.options)
+        return self
+
+
+class LossConfig(_Strict):
+    """L = L_local + global_weight · L_global."""
+
+    local: TermConfig = Field(
+        default_factory=lambda: TermConfig(name="crossclr"),
+        description="Loss on clips and sentences. `coot` stands for COOT's own losses on all levels.",
+    )
+    global_: TermConfig | None = Field(
+        default=None,
+        alias="global",
+        description="Loss on whole videos and paragraphs, for data of two levels; null: one level is trained.",
+    )
+    global_weight: float = Field(default=0.6, ge=0, description="Weight of the global loss in the sum.")
+
+    @model_validator(mode="after")
+    def _coot_stands_alone(self) -> LossConfig:
+        if self.global_ is not None and "coot" in (self.local.name, self.global_.name):
+            raise ValueError("coot covers all levels by itself: use it as loss.local and set loss.global to null")
+        return self
+
+    @property
+    def two_level(self) -> bool:
+        """Whether the loss needs embeddings of whole videos."""
+        return self.global_ is not None or self.local.name == "coot"
+
+
+class OptimiserConfig(_Strict):
+    """How weights move. The defaults are the paper's."""
+
+    name: Literal["radam", "adam", "adamw"] = Field(
+        default="radam", description="COOT's RAdam, Adam (decay as L2 penalty) or AdamW (decoupled decay)."
+    )
+    learning_rate: float = Field(default=7e-4, gt=0, description="Base learning rate; the schedule multiplies it.")
+    betas: tuple[float, float] = Field(default=(0.56, 0.98), description="Decay of the first and of the second moment.")
+    epsilon: float = Field(default=1.5e-9, ge=0, description="Added to the root of the second moment.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of all parameters that are no biases.")
+
+    @field_validator("betas")
+    @classmethod
+    def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"both betas must lie in [0, 1), got {betas}")
+        return betas
+
+
+class ScheduleConfig(_Strict):
+    """How the learning rate moves over the epochs. The defaults are the paper's."""
+
+    name: Literal["plateau", "cosine", "constant"] = Field(
+        default="plateau", description="Lower the rate when validation stalls, along half a cosine, or never."
+    )
+    warmup_epochs: int = Field(default=4, ge=0, description="Epochs in which the rate rises to its base value.")
+    patience: int = Field(default=6, ge=0, description="plateau: epochs without improvement that are tolerated.")
+    cooldown: int = Field(default=4, ge=0, description="plateau: validated epochs after a reduction that do not count.")
+    factor: float = Field(default=0.1, gt=0, lt=1, description="plateau: what a reduction multiplies the rate with.")
+    final_factor: float = Field(default=0.0, ge=0, le=1, description="cosine: share of the base rate at the end.")
+    early_stop: int | None = Field(
+        default=None, ge=1, description="Stop when the best epoch lies this many epochs back; null: never."
+    )
+
+
+class TrainingConfig(_Strict):
+    """The loop itself: how long, how much at once, on what."""
+
+    epochs: int = Field(default=40, ge=1, description="Passes over the training split.")
+    batch_size: int = Field(default=64, ge=2, description="Videos (samples) of one step, over all processes.")
+    gradient_clip: float | None = Field(default=None, gt=0, description="Largest norm of the gradient; null: any.")
+    precision: Literal["32-true", "bf16-mixed"] = Field(
+        default="32-true", description="Exact float32, or bfloat16 where it is safe (losses stay in float32)."
+    )
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = Field(default="auto", description="Device to train on.")
+    devices: int = Field(
+        default=1,
+        ge=1,
+        description="Devices of a machine, each with a process of its own; a batch is shared out. Under torchrun, its "
+        "number of processes counts instead.",
+    )
+    nodes: int = Field(default=1, ge=1, description="Machines, each with so many devices.")
+    micro_batch: int | None = Field(
+        default=None,
+        ge=1,
+        description="Videos that a process encodes at once, for encoders too large for its batch; the step stays that "
+        "of the whole batch (gradient caching), each video being encoded twice. Null: all at once.",
+    )
+    workers: int = Field(default=2, ge=0, description="Background threads that read ahead.")
+    in_memory: bool = Field(
+        default=False,
+        description="Read each split once and keep it in memory; sequences that an encoder pools anyway are kept "
+        "pooled. Long sequences are then cut to the frames of evaluation instead of random ones.",
+    )
+    threads: int | None = Field(
+        default=None, ge=1, description="CPU threads of torch; null: its own choice. Small models are fastest with 1."
+    )
+    deterministic: bool = Field(default=True, description="Prefer algorithms that give one result for one seed.")
+    log_every: int = Field(default=10, ge=1, description="Write a line of metrics every so many steps.")
+    checkpoint_every: int | None = Field(
+        default=None,
+        ge=1,
+        description="Also write the `last` checkpoint every so many steps, in the background; null: once an epoch.",
+    )
+
+
+class ValidationConfig(_Strict):
+    """When the model is measured during training, and which epoch wins."""
+
+    first_epoch: int = Field(default=0, ge=0, description="First epoch (from 0) that is validated; 3 in COOT's recipe.")
+    every: int = Field(default=1, ge=1, description="Validate every so many epochs, and after the last.")
+    batch_size: int = Field(default=64, ge=1, description="Videos (samples) that are embedded at once.")
+    select_by: str = Field(
+        default="clip/R@1",
+        description="Metric that picks the best epoch: `level/metric` is the mean of both directions, "
+        "`level/direction/metric` one of them, as in `clip/b->a/R@1`.",
+    )
+
+    @field_validator("select_by")
+    @classmethod
+    def _known_shape(cls, name: str) -> str:
+        parts = name.split("/")
+        if parts[0] not in ("clip", "video") or len(parts) not in (2, 3):
+            raise ValueError(f"expected level/metric or level/direction/metric with level clip or video, got {name!r}")
+        return name
+
+
+class SplitsConfig(_Strict):
+    """Which split of the data serves what."""
+
+    train: str = Field(default="train", description="Split to train on.")
+    validate_: str | None = Field(
+        default="val", alias="validate", description="Split that picks the best epoch; null: the last epoch is taken."
+    )
+    test: str | None = Field(
+        default="test", description="Split of the final evaluation; null: none. COOT reports on its validation split."
+    )
+
+
+FITTED = ("views", "anchors", "hubs")
+"""What may be fitted after training, by the names of a config."""
+
+
+class FitConfig(_Strict):
+    """How to train on whatever data: model, loss, optimiser, schedule and loop."""
+
+    seed: int = Field(default=0, ge=0, description="Seed of weights, order of samples, frame sampling and dropout.")
+    splits: SplitsConfig = Field(default=SplitsConfig(), description="Which split serves what.")
+    model: ModelConfig = Field(default=ModelConfig(), description="The two-branch model.")
+    loss: LossConfig = Field(default=LossConfig(), description="What is minimised.")
+    optimiser: OptimiserConfig = Field(default=OptimiserConfig(), description="How weights move.")
+    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="How the learning rate moves.")
+    training: TrainingConfig = Field(default=TrainingConfig(), description="The loop.")
+    validation: ValidationConfig = Field(default=ValidationConfig(), description="Measuring during training.")
+    views: ViewsConfig | None = Field(
+        default=None,
+        description="After training, put linear projections of the input features beside the embeddings, unless that "
+        "makes a validation figure worse; null: leave embeddings as they are.",
+    )
+    anchors: AnchorsConfig | None = Field(
+        default=None,
+        description="After training, draw clips towards the sentences of their nearest training clips, unless that "
+        "makes the validation score worse; null: leave them where they are.",
+    )
+    hubs: HubsConfig | None = Field(
+        default=None,
+        description="After training, lower the scores of items that are near to every training sample of the other "
+        "modality, unless that makes the validation score worse; null: leave scores as they are.",
+    )
+
+    @property
+    def fits_search(self) -> bool:
+        """Whether anything is fitted after training."""
+        return any(getattr(self, name) is not None for name in FITTED)
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.validation.select_by.startswith("video") and not self.loss.two_level:
+            raise ValueError(
+                "validation.select_by asks for the video level, but loss.global is null, so only clips are trained"
+            )
+        if self.training.batch_size < self.training.devices * self.training.nodes:
+            raise ValueError(
+                "training.batch_size must be at least training.devices * training.nodes: each process needs a sample"
+            )
+        return self
+
+
+class _NamedData(_Strict):
+    name: str = Field(default="run", pattern=r"^[\w.+-]+$", description="Short name; names the run folder.")
+    about: str = Field(default="", description="A sentence for people.")
+    data: DataConfig = Field(description="Where the two modalities come from.")
+
+
+class RunConfig(FitConfig, _NamedData):
+    """A whole run: its data and how to train on it."""

@@ -1,0 +1,1 @@
+"""Optimisers and schedules of the learning rate."""

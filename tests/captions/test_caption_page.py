@@ -1,0 +1,125 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from crossclr.captions.caption_page import (
+    LIMIT,
+    Shown,
+    Writer,
+    caption_page,
+    choose,
+    is_self_contained,
+    load_shown,
+    mark,
+)
+from crossclr.captions.data.caption_set import CaptionSet
+from crossclr.captions.scoring.caption_metrics import score_captions
+from crossclr.captions.scoring.predictions import Caption
+
+
+def word(number):
+    return f"thing{chr(97 + number % 26)}{chr(97 + number // 26)}"
+
+
+def make_data(counts=(1, 2, 1, 1, 3, 1, 1, 1)):
+    clips = sum(counts)
+    return CaptionSet(
+        tuple(f"v<{n}>" for n in range(len(counts))),
+        counts,
+        torch.zeros(clips, 1),
+        torch.ones(clips, dtype=torch.int64),
+        tuple((f"a cat sees {word(n)}", f"the cat looks at {word(n)} & x", "more", "most") for n in range(clips)),
+        tuple((60.0 * n, 60.0 * n + 61) for n in range(clips)),
+    )
+
+
+def make_writer(data, name="ours", text="a <cat> runs"):
+    starts = data.starts
+    written = {
+        key: [Caption(text if n % 2 else data.texts[clip][0]) for clip in range(starts[n], starts[n + 1])]
+        for n, key in enumerate(data.keys)
+    }
+    return Writer(name, written, score_captions(written, data.references(), with_meteor=False))
+
+
+class Balanced(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.text = [], ""
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_page_is_whole_and_escaped_and_needs_nothing_else():
+    data = make_data()
+    page = caption_page([make_writer(data), make_writer(data, "theirs", "")], data, title="A & B", count=4)
+    parser = Balanced()
+    parser.feed(page)
+    assert not parser.open
+    assert is_self_contained(page)
+    assert "<script" not in page
+    assert "A & B" in parser.text
+    assert "<cat>" in parser.text
+    assert "nothing" in parser.text
+    assert "1:00–2:01" in parser.text
+    for heading in ("Good ones", "Bad ones", "Any others"):
+        assert heading in parser.text
+    assert "—" in parser.text  # METEOR was not computed
+
+
+def test_the_choice_depends_on_the_seed_alone_and_no_video_stands_twice():
+    data = make_data((1,) * 40)
+    writer = make_writer(data)
+    assert caption_page([writer], data, seed=3) == caption_page([writer], data, seed=3)
+    assert caption_page([writer], data, seed=3) != caption_page([writer], data, seed=4)
+    chosen = choose(writer.scores, 8, seed=1)
+    keys = [key for part in chosen.values() for key in part]
+    assert len(keys) == len(set(keys)) == 24
+    value = {key: writer.scores.each[key]["CIDEr"] for key in keys}
+    assert min(value[key] for key in chosen["good"]) > max(value[key] for key in chosen["bad"])
+
+
+def test_few_videos_are_enough():
+    data = make_data((1,))
+    page = caption_page([make_writer(data)], data)
+    assert page.count("<article>") == 1
+    assert "Bad ones" not in page
+    with pytest.raises(ValueError, match="at least one captioner"):
+        caption_page([], data)
+
+
+def test_words_of_any_reference_are_marked_whatever_their_case():
+    assert mark("The Dog, barks!", ["a DOG", "it barks"]) == "The <mark>Dog,</mark> <mark>barks!</mark>"
+    assert mark("the dog", ["the cat"]) == '<mark class="little">the</mark> dog'
+    assert mark("--", ["a"]) == "--"
+
+
+def test_media_stand_beside_their_clips(tmp_path):
+    data = make_data((1, 2))
+    media = {
+        "v<0>": Shown("image", "image/png", b"abc"),
+        "v<1>/0": Shown("video", "video/mp4", None, 'x".mp4', 3.0, 4.5),
+        "v<1>/1": Shown("audio", "audio/wav", b"s", "", 1.0),
+    }
+    page = caption_page([make_writer(data)], data, media=media)
+    assert 'src="data:image/png;base64,YWJj"' in page
+    assert re.search(r'<video [^>]*src="x&quot;\.mp4#t=3,4\.5">', page)
+    assert re.search(r'<audio [^>]*src="data:audio/wav;base64,cw==#t=1">', page)
+    small, large = tmp_path / "a" / "s.mp4", tmp_path / "a" / "l.mp4"
+    small.parent.mkdir()
+    small.write_bytes(b"12")
+    with large.open("wb") as file:
+        file.truncate(LIMIT + 1)
+    assert load_shown("video", "video/mp4", small, None, None, tmp_path).content == b"12"
+    assert load_shown("video", "video/mp4", large, None, None, tmp_path).link == "a/l.mp4"
+    assert load_shown("video", "video/mp4", large, None, None, tmp_path / "b").link.startswith("file://")

@@ -1,0 +1,81 @@
+"""The CCA baseline on sources of one and two levels."""
+
+import numpy as np
+import pytest
+import torch
+
+from crossclr.evaluation import cca_baseline, evaluate_embeddings
+from crossclr.evaluation.baselines import cca_baseline as module
+from crossclr.evaluation.baselines.cca_baseline import fit_baseline, pooled_batches
+
+
+@pytest.mark.parametrize("two_level", [False, True])
+@pytest.mark.parametrize("validation", [None, "val"])
+def test_a_linear_relation_is_found(memory_source, two_level, validation):
+    source = memory_source(two_level=two_level, sentences=2, count=120)
+    results = cca_baseline(source, "test", validation=validation)
+    assert list(results) == ["clip/b->a", "clip/a->b"] + (["video/b->a", "video/a->b"] if two_level else [])
+    assert results["clip/b->a"]["R@1"] > 85
+    assert results["clip/b->a"]["MnR"] < 1.5
+    if two_level:
+        assert results["video/b->a"]["R@5"] > 85
+
+
+def test_unrelated_modalities_stay_at_chance(memory_source):
+    source = memory_source(count=400, noise=200.0)
+    results = cca_baseline(source, "test", validation="val")
+    assert 40 < results["clip/b->a"]["MnR"] < 61  # chance among 100 is 50.5
+
+
+def test_pooled_rows_are_means_with_their_keys(memory_source, monkeypatch):
+    monkeypatch.setattr(module, "BATCH", 7)
+    source = memory_source(two_level=True, sentences=3, count=40)
+    keys = source.keys("train")
+    joined = module._join(list(pooled_batches(source, keys)))
+    samples = [source.samples[key] for key in keys]
+    expected_a = [rows.astype(np.float64).mean(0) for sample in samples for rows in sample.clips]
+    expected_b = [rows.astype(np.float64).mean(0) for sample in samples for rows in sample.sentences]
+    np.testing.assert_allclose(joined.clip_a, expected_a, rtol=1e-5)
+    np.testing.assert_allclose(joined.clip_b, expected_b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(joined.video_b, [s.paragraph.mean(0) for s in samples], rtol=1e-5)
+    assert joined.video_keys == tuple(keys)
+    assert joined.clip_keys[:2] == (f"{keys[0]}/0", f"{keys[0]}/1")
+    owners = [f"{s.key}/{c}" for s in samples for c in s.clip_of]
+    assert [joined.clip_keys[i] for i in joined.clip_of.tolist()] == owners
+    assert joined.clip_counts.tolist() == [len(s.clips) for s in samples]
+    assert joined.texts == tuple(text for s in samples for text in s.texts)
+
+
+def test_test_samples_are_not_seen_while_fitting(memory_source):
+    """Other test samples, same training samples: the baseline stays the same."""
+    one, two = memory_source(count=80), memory_source(count=80)
+    for key in two.keys("test"):
+        two.samples[key] = one.samples[one.keys("train")[0]]
+    first, second = fit_baseline(one, validation="val"), fit_baseline(two, validation="val")
+    torch.testing.assert_close(first.clip.basis_a, second.clip.basis_a, rtol=0, atol=0)
+    assert first.settings == second.settings
+
+
+def test_settings_come_from_the_grids_and_are_the_best_of_them(memory_source, monkeypatch):
+    source = memory_source(count=120, noise=3.0)
+    chosen = fit_baseline(source, validation="val").settings["clip"]
+    scores = {}
+    pooled = module._join(list(pooled_batches(source, source.keys("val"))))
+    for strength in module.REGULARISATIONS:
+        for weighting in module.WEIGHTINGS:
+            for dim in (2, 9):
+                monkeypatch.setattr(module, "REGULARISATIONS", (strength,))
+                monkeypatch.setattr(module, "WEIGHTINGS", (weighting,))
+                monkeypatch.setattr(module, "DIMENSIONS", (dim,))
+                results = evaluate_embeddings(fit_baseline(source, validation="val").embed(pooled))
+                scores[strength, weighting, dim] = sum(m[f"R@{k}"] for m in results.values() for k in (1, 5, 10))
+                monkeypatch.undo()
+    best = max(score for (_, _, dim), score in scores.items() if dim == 9)
+    # DIMENSIONS start at 32 but this data has 9 directions: all of them are used.
+    assert chosen["dim"] == 9
+    assert scores[chosen["regularisation"], chosen["weighting"], 9] == pytest.approx(best)
+
+
+def test_an_unknown_split_is_named(memory_source):
+    with pytest.raises(ValueError, match="unknown split 'dev'"):
+        cca_baseline(memory_source(), "dev", validation="val")

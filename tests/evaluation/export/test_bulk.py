@@ -1,0 +1,175 @@
+"""Shards of features become shards of embeddings: every sample once, whoever does it and whoever is lost on the way."""
+
+import json
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crossclr import api
+from crossclr.evaluation.export import bulk
+from crossclr.evaluation.export.bulk import embed_shards
+from crossclr.features import DataError
+from crossclr.models import embed_source
+from crossclr.training.config.config_files import check_config
+
+SHARDS, ROWS = 6, 40
+
+
+def write_shards(folder, shards=SHARDS, rows=ROWS, seed=0):
+    """Sequences of 1 to 3 rows in Parquet and single vectors in HDF5, ids counted through."""
+    folder.mkdir()
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(shards * rows, 4))
+    a = hidden @ rng.normal(size=(4, 6)) + 0.1 * rng.normal(size=(shards * rows, 6))
+    b = hidden @ rng.normal(size=(4, 5)) + 0.1 * rng.normal(size=(shards * rows, 5))
+    for number in range(shards):
+        here = slice(number * rows, (number + 1) * rows)
+        ids = [f"s{place}" for place in range(here.start, here.stop)]
+        if number % 3 == 2:
+            with h5py.File(folder / f"part{number:03}.h5", "w") as file:
+                file["id"] = np.array([name.encode() for name in ids])
+                file["a"], file["b"] = a[here].astype(np.float32), b[here].astype(np.float32)
+        else:
+            sequences = [[row.tolist()] * (1 + place % 3) for place, row in enumerate(a[here])]
+            columns = {"id": ids, "a": sequences, "b": b[here].tolist(), "text": [f"text {name}" for name in ids]}
+            pq.write_table(pa.table(columns), folder / f"part{number:03}.parquet", row_group_size=16)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    return write_shards(tmp_path_factory.mktemp("bulk") / "features")
+
+
+@pytest.fixture(scope="module")
+def run(features, tmp_path_factory):
+    """A run that was trained on the shards themselves."""
+    values = {
+        "name": "bulk",
+        "data": {"kind": "shards", "root": str(features), "shards": {"train": "*", "test": "part00[01].parquet"}},
+        "splits": {"validate": None},
+        "model": {"dim": 8, "encoder_a": {"kind": "mlp", "blocks": 0}, "encoder_b": {"kind": "mlp", "blocks": 0}},
+        "loss": {"local": {"name": "clip"}},
+        "optimiser": {"name": "adamw", "learning_rate": 0.01},
+        "schedule": {"name": "constant", "warmup_epochs": 0},
+        "training": {"epochs": 12, "batch_size": 16, "accelerator": "cpu", "threads": 1},
+    }
+    return api.train(check_config(values), out=tmp_path_factory.mktemp("bulk") / "run")
+
+
+def joined(folder):
+    tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    ids = [name for table in tables for name in table.column("id").to_pylist()]
+    sides = [np.concatenate([np.stack(t.column(side).to_numpy()) for t in tables]) for side in "ab"]
+    return ids, sides
+
+
+def test_training_on_shards_learns(run):
+    assert run.results["test"]["clip/b->a"]["R@10"] > 40
+    assert run.results["cca_baseline"] is not None
+
+
+def test_embeddings_equal_those_of_the_source(run, features, tmp_path):
+    counts = embed_shards(run, [features], tmp_path / "out", batch_size=7)
+    assert counts == {"shards": SHARDS, "samples": SHARDS * ROWS, "embedded": SHARDS}
+    ids, (a, b) = joined(tmp_path / "out")
+    wanted = embed_source(run.load_model(), run.open_source(), "train")
+    assert tuple(ids) == wanted.clip_keys == tuple(f"s{place}" for place in range(SHARDS * ROWS))
+    np.testing.assert_allclose(a, wanted.clip_a, atol=1e-6)
+    np.testing.assert_allclose(b, wanted.clip_b, atol=1e-6)
+    first = pq.read_table(tmp_path / "out" / "part000.parquet")
+    assert first.column("text").to_pylist()[:2] == ["text s0", "text s1"]
+    assert pa.types.is_fixed_size_list(first.schema.field("a").type)
+
+
+def test_finished_shards_are_left_alone(run, features, tmp_path):
+    out = tmp_path / "out"
+    seen = []
+    embed_shards(run, [features], out, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, SHARDS) for done in range(SHARDS + 1)]
+    times = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    (out / "part001.parquet").unlink()
+    assert embed_shards(run, [features], out)["embedded"] == 1
+    after = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert {name for name in times if after[name] != times[name]} == {"part001.parquet"}
+
+
+def test_a_stop_in_a_shard_leaves_no_half_file(run, features, tmp_path, monkeypatch):
+    plain, calls = bulk._encode, []
+
+    def failing(*arguments):
+        calls.append(1)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk, "_encode", failing)
+        with pytest.raises(KeyboardInterrupt):
+            embed_shards(run, [features], tmp_path / "out")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["embedding.json", "part000.parquet"]
+    assert embed_shards(run, [features], tmp_path / "out")["embedded"] == SHARDS - 1
+
+
+def test_faults_are_told(run, features, tmp_path):
+    embed_shards(run, [features / "part000.parquet"], tmp_path / "out")
+    mark = tmp_path / "out" / "embedding.json"
+    mark.write_text(json.dumps({**json.loads(mark.read_text()), "weights": "others"}))
+    with pytest.raises(ValueError, match="holds embeddings of another model"):
+        embed_shards(run, [features], tmp_path / "out")
+    with pytest.raises(ValueError, match="holds other Parquet files"):
+        embed_shards(run, [features], features)
+    pq.write_table(pa.table({"id": ["x"], "a": [[1.0, 2.0]]}), tmp_path / "narrow.parquet")
+    with pytest.raises(DataError, match=r"narrow\.parquet: a has 2 channels but the model was trained on 6"):
+        embed_shards(run, [tmp_path / "narrow.parquet"], tmp_path / "other")
+
+
+def test_one_modality_is_enough(run, tmp_path):
+    pq.write_table(pa.table({"id": [7], "b": [[1.0] * 5]}), tmp_path / "texts.parquet")
+    embed_shards(run, [tmp_path / "texts.parquet"], tmp_path / "out")
+    found = pq.read_table(tmp_path / "out" / "texts.parquet")
+    assert found.column_names == ["id", "b"]
+    assert found.column("id").to_pylist() == ["7"]
+
+
+# On a cluster
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes of one CPU each on this machine; the second may be killed."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    small = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=small)
+    second = cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+    yield cluster, second
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def test_a_lost_node_loses_nothing(run, cluster, tmp_path):
+    ray_cluster, second = cluster
+    features = write_shards(tmp_path / "many", shards=10, rows=400, seed=1)
+    out = tmp_path / "out"
+    killed = []
+
+    def kill_once(done, total):
+        if done == 2:
+            ray_cluster.remove_node(second, allow_graceful=False)
+            killed.append(done)
+
+    counts = embed_shards(run, [features], out, engine="ray", workers=2, batch_size=64, progress=kill_once)
+    assert killed == [2]
+    assert counts == {"shards": 10, "samples": 4000, "embedded": 10}
+    ids, sides = joined(out)
+    assert ids == [f"s{place}" for place in range(4000)]  # each once, in its place
+    embed_shards(run, [features], tmp_path / "alone", batch_size=64)
+    for found, wanted in zip(sides, joined(tmp_path / "alone")[1], strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)

@@ -1,0 +1,132 @@
+"""Metrics against hand-made loops, and the two levels and directions of embeddings."""
+
+import io
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from crossclr.evaluation import (
+    METRICS,
+    coot_median,
+    evaluate_embeddings,
+    metrics_table,
+    rank_metrics,
+    retrieval_metrics,
+)
+from crossclr.evaluation.retrieval.metrics import sentences_of
+from crossclr.models.embeddings import Embeddings
+from tests.support.vectors import cosines
+
+
+def loop_metrics(scores, valid):
+    """Metrics from a score matrix and the valid columns of each row, by plain sorting (no ties)."""
+    ranks = []
+    for row, columns in zip(scores, valid, strict=True):
+        order = sorted(range(len(row)), key=lambda j: -row[j])
+        best = min(order.index(column) for column in columns)
+        ranks.append(1 + best)
+    share = {f"R@{k}": 100 * statistics.fmean(rank <= k for rank in ranks) for k in (1, 5, 10, 50)}
+    return {**share, "MdR": statistics.median(ranks), "MnR": statistics.fmean(ranks)}
+
+
+def make_embeddings(two_level=True, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.tensor([3, 1, 2, 4, 2] * 8)
+    clips = int(counts.sum())
+    clip_of = torch.sort(torch.cat([torch.arange(clips), torch.randint(clips, (70,), generator=generator)])).values
+    clip_a = torch.randn(clips, 6, generator=generator)
+    clip_b = clip_a[clip_of] + torch.randn(len(clip_of), 6, generator=generator)
+    video_a = torch.randn(40, 8, generator=generator)
+    return Embeddings(
+        clip_a=clip_a,
+        clip_b=clip_b,
+        clip_of=clip_of,
+        clip_keys=tuple(f"c{i}" for i in range(clips)),
+        clip_counts=counts,
+        video_keys=tuple(f"v{i}" for i in range(40)),
+        video_a=video_a if two_level else None,
+        video_b=video_a + torch.randn(40, 8, generator=generator) if two_level else None,
+    )
+
+
+def test_keys_are_the_promised_ones():
+    metrics = retrieval_metrics(torch.eye(3), torch.eye(3))
+    assert metrics == {"R@1": 100.0, "R@5": 100.0, "R@10": 100.0, "R@50": 100.0, "MdR": 1.0, "MnR": 1.0}
+    assert tuple(metrics) == METRICS
+    assert all(type(value) is float for value in metrics.values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 60, 101])
+def test_metrics_agree_with_a_loop(count):
+    rng = np.random.default_rng(count)
+    gallery = rng.normal(size=(count, 5))
+    queries = gallery + rng.normal(size=(count, 5))
+    expected = loop_metrics(cosines(queries, gallery), [[i] for i in range(count)])
+    assert retrieval_metrics(queries, gallery) == pytest.approx(expected)
+
+
+def test_a_tie_for_the_first_place_is_not_a_hit():
+    gallery = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    metrics = retrieval_metrics(gallery, gallery)
+    assert metrics["R@1"] == pytest.approx(100 / 3)
+    assert metrics["MnR"] == pytest.approx((1.5 + 1.5 + 1) / 3)
+
+
+def test_constant_embeddings_are_chance():
+    metrics = retrieval_metrics(torch.ones(500, 4), torch.ones(500, 4))
+    assert metrics["MnR"] == metrics["MdR"] == 250.5
+    assert metrics["R@50"] == 0
+
+
+def test_medians():
+    assert rank_metrics(torch.tensor([1.0, 4.0]))["MdR"] == 2.5
+    # COOT: 0-based ranks 0 and 3 have the median 1.5, rounded down to 1, so it prints 2.
+    assert coot_median(torch.tensor([1.0, 4.0])) == 2
+    assert coot_median(torch.tensor([5.0, 1.0, 9.0])) == 5
+    for seed in range(20):
+        ranks = torch.randint(1, 30, (seed + 1,), generator=torch.Generator().manual_seed(seed))
+        assert coot_median(ranks) == np.floor(np.median(ranks.numpy() - 1)) + 1
+
+
+def test_no_queries_is_an_error():
+    with pytest.raises(ValueError, match="no queries"):
+        retrieval_metrics(torch.ones(0, 2), torch.ones(0, 2))
+
+
+def test_both_levels_and_directions():
+    embeddings = make_embeddings()
+    results = evaluate_embeddings(embeddings)
+    assert list(results) == ["clip/b->a", "clip/a->b", "video/b->a", "video/a->b"]
+    clip_of = embeddings.clip_of.tolist()
+    down = cosines(embeddings.clip_b, embeddings.clip_a)
+    up = cosines(embeddings.video_b, embeddings.video_a)
+    own = [[s for s, c in enumerate(clip_of) if c == clip] for clip in range(len(embeddings.clip_a))]
+    assert results["clip/b->a"] == pytest.approx(loop_metrics(down, [[c] for c in clip_of]))
+    # Any sentence of the clip is right; the other right ones may stand above it only if they are better themselves,
+    # in which case the best of them is the one that counts: the loop takes the first valid column of the sorted row.
+    assert results["clip/a->b"] == pytest.approx(loop_metrics(down.T, own))
+    assert results["video/b->a"] == pytest.approx(loop_metrics(up, [[i] for i in range(40)]))
+    assert results["video/a->b"] == pytest.approx(loop_metrics(up.T, [[i] for i in range(40)]))
+
+
+def test_one_level_has_no_video_results():
+    assert list(evaluate_embeddings(make_embeddings(two_level=False))) == ["clip/b->a", "clip/a->b"]
+
+
+def test_sentences_of_skips_clips_without_sentences():
+    asked, targets = sentences_of(torch.tensor([4, 1, 1, 4, 0]), clips=6)
+    assert asked.tolist() == [0, 1, 4]
+    rows = torch.split(targets.columns, targets.counts.tolist())
+    assert [row.tolist() for row in rows] == [[4], [1, 2], [0, 3]]
+
+
+def test_table_shows_every_figure():
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(metrics_table({"clip/b->a": rank_metrics(torch.tensor([1.0, 2.0, 30.0]))}, title="Emoji"))
+    text = console.export_text()
+    assert "Emoji" in text
+    for shown in ("clip/b->a", "R@50", "33.3", "66.7", "100.0", "2.0", "11.0"):
+        assert shown in text

@@ -1,0 +1,161 @@
+import typing
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from crossclr.training import ConfigError, RunConfig, config_names, describe_config, dump_config, load_config
+from crossclr.training.config.config_files import _models_in
+
+SHIPPED = [
+    "activitynet",
+    "emoji",
+    "lsmdc",
+    "msvd",
+    "youcook2-100m",
+    "youcook2-100m-coot",
+    "youcook2-2d3d",
+    "youcook2-spoken",
+]
+
+
+def test_the_promised_configs_are_there():
+    assert config_names() == SHIPPED
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_configs_hold_and_come_back_from_yaml(name, tmp_path):
+    config = load_config(name)
+    assert config.name == name
+    assert config.about
+    (tmp_path / "again.yaml").write_text(dump_config(config))
+    assert load_config(tmp_path / "again.yaml") == config
+    (tmp_path / "described.yaml").write_text(describe_config(config))
+    assert load_config(tmp_path / "described.yaml") == config
+
+
+def test_the_papers_settings():
+    """The appendix table, with its typographical slips resolved."""
+    for name, queue, weight, scale, dim in [
+        ("youcook2-100m", 5000, 0.8, 0.0035, 384),
+        ("lsmdc", 3000, 0.65, 0.0055, 768),
+    ]:
+        config = load_config(name)
+        local, above = config.loss.local.options, config.loss.global_.options
+        assert (local["queue_size"], above["queue_size"]) == (queue, 0)
+        assert local["intra_weight"] == above["intra_weight"] == weight
+        assert local["weight_scale"] == above["weight_scale"] == scale
+        assert local["temperature"] == above["temperature"] == 0.03
+        assert local["prune_threshold"] == 0.9
+        assert config.loss.global_weight == 0.6
+        assert config.model.dim == dim
+        assert (config.optimiser.name, config.optimiser.learning_rate) == ("radam", 7e-4)
+        assert (config.optimiser.betas, config.optimiser.epsilon) == ((0.56, 0.98), 1.5e-9)
+        assert (config.schedule.warmup_epochs, config.schedule.patience, config.schedule.cooldown) == (4, 6, 4)
+        assert (config.training.epochs, config.training.batch_size, config.validation.first_epoch) == (40, 64, 3)
+
+
+def test_coots_own_settings():
+    config = load_config("youcook2-100m-coot")
+    assert config.loss.local.name == "coot"
+    assert (config.optimiser.learning_rate, config.training.epochs, config.schedule.early_stop) == (9e-4, 100, 16)
+    assert (config.schedule.warmup_epochs, config.schedule.patience, config.schedule.cooldown) == (0, 5, 3)
+
+
+def test_overrides_are_yaml():
+    config = load_config(
+        "emoji",
+        [
+            "training.epochs=3",
+            "optimiser.learning_rate=7e-4",
+            "optimiser.betas=[0.5, 0.9]",
+            "loss.local={name: clip, temperature: 5e-2}",
+            "splits.test=null",
+        ],
+    )
+    assert (config.training.epochs, config.optimiser.learning_rate, config.optimiser.betas) == (3, 7e-4, (0.5, 0.9))
+    assert config.loss.local.options == {"temperature": 0.05}
+    assert config.splits.test is None
+    assert load_config("emoji", {"training.epochs": 4}).training.epochs == 4
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("loss.local.tempreature=0.1", "loss.local: crossclr has no option 'tempreature'; did you mean 'temperature'?"),
+        ("loss.local.temperature=-1", "temperature"),
+        ("loss.local.name=croscclr", "did you mean 'crossclr'?"),
+        ("trainnig.epochs=3", "trainnig is no field; did you mean 'training'?"),
+        ("training.epoch=3", "training.epoch is no field; did you mean 'epochs'?"),
+        ("training.epochs=many", "training.epochs: "),
+        ("model.encoder_a.dropuot=0", "model.encoder_a.dropuot is no field; did you mean 'dropout'?"),
+        ("data.kind=cooot", "data: "),
+        ("data.b=txet", "data.b: "),
+        ("optimiser.betas=[1.0, 0.9]", "optimiser.betas: both betas must lie in [0, 1)"),
+        ("validation.select_by=R@1", "validation.select_by: expected level/metric"),
+        ("validation.select_by=video/R@1", "loss.global is null"),
+        ("loss.global={name: coot}", "coot covers all levels"),
+        ("training.devices=1000", "training.batch_size must be at least training.devices"),
+        ("name=a/b", "name: "),
+        ("training.epochs.deep=3", "override training.epochs.deep: training.epochs is a single value"),
+        ("training.epochs", "an override looks like a.b=value"),
+        ("training.epochs=[", "no valid YAML"),
+    ],
+)
+def test_faults_are_named_with_their_place(override, message):
+    with pytest.raises(ConfigError) as caught:
+        load_config("emoji", [override])
+    assert message in str(caught.value)
+    assert "\n" not in message
+
+
+def test_all_faults_at_once():
+    with pytest.raises(ConfigError) as caught:
+        load_config("emoji", ["training.epochs=0", "optimizer.x=1", "loss.local.tempreature=1"])
+    for part in ("training.epochs", "optimizer is no field", "'tempreature'"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("youcook", "did you mean 'youcook2"), ("nothere.yaml", "no config file"), ("zzz", "there are: activitynet")],
+)
+def test_absent_configs(name, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("a: [", "no valid YAML"), ("- 1", "must hold a mapping"), ("", "mapping")]
+)
+def test_broken_files(tmp_path, text, message):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_config(tmp_path / "c.yaml")
+
+
+def test_missing_data_is_named(tmp_path):
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"name": "x"}))
+    with pytest.raises(ConfigError, match="data is missing"):
+        load_config(tmp_path / "c.yaml")
+
+
+def all_models(model: type[BaseModel]) -> set[type[BaseModel]]:
+    found = {model}
+    for field in model.model_fields.values():
+        for inner in _models_in(field.annotation):
+            found |= all_models(inner)
+    return found
+
+
+def test_every_field_has_a_sentence():
+    models = all_models(RunConfig)
+    assert len(models) > 10
+    for model in models:
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"
+            assert field.description.endswith("."), f"{model.__name__}.{name}"
+
+
+def test_type_hints_can_be_resolved():
+    assert typing.get_type_hints(RunConfig)["seed"] is int
