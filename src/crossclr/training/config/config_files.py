@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from crossclr.suggestions import suggest
-from crossclr.training.config.run_config import RunConfig
+from crossclr.training.config.run_config import LossConfig, RunConfig
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -113,13 +113,13 @@ def check_losses(config: RunConfig, origin: str = "config") -> None:
     Raises:
         ConfigError: a loss refuses its options.
     """
-    from crossclr.losses import build_loss
+    from crossclr.training.objective import Objective
 
     for place, term in (("loss.local", config.loss.local), ("loss.global", config.loss.global_)):
         if term is not None:
             try:
-                build_loss(term.name, **term.options)
-            except (TypeError, ValueError) as error:
+                Objective(LossConfig(local=term))
+            except ValueError as error:
                 raise ConfigError(f"{origin}: {place}: {error}") from error
 
 
