@@ -46,7 +46,6 @@ def import_coot(
     from crossclr.features import DataError
     from crossclr.models.coot.coot_checkpoint import import_coot as build
     from crossclr.models.coot.coot_checkpoint import read_coot
-    from crossclr.training.config.absolute_paths import with_absolute_paths
     from crossclr.training.config.config_files import load_config
     from crossclr.training.run_folder.checkpoint import save_checkpoint
     from crossclr.training.run_folder.run import Run, shape_of
@@ -57,7 +56,7 @@ def import_coot(
     model = build(read_coot(checkpoint), heads=heads, global_pool=pool.value, global_heads=global_heads)
     note = ""
     try:
-        run_config = run_config.model_copy(update={"data": with_absolute_paths(run_config.data)})
+        run_config = run_config.model_copy(update={"data": run_config.data.with_absolute_paths()})
     except DataError as error:  # weights can be read long before the features are at hand
         note = f"note: its data is not here yet: {error}"
     run_config = run_config.model_copy(update={"model": model.config})

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.features import Batch, Source, batches
-from crossclr.features.batching.epochs import bounds
+from crossclr.features.batching.order import bounds
 from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.losses.inputs.embeddings import NotFiniteError
 from crossclr.losses.sums.across_processes import shared_work
@@ -76,11 +76,7 @@ class JointTraining(Trainable[Batch]):
         config, fabric = self.config, self.fabric
         size, workers = config.training.batch_size, config.training.workers
         share = fabric.global_rank, fabric.world_size
-        if isinstance(self.inputs, MemorySource):
-            yield from self.inputs.batches(config.splits.train, size, config.seed, epoch, start, share)
-        else:
-            split, seed = config.splits.train, config.seed
-            yield from batches(self.source, split, size, seed, epoch, start, workers=workers, share=share)
+        return batches(self.inputs, config.splits.train, size, config.seed, epoch, start, workers=workers, share=share)
 
     def read_first_batch(self) -> Batch:
         """The first batch, to find invalid data before a run folder is written."""
@@ -171,8 +167,7 @@ class JointTraining(Trainable[Batch]):
 
 def inputs_of(source: Source, config: FitConfig) -> Source:
     """The source itself, or the source kept in memory in the form that the encoders take."""
-    varies = getattr(source, "vary", False)  # each reading gives something else, which cannot be kept
-    if isinstance(source, MemorySource) or varies or not config.training.in_memory:
+    if source.in_memory or source.varies or not config.training.in_memory:
         return source
     return MemorySource(source, memory_form(config.model.encoder_a), memory_form(config.model.encoder_b))
 

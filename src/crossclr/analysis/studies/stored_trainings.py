@@ -12,7 +12,6 @@ from typing import Any
 from crossclr.analysis.studies.trainer import Trained, Trainer, open_trainer
 from crossclr.storage import write_file, write_json
 from crossclr.training import Run, RunConfig, TrainingError
-from crossclr.training.config.absolute_paths import with_absolute_paths
 from crossclr.training.config.run_config import FITTED
 from crossclr.training.run_folder.checkpoint import save_checkpoint
 from crossclr.training.run_folder.folder import RESULTS
@@ -122,7 +121,7 @@ def _from_twin(job: Job, trainer: Trainer, finished: Finished) -> Trained | None
 
 def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:
     """Write a run folder as `crossclr train` does, weights only where they are to be kept."""
-    config = job.config.model_copy(update={"data": with_absolute_paths(job.config.data)})
+    config = job.config.model_copy(update={"data": job.config.data.with_absolute_paths()})
     shape = None if trained is None else shape_of(trained.model)
     with Run.creating(path, config, shape, replace=True) as folder:  # it may exist without the weights wanted now
         if trained is not None:

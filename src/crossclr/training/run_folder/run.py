@@ -16,7 +16,6 @@ from torch import Tensor
 from crossclr.features import Source, open_source
 from crossclr.models import Anchors, Hubs, TwoBranch, Views, build_model
 from crossclr.storage import write_file
-from crossclr.training.config.absolute_paths import with_absolute_paths
 from crossclr.training.config.config_files import load_config
 from crossclr.training.config.run_config import RunConfig
 from crossclr.training.run_folder.checkpoint import MODEL as WEIGHTS
@@ -46,7 +45,7 @@ class Run(RunFolder[RunConfig]):
     @classmethod
     def create(cls, path: Path, config: RunConfig, model: TwoBranch, state: Mapping[str, Any]) -> Run:
         """Write a run folder with its first checkpoint; it appears complete or not at all."""
-        config = config.model_copy(update={"data": with_absolute_paths(config.data)})
+        config = config.model_copy(update={"data": config.data.with_absolute_paths()})
         with cls.creating(path, config, shape_of(model)) as folder:
             save_checkpoint(folder / "last", model.state_dict(), state)
         return cls(path, config)
