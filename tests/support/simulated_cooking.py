@@ -20,7 +20,7 @@ FOODS = (
     "milk",
     "lemon",
 )
-FOODS += ("cheese", "basil", "oil", "sugar", "bacon", "shrimp", "tofu", "potato", "celery", "pepper", "chicken")
+FOODS += ("cheese", "basil", "oil", "sugar", "bacon", "shrimp", "tofu", "potato", "celery", "pepper", "lemon")
 PLACES = ("pan", "pot", "bowl", "oven", "board", "plate", "mixer", "tray")
 WIDTH = 96
 
