@@ -71,7 +71,7 @@ def reproduce(
         data,
         folder,
         overrides=set_ or [],
-        seeds=None if seeds is None else parse_seeds(seeds),
+        seeds=numbers,
         clip_level=clip_level,
     )
     if dry_run:
