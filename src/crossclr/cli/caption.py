@@ -272,12 +272,10 @@ def compare(
     from rich.console import Console
 
     from crossclr.captions import compare_captions, load_caption_config
+    from crossclr.cli.seeds import parse_seeds
     from crossclr.training import Interrupted
 
-    try:
-        numbers = [int(number) for number in seeds.split(",")]
-    except ValueError:
-        raise ValueError(f"--seeds wants numbers with commas, as 0,1,2, got {seeds!r}") from None
+    numbers = parse_seeds(seeds)
     console = Console()
     config = load_caption_config(preset, set_ or [])
     try:
