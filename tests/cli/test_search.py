@@ -46,7 +46,7 @@ def test_index_search_and_delete(monkeypatch, capsys, trained, tmp_path):  # noq
         (["search", "RUN", "photo.jpg"], "looks like a file"),
         (["search", "RUN", __file__], "looks like a file"),
         (["search", "RUN", "a " * 600], "the limit is 1,000"),
-        (["search", "nowhere", "a"], "no run folder"),
+        (["search", "nowhere", "a"], "not a run folder"),
         (["index", "RUN", "--splits", "none"], "none"),
         (["index", "RUN", "--modalities", "c"], "no modality 'c'"),
         (["index", "RUN", "--update"], "--splits"),
