@@ -225,7 +225,7 @@ def _listed(names: str | None) -> list[str] | None:
 
 def _refuse_paths(sentence: str) -> None:
     """Report a file that is given in place of a sentence, which would silently be searched as words."""
-    from crossclr.experts.media.playable import media_type
+    from crossclr.experts.media.file_types import media_type
 
     path = Path(sentence)
     is_path = "\0" not in sentence and len(sentence) < 1000 and path.is_file()
