@@ -1,4 +1,4 @@
-"""One CrossCLR step with a full queue, beside the algorithm as printed, the bare products, and another library."""
+"""One CrossCLR step with a full queue, compared with the printed algorithm, the bare products and another library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH, QUEUE, DIM, DIM_A, DIM_B = 64, 5000, 768, 2048, 1536
 
 
 def features(rows: int) -> tuple[Tensor, Tensor]:
-    """Input features whose cosines spread as real ones do."""
+    """Input features whose cosines are distributed like those of real features."""
     return torch.randn(rows, DIM_A) + 0.5, torch.randn(rows, DIM_B) + 0.5
 
 
@@ -79,7 +79,7 @@ def as_printed(queue: int) -> Callable[[], None]:
 
 
 def bare_products(queue: int) -> Callable[[], None]:
-    """Only the products that no implementation can leave out, forward and backward, and nothing between them."""
+    """Only the products that no implementation can avoid, forward and backward, and nothing between them."""
     xa, xb = features(queue)
     ea, eb = torch.randn(queue, DIM), torch.randn(queue, DIM)
     za, zb = torch.randn(BATCH, DIM), torch.randn(BATCH, DIM)

@@ -70,9 +70,7 @@ def commands() -> Iterator[tuple[str, Any]]:
     """Every command with its full name, groups opened."""
     from crossclr.cli import COMMANDS, load_command
 
-    for name, (module, _, _) in COMMANDS.items():
-        if importlib.util.find_spec(module) is None:
-            continue
+    for name in COMMANDS:
         command = load_command(name)
         inner = getattr(command, "commands", None)
         if inner:

@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from crossclr.losses import Distributed, build_loss, sharing
+from crossclr.losses import Distributed, build_loss
+from crossclr.losses.sums import across_processes as sharing
 
 DIMS = {"za": 6, "zb": 6, "a": 5, "b": 4}
 CASES: dict[str, dict[str, object]] = {

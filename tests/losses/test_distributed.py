@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from crossclr.losses import CLIP, Distributed
-from crossclr.losses.sharing import Sharing, current_sharing, shared_work
+from crossclr.losses.sums.across_processes import Sharing, current_sharing, shared_work
 from tests.losses.processes_of_test_distributed import CASES, COUNTS, STEPS, results
 
 SCRIPT = Path(__file__).with_name("processes_of_test_distributed.py")

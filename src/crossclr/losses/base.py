@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from crossclr.losses.inputs import Pair, check_pair, full_precision
-from crossclr.losses.tiles import RowLoss, softmax_rows
+from crossclr.losses.inputs.embeddings import Pair, check_pair, full_precision
+from crossclr.losses.sums.contrast import RowLoss, softmax_rows
 
 
 class PairLoss(nn.Module):

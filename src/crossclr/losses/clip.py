@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.base import PairLoss, mean_of_rows
-from crossclr.losses.inputs import Pair, check_chunk_size, check_number
-from crossclr.losses.tiles import Contrast, contrast, identify
+from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
+from crossclr.losses.sums.contrast import Contrast, contrast, identify
 
 
 class CLIP(PairLoss):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crossclr.losses.inputs import check_number
+from crossclr.losses.inputs.embeddings import check_number
 from crossclr.losses.maxmargin import max_margin
 
 LEVELS = {

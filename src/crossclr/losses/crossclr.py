@@ -9,15 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from crossclr.features.connectivity import connectivity_to
-from crossclr.losses.influence import (
-    anchor_weights,
-    check_extra_positives,
-    check_pruning,
-    influential,
-    nearest_influential,
-)
-from crossclr.losses.inputs import (
+from crossclr.features.row_connectivity import connectivity_to
+from crossclr.losses.inputs.embeddings import (
     check_choice,
     check_chunk_size,
     check_count,
@@ -26,8 +19,15 @@ from crossclr.losses.inputs import (
     check_pair,
     full_precision,
 )
-from crossclr.losses.queue import PairQueue
-from crossclr.losses.tiles import Contrast, Identity, contrast_and_share, identify, softmax_rows
+from crossclr.losses.memory.influence import (
+    anchor_weights,
+    check_extra_positives,
+    check_pruning,
+    influential,
+    nearest_influential,
+)
+from crossclr.losses.memory.queue import PairQueue
+from crossclr.losses.sums.contrast import Contrast, Identity, contrast_and_share, identify, softmax_rows
 from crossclr.notices import warn
 
 FEW_ANCHORS = 0.1

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from crossclr.losses.base import PairLoss
-from crossclr.losses.inputs import Pair, check_chunk_size, check_number
-from crossclr.losses.tiles import Contrast, RowLoss, contrast, identify
+from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
+from crossclr.losses.sums.contrast import Contrast, RowLoss, contrast, identify
 
 
 class DCL(PairLoss):

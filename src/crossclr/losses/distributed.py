@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from crossclr.losses.sharing import count_rows, gather_rows, shared_work
+from crossclr.losses.sums.across_processes import count_rows, gather_rows, shared_work
 
 
 class Distributed(nn.Module):

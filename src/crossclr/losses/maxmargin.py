@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from crossclr.losses.base import PairLoss
-from crossclr.losses.inputs import Pair, check_chunk_size, check_number
-from crossclr.losses.rowwise import sum_of_rows
+from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
+from crossclr.losses.sums.rowwise import sum_of_rows
 
 
 def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None, chunk_size: int | None = None) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from crossclr.losses.base import PairLoss, mean_of_rows
-from crossclr.losses.inputs import Pair, check_chunk_size, check_number
-from crossclr.losses.tiles import Contrast, contrast, identify
+from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
+from crossclr.losses.sums.contrast import Contrast, contrast, identify
 
 
 class MILNCE(PairLoss):

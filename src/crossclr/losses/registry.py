@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from typing import Any
 
@@ -15,6 +14,7 @@ from crossclr.losses.maxmargin import MaxMargin
 from crossclr.losses.milnce import MILNCE
 from crossclr.losses.ntxent import NTXent
 from crossclr.losses.siglip import SigLIP
+from crossclr.suggestions import suggest
 
 LOSSES: dict[str, type[nn.Module]] = {
     "crossclr": CrossCLR,
@@ -47,14 +47,9 @@ def build_loss(name: str, **options: Any) -> nn.Module:
     """
     key = str(name).lower().replace("-", "").replace("_", "")
     if key not in LOSSES:
-        raise ValueError(f"there is no loss {name!r}{_suggest(key, list(LOSSES))}")
+        raise ValueError(f"there is no loss {name!r}; {suggest(key, LOSSES)}")
     known = list(inspect.signature(LOSSES[key]).parameters)
     for option in options:
         if option not in known:
-            raise ValueError(f"{key} has no option {option!r}{_suggest(option, known)}")
+            raise ValueError(f"{key} has no option {option!r}; {suggest(option, known)}")
     return LOSSES[key](**options)
-
-
-def _suggest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossclr.losses.base import PairLoss
-from crossclr.losses.inputs import Pair, check_chunk_size, check_number
-from crossclr.losses.rowwise import sum_of_rows
+from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
+from crossclr.losses.sums.rowwise import sum_of_rows
 
 
 class SigLIP(PairLoss):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from crossclr.features import Batch
 from crossclr.losses import Coot, build_loss
+from crossclr.suggestions import suggest
 
 if TYPE_CHECKING:
     from crossclr.training.config.run_config import LossConfig
@@ -36,12 +36,6 @@ def build_term(name: str, options: Mapping[str, Any]) -> nn.Module:
         return Coot(**options)
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from error
-
-
-def suggest(name: str, known: list[str]) -> str:
-    """The nearest known name as a question, or the list of all."""
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
 
 
 class Objective(nn.Module):

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from crossclr.features import Batch, Ragged, Side
-from crossclr.losses.sharing import count_rows, gather_rows
+from crossclr.losses.sums.across_processes import count_rows, gather_rows
 
 if TYPE_CHECKING:  # it takes two seconds to import, which only those who train should pay
     from lightning_fabric import Fabric

@@ -55,7 +55,7 @@ def test_shares_that_would_be_pruned():
 
 
 def test_the_rule_is_the_one_that_training_uses():
-    influence = pytest.importorskip("crossclr.losses.influence")
+    influence = pytest.importorskip("crossclr.losses.memory.influence")
     scores = torch.rand(200, generator=torch.Generator().manual_seed(0))
     summary = summarise_connectivity(scores.double().numpy(), thresholds=[0.7])
     for rule, shares in (
@@ -185,12 +185,12 @@ def test_missing_expert_is_counted(coot):
     assert "second.h5" in finding.message
 
 
-def test_features_that_are_all_alike_get_advice():
+def test_similar_features_get_advice():
     rng = np.random.default_rng(0)
     alike = 1 + 0.01 * rng.standard_normal((50, 8))
     report = check_source(ArraySource(alike, rng.standard_normal((50, 8))))
     (finding,) = [finding for finding in report.warnings if finding.kind == "narrow-connectivity"]
-    assert "all clips are alike" in finding.message
+    assert "all clips are similar" in finding.message
     assert "quantile" in finding.message
 
 

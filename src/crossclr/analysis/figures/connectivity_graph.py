@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import normalize
 
 from crossclr.features import connectivity
-from crossclr.losses.influence import influential
+from crossclr.losses.memory.influence import influential
 from crossclr.models import Embeddings
 
 MOST = 400  # samples in the graph

@@ -1,0 +1,1 @@
+"""What a loss checks before it computes: options, embeddings, and which pairs of modalities count."""

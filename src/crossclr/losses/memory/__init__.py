@@ -1,0 +1,1 @@
+"""What a loss knows about one modality beyond the batch: its recent samples and which of them are influential."""

@@ -1,0 +1,99 @@
+"""What follows from connectivity: which samples are influential and how much an anchor weighs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from crossclr.losses.inputs.embeddings import check_choice, check_count, check_number
+
+PRUNE_RULES = ("relative", "absolute", "quantile")
+ROWS_AT_ONCE = 2048  # rows whose nearest are looked for together: bounds memory, changes nothing
+
+
+def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:
+    """Which rows of the reference set are influential, and whether ``min_keep`` held the rule back.
+
+    Args:
+        scores: (M,) connectivity of the whole reference set.
+        threshold: γ in the paper; None prunes nothing.
+        rule: ``relative`` compares C / max C, ``absolute`` C itself, ``quantile`` prunes above that quantile of C.
+        min_keep: at least this share of the set stays; the least connected do. Rows of equal connectivity at the
+            cut stay together, so the order of rows never matters.
+
+    Returns:
+        (M,) bool mask and a flag.
+
+    Example:
+        >>> influential(torch.tensor([0.1, 0.5, 0.8]), 0.9, "relative", 0.25)
+        (tensor([False, False,  True]), False)
+    """
+    nothing = torch.zeros_like(scores, dtype=torch.bool)
+    if threshold is None:
+        return nothing, False
+    highest = scores.max()
+    if float(highest) <= 0:
+        return nothing, False
+    if rule == "relative":
+        chosen = scores / highest > threshold
+    elif rule == "absolute":
+        chosen = scores > threshold
+    else:
+        chosen = scores > torch.quantile(scores.double(), threshold).to(scores.dtype)
+    most = len(scores) - math.ceil(min_keep * len(scores))
+    if int(chosen.sum()) <= most:
+        return chosen, False
+    first_to_stay = scores.sort(descending=True).values[most]
+    return chosen & (scores > first_to_stay), True
+
+
+def anchor_weights(scores: Tensor, weight_scale: float | None) -> Tensor:
+    """(N,) weights of the anchors of a batch, which sum to 1: softmax of (C / ΣC) / κ.
+
+    Args:
+        scores: (N,) connectivity of the batch.
+        weight_scale: κ in the paper; None gives a plain mean, and so does a ΣC of at most 1e-6·N.
+    """
+    if weight_scale is None or float(scores.sum()) <= 1e-6 * len(scores):
+        return torch.full_like(scores, 1 / len(scores))
+    return torch.softmax(scores / scores.sum() / weight_scale, dim=0)
+
+
+def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None:
+    """The influential samples of the batch that are nearest to each anchor in input space.
+
+    Args:
+        rows: (N, D) unit input features of the batch.
+        mask: (N,) which of them are influential.
+        count: how many at the most.
+
+    Returns:
+        (N, k) indices into the batch, -1 where an anchor has fewer than k; None where there is none at all.
+    """
+    candidates = mask.nonzero().flatten()  # (I,)
+    if count == 0 or len(candidates) == 0:
+        return None
+    places = torch.arange(len(rows), device=rows.device)
+    found = []
+    for part in torch.split(places, ROWS_AT_ONCE):
+        similarity = rows[part] @ rows[candidates].T  # (part, I)
+        own = part.unsqueeze(1) == candidates
+        nearest = similarity.masked_fill_(own, -torch.inf).topk(min(count, len(candidates)), dim=1)
+        found.append(torch.where(nearest.values == -torch.inf, -1, candidates[nearest.indices]))
+    return torch.cat(found)
+
+
+def check_pruning(threshold: float | None, rule: str, min_keep: float) -> None:
+    """Options of the pruning rule, each error naming its argument."""
+    check_choice("prune_by", rule, PRUNE_RULES)
+    check_number("min_keep", min_keep, 0, 1)
+    if threshold is not None:
+        check_number("prune_threshold", threshold, -1 if rule == "absolute" else 0, 1)
+
+
+def check_extra_positives(count: int, weight: float) -> None:
+    """Options of the multiple positives."""
+    check_count("extra_positives", count, 0)
+    check_number("positive_weight", weight, 0, above=True)

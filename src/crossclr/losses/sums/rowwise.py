@@ -1,0 +1,70 @@
+"""Sums over the rows of a similarity matrix, some rows at a time, for losses that are plain sums of such rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from crossclr.losses.sums.across_processes import current_sharing
+
+Part = Callable[..., Tensor]
+
+
+def sum_of_rows(part: Part, count: int, chunk_size: int | None, *tensors: Tensor) -> Tensor:
+    """Σ of ``part(rows, *tensors)`` over slices of ``count`` rows, differentiable once by the tensors.
+
+    The gradient of a slice is formed at once and its graph is dropped, so memory is that of one slice. Within
+    `shared_work` the processes share the rows.
+
+    Args:
+        part: (slice, tensors) -> scalar, the share of these rows in the sum.
+        count: how many rows there are.
+        chunk_size: rows of a slice; None: all.
+        *tensors: what the sum depends on.
+
+    Example:
+        >>> x = torch.arange(4.0, requires_grad=True)
+        >>> total = sum_of_rows(lambda rows, x: x[rows].square().sum(), 4, 3, x)
+        >>> total.backward()
+        >>> total.item(), x.grad.tolist()
+        (14.0, [0.0, 2.0, 4.0, 6.0])
+    """
+    total: Tensor = _SumOfRows.apply(part, count, chunk_size, *tensors)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _SumOfRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, part: Part, count: int, chunk_size: int | None, *tensors: Tensor) -> Tensor:
+        sharing = current_sharing()
+        needed = any(ctx.needs_input_grad)
+        first, last = 0, count
+        if sharing is not None:
+            needed, (first, last) = sharing.anyone(needed, tensors[0].device), sharing.part(count)
+        total = tensors[0].new_zeros(())
+        gradients = [torch.zeros_like(tensor) for tensor in tensors] if needed else []
+        step = chunk_size or count
+        for start in range(first, last, step):
+            rows = slice(start, min(start + step, last))
+            with torch.set_grad_enabled(needed):
+                leaves = [tensor.detach().requires_grad_(needed) for tensor in tensors]
+                value = part(rows, *leaves)
+            total += value.detach()
+            if needed:
+                for gradient, found in zip(gradients, torch.autograd.grad(value, leaves), strict=True):
+                    gradient += found
+        if sharing is not None:
+            sharing.add_up(total, *gradients)
+        ctx.gradients = gradients
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        found = (grad * gradient for gradient in ctx.gradients)
+        wanted = (value if needs else None for value, needs in zip(found, ctx.needs_input_grad[3:], strict=True))
+        return None, None, None, *wanted

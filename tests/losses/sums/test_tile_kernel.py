@@ -1,0 +1,61 @@
+"""However a tile is cut into strips, sums and gradients are the same."""
+
+import warnings
+
+import pytest
+import torch
+
+from crossclr.losses import build_loss
+from crossclr.losses.memory.queue import PairQueue
+from crossclr.losses.sums import tile_kernel as strips
+
+CASES = {
+    "crossclr": {},
+    "crossclr queue": {"queue_size": 400},
+    "crossclr queue of which little is older": {"queue_size": 190},
+    "crossclr positives": {"queue_size": 400, "extra_positives": 3, "prune_threshold": 0.5, "weight_scale": 0.1},
+    "crossclr released": {"intra_mode": "logit", "self_logit": "zero", "queue_size": 400},
+    "ntxent": {},
+    "milnce": {},
+    "dcl": {},
+    "clip": {},
+}
+
+
+def results(case: str, ids: torch.Tensor | None, chunk_size: int | None) -> list[torch.Tensor]:
+    loss_fn = build_loss(case.split()[0], **CASES[case], chunk_size=chunk_size).double()
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for step in range(3):
+        size = 170 - 30 * step
+        za, zb, a, b = (torch.randn(size, dim, generator=generator, dtype=torch.float64) + 0.2 for dim in (6, 6, 5, 4))
+        za.requires_grad_()
+        zb.requires_grad_()
+        loss = loss_fn(za, zb, a, b, None if ids is None else ids[:size] + step)
+        loss.backward()
+        found += [loss.detach(), za.grad, zb.grad]
+        found += [parameter.grad for parameter in loss_fn.parameters()]
+    return found
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_cutting_changes_nothing(case, repeated, monkeypatch):
+    ids = torch.randint(0, 60, (170,), generator=torch.Generator().manual_seed(1)) if repeated else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = results(case, ids, None)
+        monkeypatch.setattr(strips, "STRIP", 1)  # the narrowest: 64 columns
+        for chunk_size in (None, 50):
+            for found, wanted in zip(results(case, ids, chunk_size), whole, strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_older_rows_of_the_queue():
+    for size in (7, 8, 12):
+        queue = PairQueue(size)
+        for rows in (3, 1, 4, 2, 5, 3, 3, 1, 6):
+            one = torch.zeros(rows, 2)
+            slots = set(queue.push(one, one, one, one, None).tolist())
+            older = [slot for part in queue.older(rows) for slot in range(part.start, part.stop)]
+            assert sorted([*older, *slots]) == list(range(queue.filled))
