@@ -57,7 +57,8 @@ class TextQueries:
         with self._lock:  # one at a time, because the network uses several threads itself
             if self._encoder is None:
                 self._encoder = TokenEncoder()
-            return encode_rows(self.model, self.side, self._encoder([text]))[0]
+            found: Vectors = encode_rows(self.model, self.side, self._encoder([text]))[0]
+            return found
 
 
 def text_side(config: RunConfig) -> str | None:
