@@ -1,1 +1,1 @@
-"""Figures measured side by side in one run; `make bench` prints them and writes benchmarks/results.json."""
+"""Measurements that run side by side; `make bench` prints them and writes benchmarks/results.json."""

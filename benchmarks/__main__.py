@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark, printed and written to benchmarks/results.json."""
+"""`make bench`: run all benchmarks, print them and write benchmarks/results.json."""
 
 from __future__ import annotations
 
@@ -11,21 +11,31 @@ from pathlib import Path
 
 import torch
 
-BENCHMARKS = ("loss_step", "loss_memory", "training_step", "ranks", "loading", "extract", "search", "captions")
+BENCHMARKS = (
+    "startup",
+    "loss_step",
+    "loss_memory",
+    "training_step",
+    "ranks",
+    "loading",
+    "extract",
+    "search",
+    "captions",
+)
 
 
 def main(names: list[str]) -> None:
-    """Run the named benchmarks, or all; results of the others are kept."""
+    """Run the named benchmarks, or all; keep the stored results of the others."""
     path = Path(__file__).with_name("results.json")
     results = json.loads(path.read_text()) if path.exists() else {}
     for name in names or BENCHMARKS:
         print(f"==> {name}", flush=True)
         start = time.perf_counter()
-        figures = importlib.import_module(f"benchmarks.{name}").run()
-        for key, value in figures.items():
+        found = importlib.import_module(f"benchmarks.{name}").run()
+        for key, value in found.items():
             print(f"    {key:40s}{value:12.3f}" if isinstance(value, int | float) else f"    {key:40s}{value}")
         results[name] = {
-            "figures": figures,
+            "results": found,
             "seconds": round(time.perf_counter() - start, 1),
             "machine": f"{torch.get_num_threads()} threads, {platform.machine()}",
             "torch": torch.__version__,

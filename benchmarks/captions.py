@@ -1,4 +1,4 @@
-"""Captioning: a training step, cached decoding, and the writing of YouCook2's validation paragraphs.
+"""Captions: a training step, cached decoding, and writing the validation paragraphs of YouCook2.
 
 - A step of the small preset on 16 videos: all sentences at once, against sentence after sentence with the memory handed
   on, as MART is written (every video padded to the longest, every sentence to 22 positions). Both give the same loss.
@@ -36,7 +36,7 @@ WRITTEN = 50  # clips that are written at once, as in validation
 
 
 def _lengths(split: str, seed: int = 0) -> list[list[int]]:
-    """Words of each sentence of each video: YouCook2's own where its annotations are at hand, else like them."""
+    """Word counts of each sentence of each video: from YouCook2's annotations if present, else drawn like them."""
     root = Path(os.environ.get("CROSSCLR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
     path = root / "youcook2" / "youcookii_annotations_trainval.json"
     if path.is_file():
@@ -56,7 +56,7 @@ def _lengths(split: str, seed: int = 0) -> list[list[int]]:
 
 
 def _batch() -> TrainingBatch:
-    """16 training videos, at most 12 sentences each, time by time."""
+    """16 training videos with up to 12 sentences each, grouped by position."""
     generator = torch.Generator().manual_seed(0)
     every = _lengths("training")
     chosen = [every[int(i)][:12] for i in torch.randperm(len(every), generator=generator)[:VIDEOS]]
@@ -79,7 +79,7 @@ def _all_at_once(model: Captioner, batch: TrainingBatch) -> Tensor:
 
 
 def _padded(batch: TrainingBatch) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """For each time all videos, those that are over with a dummy, every sentence with 22 positions."""
+    """All videos at each position, with dummies for those that have ended; every sentence has 22 tokens."""
     steps, first = [], 0
     for active in batch.active:
         span = slice(first, first + active)
@@ -95,7 +95,7 @@ def _padded(batch: TrainingBatch) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]
 def _sentence(
     model: Captioner, features: Tensor, rows: Tensor, words: Tensor, lengths: Tensor, memory: Memory | None
 ) -> tuple[Tensor, Memory]:
-    """One sentence of each video with all its padding, the way MART is written: hidden rows and memory after it."""
+    """One padded sentence of each video, as MART does it; returns hidden rows and the memory after it."""
     video, valid = model.embedding.video(features, rows)
     x = torch.cat([video, model.embedding.text(words)], dim=1)
     valid = torch.cat([valid, torch.arange(words.shape[1]) < lengths.unsqueeze(1)], dim=1)
@@ -126,7 +126,7 @@ def _one_by_one(model: Captioner, steps: Sequence[tuple[Tensor, Tensor, Tensor, 
     return total
 
 
-def _training(figures: dict[str, float], rounds: int) -> None:
+def _training(results: dict[str, float], rounds: int) -> None:
     torch.manual_seed(0)
     config = load_caption_config("small")
     model = Captioner(config.model, FEATURES, WORDS)
@@ -153,11 +153,11 @@ def _training(figures: dict[str, float], rounds: int) -> None:
         },
         rounds,
     )
-    figures["step_seconds_one_by_one"] = seconds["one_by_one"]
-    figures["step_seconds_at_once"] = seconds["at_once"]
-    figures["step_ratio"] = seconds["one_by_one"] / seconds["at_once"]
-    figures["step_sentences"] = len(batch.rows)
-    figures["step_sentences_padded"] = VIDEOS * len(steps)
+    results["step_seconds_one_by_one"] = seconds["one_by_one"]
+    results["step_seconds_at_once"] = seconds["at_once"]
+    results["step_ratio"] = seconds["one_by_one"] / seconds["at_once"]
+    results["step_sentences"] = len(batch.rows)
+    results["step_sentences_padded"] = VIDEOS * len(steps)
 
 
 def _recomputed(model: Captioner, features: Tensor, rows: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ def _recomputed(model: Captioner, features: Tensor, rows: Tensor) -> Tensor:
     return words[:, 1:]
 
 
-def _decoding(figures: dict[str, float], rounds: int) -> None:
+def _decoding(results: dict[str, float], rounds: int) -> None:
     for preset in ("small", "paper"):
         torch.manual_seed(0)
         model = Captioner(load_caption_config(preset).model, FEATURES, WORDS).eval()
@@ -189,13 +189,13 @@ def _decoding(figures: dict[str, float], rounds: int) -> None:
                 return _recomputed(model, features, rows)
 
             seconds = side_by_side({"cached": cached, "recomputed": recomputed}, rounds, warm_up=1)
-        figures[f"decoding_{preset}_seconds_recomputed"] = seconds["recomputed"]
-        figures[f"decoding_{preset}_seconds_cached"] = seconds["cached"]
-        figures[f"decoding_{preset}_ratio"] = seconds["recomputed"] / seconds["cached"]
+        results[f"decoding_{preset}_seconds_recomputed"] = seconds["recomputed"]
+        results[f"decoding_{preset}_seconds_cached"] = seconds["cached"]
+        results[f"decoding_{preset}_ratio"] = seconds["recomputed"] / seconds["cached"]
 
 
-def _writing(figures: dict[str, float]) -> None:
-    """No sentence ends early, so that a real model is never slower than this one."""
+def _writing(results: dict[str, float]) -> None:
+    """No sentence ends early, so a real model is never slower than this one."""
     torch.manual_seed(0)
     counts = tuple(len(video) for video in _lengths("validation"))
     clips = sum(counts)
@@ -212,23 +212,23 @@ def _writing(figures: dict[str, float]) -> None:
     vocabulary = Vocabulary([*SPECIALS, *(f"w{number}" for number in range(WORDS - len(SPECIALS)))])
     start = time.perf_counter()
     written = write_captions(model, data, vocabulary, DecodingConfig())
-    figures["writing_seconds"] = time.perf_counter() - start
-    figures["writing_videos"] = len(written)
-    figures["writing_sentences"] = clips
+    results["writing_seconds"] = time.perf_counter() - start
+    results["writing_videos"] = len(written)
+    results["writing_sentences"] = clips
 
 
 def run(rounds: int = 5) -> dict[str, float]:
-    """All figures; ``*_ratio`` tells how many times faster ours is.
+    """All results; ``*_ratio`` is how many times faster this package is.
 
     Raises:
         RuntimeError: two ways do not compute the same thing.
     """
-    figures: dict[str, float] = {}
-    _training(figures, rounds)
-    _decoding(figures, rounds)
-    _writing(figures)
-    figures["threads"] = torch.get_num_threads()
-    return figures
+    results: dict[str, float] = {}
+    _training(results, rounds)
+    _decoding(results, rounds)
+    _writing(results)
+    results["threads"] = torch.get_num_threads()
+    return results
 
 
 if __name__ == "__main__":

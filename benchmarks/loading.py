@@ -1,4 +1,4 @@
-"""How fast batches come from disk, at the shapes of YouCook2: 512 channels of video, 1,536 of text, 8 clips a video.
+"""Speed of reading batches from disk at the sizes of YouCook2: 512 channels of video, 1,536 of text, 8 clips per video.
 
 Run: python -m benchmarks.loading [--videos 256] [--json out.json]
 """
@@ -18,7 +18,7 @@ from crossclr.features import CootConfig, batches, collate, open_source
 
 
 def write(folder: Path, videos: int, seed: int = 0) -> None:
-    """A data set in COOT's layout with the lengths of YouCook2 (318 s of video at 0.625 rows a second, 76 words)."""
+    """A data set in COOT's layout with the lengths of YouCook2 (318 s of video at 0.625 rows per second, 76 words)."""
     rng = np.random.default_rng(seed)
     meta, splits = {}, {}
     with h5py.File(folder / "video.h5", "w") as video, h5py.File(folder / "text.h5", "w") as text:
@@ -36,7 +36,7 @@ def write(folder: Path, videos: int, seed: int = 0) -> None:
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Milliseconds for a sample, for collating 64 of them, and for a batch out of the threads."""
+    """Milliseconds to read a sample, to collate 64 samples, and to get a batch from the reader threads."""
     source = open_source(CootConfig(root=str(folder), video=["video.h5"], text=["text.h5"]))
     keys = list(source.keys("train"))
     for key in keys:  # fill the page cache
@@ -62,7 +62,7 @@ def measure(folder: Path) -> dict[str, float]:
 
 
 def run(videos: int = 256) -> dict[str, float]:
-    """Write a set, read it, return the figures."""
+    """Write a data set, read it and return the timings."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), videos)
         return measure(Path(name))

@@ -15,7 +15,7 @@ SIZE, DIM, CHUNK = 32_768, 256, 512
 
 
 def measure(size: int, chunk: int | None) -> None:
-    """One forward and backward pass in this process; prints what it added."""
+    """Run one forward and backward pass in this process and print the added memory."""
     torch.manual_seed(0)
     za, zb = torch.randn(size, DIM, requires_grad=True), torch.randn(size, DIM, requires_grad=True)
     a, b = torch.randn(size, 64) + 0.2, torch.randn(size, 64) + 0.2
@@ -28,7 +28,7 @@ def measure(size: int, chunk: int | None) -> None:
 
 
 def run() -> dict[str, float]:
-    """Megabytes above the inputs: N=32,768 in chunks, and N=8,192 with and without."""
+    """Megabytes on top of the inputs: N=32,768 in chunks, N=8,192 with and without chunks."""
     big = in_own_process("benchmarks.loss_memory", str(SIZE), str(CHUNK))
     small = in_own_process("benchmarks.loss_memory", "8192", str(CHUNK))
     whole = in_own_process("benchmarks.loss_memory", "8192", "0")

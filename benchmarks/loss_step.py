@@ -1,4 +1,4 @@
-"""One CrossCLR step with a full queue, beside the algorithm as printed, the bare products, and another library."""
+"""One CrossCLR step with a full queue, compared with the printed algorithm, the bare products and another library."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BATCH, QUEUE, DIM, DIM_A, DIM_B = 64, 5000, 768, 2048, 1536
 
 
 def features(rows: int) -> tuple[Tensor, Tensor]:
-    """Input features whose cosines spread as real ones do."""
+    """Input features whose cosines are distributed like those of real features."""
     return torch.randn(rows, DIM_A) + 0.5, torch.randn(rows, DIM_B) + 0.5
 
 
 def ours(queue: int) -> Callable[[], None]:
     loss_fn = CrossCLR(queue_size=queue)
-    while loss_fn.queue is not None and loss_fn.queue.filled < queue:
+    while loss_fn.stats.queue_fill < 1:
         loss_fn(torch.randn(500, DIM), torch.randn(500, DIM), *features(500))
     za, zb = torch.randn(BATCH, DIM, requires_grad=True), torch.randn(BATCH, DIM, requires_grad=True)
     a, b = features(BATCH)
@@ -79,7 +79,7 @@ def as_printed(queue: int) -> Callable[[], None]:
 
 
 def bare_products(queue: int) -> Callable[[], None]:
-    """Only the products that no implementation can leave out, forward and backward, and nothing between them."""
+    """Only the products that no implementation can avoid, forward and backward, and nothing between them."""
     xa, xb = features(queue)
     ea, eb = torch.randn(queue, DIM), torch.randn(queue, DIM)
     za, zb = torch.randn(BATCH, DIM), torch.randn(BATCH, DIM)

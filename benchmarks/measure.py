@@ -1,4 +1,4 @@
-"""Timing in turns, and peak memory in a process of its own."""
+"""Timing in turns, and peak memory in a separate process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def side_by_side(
 ) -> dict[str, float]:
     """Median seconds of each function.
 
-    They take turns, so that a busy moment of the machine hits them all; a turn is one call that is not counted (the
-    function before has filled the caches with its own data) and ``calls`` that are.
+    The functions take turns, so that other load on the machine affects all of them. A turn is one call that does not
+    count (the previous function has filled the caches with its own data) and ``calls`` calls that do.
     """
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for turn in range(rounds + 1):
@@ -33,19 +33,19 @@ def side_by_side(
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process has held so far."""
+    """The peak memory of this process so far."""
     status = Path("/proc/self/status")
-    if status.exists():  # unlike ru_maxrss it does not begin with what the parent process held
+    if status.exists():  # unlike ru_maxrss, it does not include the memory of the parent process
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def start_peak() -> float:
-    """Begin a new peak, where the system allows it.
+    """Reset the peak, if the system allows it.
 
     Returns:
-        Megabytes held now.
+        Megabytes in use now.
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

@@ -45,7 +45,7 @@ print(json.dumps({"seconds": seconds, "growth": peak() - before, "mean_rank": fl
 
 
 def measure_ranks(rows: int, dim: int) -> dict[str, float]:
-    """Time and growth of peak memory (inputs included) in a process of its own."""
+    """Time and growth of peak memory (inputs included) in a separate process."""
     child = subprocess.run(
         [sys.executable, "-c", CHILD, str(rows), str(dim)], check=True, capture_output=True, text=True
     )
@@ -54,7 +54,7 @@ def measure_ranks(rows: int, dim: int) -> dict[str, float]:
 
 
 def measure_sort(rows: int, dim: int) -> dict[str, float]:
-    """Time of the same ranks by sorting every row: the product, the sort and finding the target, each apart."""
+    """Time of the same ranks by sorting every row, separately for the product, the sort and finding the target."""
     import numpy as np
     import torch
 
@@ -83,7 +83,7 @@ def measure_sort(rows: int, dim: int) -> dict[str, float]:
 
 
 def run(rows: int = ROWS, dim: int = DIM, sorted_rows: int = SORTED) -> dict[str, Any]:
-    """Measure both; ratios are against the whole way by sorting, scaled to the same number of pairs."""
+    """Measure both; ratios compare with the complete sorting method, scaled to the same number of pairs."""
     ranks = measure_ranks(rows, dim)
     sort = measure_sort(sorted_rows, dim)
     scale = (rows / sorted_rows) ** 2

@@ -1,4 +1,4 @@
-"""Bulk embedding with Ray: 1,000,000 samples on two nodes of this machine, one killed on the way; one worker and two.
+"""Bulk embedding with Ray: 1,000,000 samples on two nodes of this machine, one of them killed; one worker and two.
 
     python -m benchmarks.scale_embed                    about ten minutes on two cores
     python -m benchmarks.scale_embed --samples 100000
@@ -25,7 +25,7 @@ SAMPLES, SHARD, DIMS = 1_000_000, 10_000, (512, 384)
 
 
 def write_features(folder: Path, samples: int) -> None:
-    """Shards of random features whose ids count through."""
+    """Shards of random features with consecutive ids."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     for number, start in enumerate(range(0, samples, SHARD)):
@@ -38,7 +38,7 @@ def write_features(folder: Path, samples: int) -> None:
 
 
 def make_run(folder: Path) -> Path:
-    """A run with a fresh model of the size of the shipped configs."""
+    """A run with an untrained model of the size of the shipped configs."""
     from crossclr.models import build_model
     from crossclr.training.config.config_files import check_config
     from crossclr.training.run_folder.run import Run
@@ -71,7 +71,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def run(samples: int = SAMPLES) -> dict[str, float]:
-    """Samples a second with one worker and with two, and whether a lost node changed the result (1: it did not)."""
+    """Samples per second with one worker and with two, and whether a lost node changed the result (1: it did not)."""
     import ray
     from ray.cluster_utils import Cluster
 

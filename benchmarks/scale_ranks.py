@@ -1,4 +1,4 @@
-"""Exact ranks of 200,000 × 200,000, really run, and of 1,000,000 × 1,000,000 from a slice of its queries.
+"""Exact ranks of 200,000 × 200,000, and of 1,000,000 × 1,000,000 extrapolated from a slice of the queries.
 
     python -m benchmarks.scale_ranks            about five minutes on two cores
 

@@ -26,7 +26,7 @@ BARE_TILES = 32
 
 
 def bare_products(size: int, tiles: int) -> float:
-    """Seconds for the products of all tiles of both directions, from some of them."""
+    """Seconds for the products of all tiles in both directions, extrapolated from some of them."""
     x, y, old = (torch.nn.functional.normalize(torch.randn(size, DIM), dim=1) for _ in range(3))
     grad_x, grad_y = torch.zeros(size, DIM), torch.zeros(size, DIM)
     start = time.perf_counter()
@@ -41,17 +41,18 @@ def bare_products(size: int, tiles: int) -> float:
 
 
 def measure(size: int) -> None:
-    """One forward and backward pass in this process, between two measurements of the products; prints what it took."""
+    """Run one forward and backward pass between two measurements of the products, and print the cost."""
     torch.manual_seed(0)
     za, zb = torch.randn(size, DIM, requires_grad=True), torch.randn(size, DIM, requires_grad=True)
     a, b = torch.randn(size, FEATURES) + 0.2, torch.randn(size, FEATURES) + 0.2
     tiles = min(BARE_TILES, size // CHUNK)
     loss_fn = CrossCLR(queue_size=2 * size, chunk_size=CHUNK)
     ids = torch.arange(size)
-    if loss_fn.queue is not None:  # the older half of the queue
-        rows = torch.nn.functional.normalize(torch.randn(size, DIM), dim=1)
-        more_a, more_b = (torch.nn.functional.normalize(part, dim=1) for part in (a.flip(0), b.flip(0)))
-        loss_fn.queue.push(more_a, more_b, rows, rows, ids + size)
+    rows = torch.nn.functional.normalize(torch.randn(size, DIM), dim=1)
+    for name, features in (("a", a), ("b", b)):  # the older half of the queues
+        queue = loss_fn.modalities.of(name).queue
+        if queue is not None:
+            queue.push(torch.nn.functional.normalize(features.flip(0), dim=1), rows, ids + size)
     before = bare_products(size, tiles)
     held, start = start_peak(), time.perf_counter()
     loss_fn(za, zb, a, b, ids).backward()
@@ -62,20 +63,20 @@ def measure(size: int) -> None:
 
 
 def run(sizes: tuple[int, ...] = SIZES) -> dict[str, float]:
-    """Seconds, megabytes above the inputs and the queue, and ratios; each size in a process of its own."""
-    figures: dict[str, float] = {}
+    """Seconds, megabytes on top of inputs and queue, and ratios; each size in a separate process."""
+    results: dict[str, float] = {}
     seconds = {}
     for size in sizes:
         found = in_own_process("benchmarks.scale_step", "--measure", str(size))
         seconds[size] = found["seconds"]
-        figures[f"n{size}_seconds"] = found["seconds"]
-        figures[f"n{size}_times_bare_products"] = found["seconds"] / found["bare_seconds"]
-        figures[f"n{size}_added_mb"] = found["added_mb"]
+        results[f"n{size}_seconds"] = found["seconds"]
+        results[f"n{size}_times_bare_products"] = found["seconds"] / found["bare_seconds"]
+        results[f"n{size}_added_mb"] = found["added_mb"]
     for small, large in itertools.pairwise(sizes):
         wanted = (large / small) ** 2
-        figures[f"n{large}_over_n{small}_against_square"] = seconds[large] / seconds[small] / wanted
-    figures["one_similarity_matrix_mb"] = max(sizes) ** 2 * 4 / 2**20
-    return figures
+        results[f"n{large}_over_n{small}_against_square"] = seconds[large] / seconds[small] / wanted
+    results["one_similarity_matrix_mb"] = max(sizes) ** 2 * 4 / 2**20
+    return results
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two processes against one, and shards against a full shuffle: the same figures within the noise of seeds.
+"""Two processes and one, shards and a full shuffle: equal results up to the noise of seeds.
 
     python -m benchmarks.scale_training                 the built-in set
     python -m benchmarks.scale_training msvd            another shipped config (its data is looked for as always)
@@ -40,7 +40,7 @@ def write_shards(source: Source, split: str, path: Path) -> None:
 
 
 def recall(config: str, folder: Path, name: str, *options: str) -> list[float]:
-    """R@1 (mean of both directions) of every seed, trained by the command in processes of its own."""
+    """R@1 (mean of both directions) of every seed, trained with the command line in separate processes."""
     command = [sys.executable, "-m", "crossclr", "train", config, "--no-baseline", "--seeds", ",".join(map(str, SEEDS))]
     done = subprocess.run(
         [*command, "--out", str(folder / name), *options], capture_output=True, text=True, check=False
@@ -64,15 +64,15 @@ def run(config: str = "emoji", *parts: str) -> dict[str, float]:
             results["two_processes"] = recall(config, folder, "two", "--devices", "2", "--set", "training.threads=1")
         if not parts or "shards" in parts:
             results |= from_shards(config, folder)
-    figures = {}
+    summary = {}
     for name, found in results.items():
-        figures[f"{name}_r1"] = statistics.fmean(found)
-        figures[f"{name}_r1_std"] = statistics.stdev(found)
-    return figures
+        summary[f"{name}_r1"] = statistics.fmean(found)
+        summary[f"{name}_r1_std"] = statistics.stdev(found)
+    return summary
 
 
 def from_shards(config: str, folder: Path) -> dict[str, list[float]]:
-    """R@1 of every seed with all samples shuffled, and with those of a few row groups."""
+    """R@1 of every seed with a full shuffle, and with windows of a few row groups."""
     results = {}
     loaded = load_config(config)
     source = open_source(loaded.data)

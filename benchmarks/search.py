@@ -67,9 +67,10 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     items.close()
     np.save(folder / CODES, np.zeros((len(vectors), 2), dtype=np.int32))
     (folder / MAP).write_text("{}")
-    about = {"label": "items", "usual": 1.0, "tried": 0, "influential": 2.0, "count": len(vectors), "media": []}
+    about = {"label": "items", "usual": 1.0, "tried": 0, "count": len(vectors), "media": []}
     meta = {
         **{"format": FORMAT, "name": "bench", "about": "", "weights": "", "dim": vectors.shape[1], "text_side": None},
+        "modality_names": {"a": "a", "b": "b"},
         **{"media_roots": [], "hubness": False, "backend": "faiss", "splits": ["train"], "groups": []},
         "modalities": {"a": {**about, "kind": index.kind, "recall": index.recall}},
     }
@@ -83,7 +84,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from crossclr.search.searcher import Searcher
-from crossclr.search.service.app import make_server
+from crossclr.search.service.server import make_server
 what, place = sys.argv[1:]
 searcher = Searcher.open(place) if what == "run" else Searcher(Path(place))
 server, listening = make_server(searcher, port=0, ready=lambda address: print(address, flush=True))
@@ -93,7 +94,7 @@ server.run(sockets=[listening])
 
 @contextmanager
 def service(what: str, place: Path) -> Iterator[tuple[int, int]]:
-    """Port and process id of a service in a process of its own."""
+    """Port and process id of a service in a separate process."""
     child = subprocess.Popen([sys.executable, "-c", SERVE, what, str(place)], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
@@ -115,7 +116,7 @@ def request(values: dict[str, Any]) -> bytes:
 async def _client(
     port: int, requests: Sequence[bytes], first: int, until: float, seconds: list[float], most: float = float("inf")
 ) -> int:
-    """Ask one request after the other over one connection; returns how many were not answered well."""
+    """Send requests one after another over one connection; returns how many failed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     errors, place = 0, first
     while time.perf_counter() < until and place - first < most:
@@ -132,7 +133,7 @@ async def _client(
 
 
 def load(port: int, requests: Sequence[bytes], clients: int, seconds: float) -> dict[str, float]:
-    """Answers a second, latencies in milliseconds and errors under so many clients."""
+    """Answers per second, latencies in milliseconds and errors with a number of clients."""
 
     async def run_all() -> tuple[list[float], int]:
         taken: list[float] = []
@@ -155,7 +156,7 @@ def load(port: int, requests: Sequence[bytes], clients: int, seconds: float) -> 
 
 
 def resident(process: int | str = "self") -> float:
-    """Megabytes of memory that a process holds of its own (pages of mapped files are not counted)."""
+    """Megabytes of private memory of a process; pages of mapped files do not count."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
@@ -272,7 +273,7 @@ WORDS = [
 
 
 def measure_typing(folder: Path) -> dict[str, Any]:
-    """Sentences as they are typed: every prefix is a query of its own, over HTTP, encoding included."""
+    """Typed sentences: every prefix is a separate query over HTTP, encoding included."""
     from crossclr import api
     from crossclr.search import build_index
 
@@ -304,7 +305,7 @@ def run(
     seconds: float = SECONDS,
     clients: int = CLIENTS,
 ) -> dict[str, Any]:
-    """All parts; the names of figures begin with their part."""
+    """All parts; the name of a result starts with its part."""
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -313,8 +314,8 @@ def run(
             "http": measure_http(rows, dim, seconds, clients, folder / "http"),
             "large": measure_large(large_rows, large_dim, folder / "large"),
         }
-    for part, figures in parts.items():
-        results |= {f"{part}_{name}".replace("http_http", "http"): value for name, value in figures.items()}
+    for part, results in parts.items():
+        results |= {f"{part}_{name}".replace("http_http", "http"): value for name, value in results.items()}
     return results
 
 

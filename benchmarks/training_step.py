@@ -1,4 +1,4 @@
-"""One training step at YouCook2's shapes: packed rows against padding to the longest clip of the batch, as COOT does.
+"""One training step at the sizes of YouCook2: packed rows, and padding to the longest clip of the batch as COOT does.
 
 Both run the same weights on the same batch (64 videos, their clips, sentences, whole videos and paragraphs), forward,
 backward and optimiser step, each in a process of its own so that peak memory can be told apart.
@@ -70,7 +70,7 @@ def _real_lengths(path: Path, generator: torch.Generator) -> dict[str, list[int]
 
 
 def _synthetic_lengths(generator: torch.Generator) -> dict[str, list[int]]:
-    """The same distribution by its figures (clips 7.75 a video, 14 s in the median; sentences of 8.8 words)."""
+    """The same distribution from its statistics (7.75 clips per video, median 14 s; 8.8 words per sentence)."""
 
     def draw(count: int, median: float, spread: float, low: int, high: int) -> list[int]:
         values = (torch.randn(count, generator=generator) * spread).exp() * median
@@ -84,7 +84,7 @@ def _synthetic_lengths(generator: torch.Generator) -> dict[str, list[int]]:
 
 
 def make_batch(seed: int = 0) -> dict[str, Ragged | Tensor]:
-    """Random features with the lengths of a real batch where the annotations are at hand."""
+    """Random features with the lengths of a real batch, if the annotations are on this machine."""
     generator = torch.Generator().manual_seed(seed)
     path = _annotations()
     lengths = _real_lengths(path, generator) if path.exists() else _synthetic_lengths(generator)
@@ -104,7 +104,7 @@ def _pad(sequences: Ragged) -> tuple[Tensor, Tensor]:
 
 
 class Padded(nn.Module):
-    """A two-branch model run on padded tensors with composed operations, the way COOT is written."""
+    """A two-branch model on padded tensors with composed operations, written like COOT."""
 
     def __init__(self, model: TwoBranch) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Padded(nn.Module):
 
 
 class Packed(nn.Module):
-    """The library's own way."""
+    """The implementation of this package."""
 
     def __init__(self, model: TwoBranch) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ def _loss(out: Mapping[str, Tensor]) -> Tensor:
 
 
 def work(kind: str, steps: int, output: Path) -> None:
-    """Measure one way of running the model and write the figures and the embeddings."""
+    """Measure one implementation and write the results and the embeddings."""
     torch.manual_seed(0)
     model = build_model(ModelConfig(), DIMS, two_level=True)
     runner: nn.Module = Padded(model) if kind == "padded" else Packed(model)
@@ -217,14 +217,14 @@ def work(kind: str, steps: int, output: Path) -> None:
         optimiser.step()
         seconds.append(time.perf_counter() - start)
         cpu_seconds.append(time.process_time() - cpu_start)
-    figures = {
+    results = {
         "seconds": min(seconds[1:]),
         "cpu_seconds": min(cpu_seconds[1:]),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "before_mb": before,
         "clips": len(embeddings["clip_emb"]),
     }
-    torch.save({"figures": figures, "embeddings": embeddings}, output)
+    torch.save({"results": results, "embeddings": embeddings}, output)
 
 
 def _measure(kind: str, steps: int, folder: Path) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _measure(kind: str, steps: int, folder: Path) -> dict[str, Any]:
 
 
 def run(steps_padded: int = 2, steps_ours: int = 5) -> dict[str, float]:
-    """Both ways, one after the other.
+    """Measure both implementations, one after the other.
 
     Returns:
         Seconds, CPU seconds and peak megabytes of each way, ``ratio`` (how many times faster ours is), ``cpu_ratio``
@@ -254,7 +254,7 @@ def run(steps_padded: int = 2, steps_ours: int = 5) -> dict[str, float]:
     )
     if not difference < 1e-4:
         raise RuntimeError(f"the padded and the packed model differ by {difference}")
-    a, b = padded["figures"], ours["figures"]
+    a, b = padded["results"], ours["results"]
     return {
         "seconds_padded": a["seconds"],
         "seconds_ours": b["seconds"],
@@ -281,15 +281,15 @@ def main() -> None:
     if options.worker:
         work(options.worker, options.steps, options.output)
         return
-    figures = run()
-    print(f"{VIDEOS} videos, {figures['clips']:.0f} clips, {figures['threads']:.0f} threads")
+    results = run()
+    print(f"{VIDEOS} videos, {results['clips']:.0f} clips, {results['threads']:.0f} threads")
     print(f"{'':10}{'seconds':>10}{'CPU s':>10}{'peak MB':>10}")
     for name in ("padded", "ours"):
-        seconds, cpu = figures[f"seconds_{name}"], figures[f"cpu_seconds_{name}"]
-        print(f"{name:10}{seconds:10.2f}{cpu:10.2f}{figures[f'peak_mb_{name}']:10.0f}")
-    print(f"{figures['ratio']:.2f} times faster, {figures['cpu_ratio']:.2f} times by CPU seconds")
-    print(f"{figures['memory_share']:.0%} of the memory")
-    print(f"largest difference of the embeddings {figures['max_difference']:.1e}")
+        seconds, cpu = results[f"seconds_{name}"], results[f"cpu_seconds_{name}"]
+        print(f"{name:10}{seconds:10.2f}{cpu:10.2f}{results[f'peak_mb_{name}']:10.0f}")
+    print(f"{results['ratio']:.2f} times faster, {results['cpu_ratio']:.2f} times by CPU seconds")
+    print(f"{results['memory_share']:.0%} of the memory")
+    print(f"largest difference of the embeddings {results['max_difference']:.1e}")
 
 
 if __name__ == "__main__":

@@ -70,9 +70,7 @@ def commands() -> Iterator[tuple[str, Any]]:
     """Every command with its full name, groups opened."""
     from crossclr.cli import COMMANDS, load_command
 
-    for name, (module, _, _) in COMMANDS.items():
-        if importlib.util.find_spec(module) is None:
-            continue
+    for name in COMMANDS:
         command = load_command(name)
         inner = getattr(command, "commands", None)
         if inner:
@@ -137,7 +135,7 @@ def _standard(parameter: Any) -> str:
 
 def configs_page() -> Iterator[str]:
     """Every field of a config with its type, its default and its sentence."""
-    from crossclr.losses import LOSSES, Coot
+    from crossclr.losses import LOSSES
     from crossclr.training import RunConfig, TermConfig, config_names, load_config
 
     yield "# Configs\n"
@@ -159,7 +157,7 @@ def configs_page() -> Iterator[str]:
     yield "## Options of the losses\n"
     yield "They stand in `loss.local` and `loss.global`, and are the arguments of `build_loss`. "
     yield f"`name`: {TermConfig.model_fields['name'].description}"
-    for name, loss in {**LOSSES, "coot": Coot}.items():
+    for name, loss in LOSSES.items():
         sentences = argument_sentences(loss)
         yield f"\n### {name}\n"
         yield f"{_first_paragraph(loss)}\n"

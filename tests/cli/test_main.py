@@ -58,7 +58,7 @@ def test_version(monkeypatch, capsys):
 
 def test_an_unknown_command_is_refused_with_a_suggestion(monkeypatch, capsys):
     assert run(monkeypatch, "trian") == 2
-    assert "Did you mean 'train'?" in capsys.readouterr().err
+    assert "did you mean 'train'?" in capsys.readouterr().err
 
 
 def test_train_evaluate_and_summary(monkeypatch, capsys, config_file, tmp_path):

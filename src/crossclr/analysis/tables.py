@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -110,7 +111,7 @@ class Table:
         if self.groups:
             spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(head)}}}" if head else "" for head, n in self.groups]
             lines.append(" & ".join(spans) + r" \\")
-        lines += [" & ".join(map(_tex, self.columns)) + r" \\", r"\midrule"]
+        lines += [" & ".join(map(_tex, _lines(self.columns))) + r" \\", r"\midrule"]
         for row in self.marked():
             cells = [rf"\textbf{{{_tex(str(cell))}}}" if cell.best else _tex(str(cell)) for cell in row]
             lines.append(" & ".join(cells) + r" \\")
@@ -118,7 +119,7 @@ class Table:
 
     def html(self) -> str:
         """An HTML table without styles of its own."""
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in _lines(self.columns))
         above = "".join(f'<th colspan="{n}">{html.escape(name)}</th>' for name, n in self.groups)
         body = []
         for row in self.marked():
@@ -135,9 +136,11 @@ class Table:
         shown, start = [], first
         for head, count in [group for group in self.groups if group[0]] or [("", len(self.columns))]:
             places = [*range(first), *range(start, start + count)]
-            table = RichTable(title=f"{self.title}: {head}" if head else self.title)
+            title = f"{self.title}: {head}" if head else self.title
+            table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
             for place in places:
-                table.add_column(self.columns[place], justify="right" if place >= max(1, first) else "left")
+                named = place < max(1, first)  # only names may wrap, so that no number is cut off
+                table.add_column(self.columns[place], justify="left" if named else "right", no_wrap=not named)
             for row in self.marked():
                 words = [escape(str(row[place])) for place in places]
                 bold = [row[place].best for place in places]
@@ -155,9 +158,9 @@ class Table:
     def _heads(self) -> list[str]:
         """Heads of the columns with their group before them, so that each is unique."""
         if not self.groups:
-            return list(self.columns)
+            return _lines(self.columns)
         above = [head for head, count in self.groups for _ in range(count)]
-        return [f"{group} {column}".strip() for group, column in zip(above, self.columns, strict=True)]
+        return [f"{group} {column}".strip() for group, column in zip(above, _lines(self.columns), strict=True)]
 
 
 def _figure(cell: Cell) -> str:
@@ -165,6 +168,11 @@ def _figure(cell: Cell) -> str:
         return html.escape(cell.text)
     spread = "" if math.isnan(cell.std) else f"<small> ± {cell.std:.1f}</small>"
     return f"{cell.mean:.1f}{spread}"
+
+
+def _lines(heads: Sequence[str]) -> list[str]:
+    """Heads that break their line in the terminal, on one line."""
+    return [head.replace("\n", " ") for head in heads]
 
 
 def _tex(text: str) -> str:

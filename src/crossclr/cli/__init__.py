@@ -1,14 +1,13 @@
 """The `crossclr` command.
 
-Commands live in files of this folder and are imported when they are used, so that `crossclr --help` answers at once.
+A command lives in a file of this folder and is imported only when it runs, so that `crossclr --help` answers at once.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import importlib.util
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -17,63 +16,66 @@ from typer.core import TyperCommand, TyperGroup
 from crossclr.cli.allocator import keep_freed_memory
 from crossclr.extras import MissingExtraError
 from crossclr.notices import show_plainly
+from crossclr.suggestions import suggest
 
-# name: module, its function or `app`, one line of help
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": (
-        "crossclr.cli.demo",
-        "demo",
-        "Train on the built-in set and search with it: the whole product in minutes.",
-    ),
-    "extract": ("crossclr.cli.extract", "extract", "Turn videos, pictures, sounds and sentences into features."),
-    "train": ("crossclr.cli.train", "train", "Train a joint embedding from a config, with one or several seeds."),
-    "evaluate": ("crossclr.cli.evaluate", "evaluate", "Measure retrieval of one run, or of several together."),
-    "embed": ("crossclr.cli.evaluate", "embed", "Write the embeddings of a run to a file."),
-    "experiment": ("crossclr.cli.experiment", "experiment", "Run an experiment of the paper on any data."),
-    "report": ("crossclr.cli.experiment", "report", "Run every experiment and write them into one HTML report."),
-    "index": ("crossclr.cli.search", "index", "Build the index that search and the service use."),
-    "search": ("crossclr.cli.search", "search", "Find clips by a sentence, or the neighbours of an item."),
-    "serve": ("crossclr.cli.search", "serve", "Start the search service and its page."),
-    "export": ("crossclr.cli.search", "export", "Write both encoders as ONNX and check them."),
-    "caption": (
-        "crossclr.cli.caption",
-        "app",
-        "Write sentences and paragraphs from embeddings, and score them.",
-    ),
-    "card": ("crossclr.cli.card", "card", "Write the model card of a run."),
-    "data": ("crossclr.cli.data", "app", "Check and describe a data set before training on it."),
-    "config": ("crossclr.cli.config", "app", "List, show, copy and check configs."),
-    "doctor": ("crossclr.cli.doctor", "doctor", "Show what is installed, what is missing and how to install it."),
-    "import-coot": ("crossclr.cli.import_coot", "import_coot", "Turn a COOT checkpoint into a model of this package."),
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command lives.
+
+    Args:
+        place: ``module:name`` of its function, or of a `typer.Typer` with several commands.
+        help: one line for the list of commands.
+    """
+
+    place: str
+    help: str
+
+
+COMMANDS = {
+    "demo": Command("crossclr.cli.demo:demo", "Train on the built-in set and search in it: a tour of the product."),
+    "extract": Command("crossclr.cli.extract:extract", "Turn videos, images, sound and sentences into features."),
+    "train": Command("crossclr.cli.train:train", "Train a joint embedding from a config, with one or several seeds."),
+    "evaluate": Command("crossclr.cli.evaluate:evaluate", "Measure the retrieval of one run, or of several together."),
+    "embed": Command("crossclr.cli.evaluate:embed", "Write the embeddings of a run to a file."),
+    "experiment": Command("crossclr.cli.experiment:experiment", "Run an experiment of the paper on any data."),
+    "report": Command("crossclr.cli.experiment:report", "Run all experiments and write one HTML report."),
+    "reproduce": Command("crossclr.cli.reproduce:reproduce", "Reproduce a table or figure of the paper."),
+    "index": Command("crossclr.cli.search:index", "Build the index for search and the service."),
+    "search": Command("crossclr.cli.search:search", "Find clips by a sentence, or the neighbours of an item."),
+    "serve": Command("crossclr.cli.search:serve", "Start the search service and its page."),
+    "export": Command("crossclr.cli.search:export", "Write the encoders as ONNX and check them."),
+    "caption": Command("crossclr.cli.caption:app", "Write captions from embeddings and score them."),
+    "card": Command("crossclr.cli.card:card", "Write the model card of a run."),
+    "data": Command("crossclr.cli.data:app", "Check and describe a data set before training."),
+    "config": Command("crossclr.cli.config:app", "List, show, copy and check configs."),
+    "doctor": Command("crossclr.cli.doctor:doctor", "Show what is installed, what is missing and how to install it."),
+    "import-coot": Command("crossclr.cli.import_coot:import_coot", "Convert a COOT checkpoint to a model."),
 }
 
 
 class LazyGroup(TyperGroup):
-    """A group that knows the names of its commands, and imports one when it is run."""
+    """A group that knows the names of its commands and imports a command when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands whose file is there."""
-        return [name for name, (module, _, _) in COMMANDS.items() if importlib.util.find_spec(module)]
+        """The names of all commands."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A name with a line of help: enough for listing and for suggestions."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][2])
+        """A placeholder with the name and the line of help: enough to list commands."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The real command, for running it."""
-        known = self.list_commands(ctx)
-        if args and not args[0].startswith("-") and args[0] not in known:
-            close = difflib.get_close_matches(args[0], known, n=1)
-            ctx.fail(f"There is no command {args[0]!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+        """The real command, to run it."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            ctx.fail(f"There is no command {args[0]!r}; {suggest(args[0], COMMANDS)}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else load_command(name), rest
 
 
 def load_command(name: str) -> Any:
     """Import a command or a group of commands."""
-    module, attribute, _ = COMMANDS[name]
+    module, _, attribute = COMMANDS[name].place.partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if not isinstance(found, typer.Typer):
         application = typer.Typer(add_completion=False, rich_markup_mode="rich")
@@ -99,12 +101,12 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def crossclr(
-    debug: bool = typer.Option(False, "--debug", help="Show the whole traceback of an error."),
+    debug: bool = typer.Option(False, "--debug", help="Show the full traceback of an error."),
     version: bool = typer.Option(
-        False, "--version", help="Show the version and end.", is_eager=True, callback=_show_version
+        False, "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
     ),
 ) -> None:
-    """One embedding space for two modalities, learned from features you already have.
+    """Learn one embedding space for video, text, sound and images.
 
     Examples:
         crossclr demo
@@ -118,7 +120,7 @@ def crossclr(
 
 
 def main() -> None:
-    """Run the command line; an expected error is one line on stderr and exit code 2."""
+    """Run the command line. An expected error becomes one line on stderr and exit code 2."""
     keep_freed_memory()
     show_plainly()
     try:

@@ -1,4 +1,4 @@
-"""Freed memory is kept for the next step."""
+"""Keep freed memory for the next step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc not to give large blocks back to the system each time that they are freed.
+    """Stop glibc from returning large freed blocks to the system.
 
-    A network frees and asks for the same tens of megabytes at every layer; returned to the system, each page is
-    cleared and mapped again, which takes up to half of the time on a CPU. Other systems, and users who set glibc's own
-    variables, are left alone.
+    Every layer of a network frees and allocates the same tens of megabytes. The system clears and maps returned pages
+    again, which takes up to half of the time on a CPU. Nothing changes on other systems, or if the user has set one of
+    glibc's own variables.
 
     Returns:
-        Whether it was done.
+        Whether the setting was changed.
     """
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return False

@@ -59,7 +59,7 @@ def experiment(
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], _numbers(seeds), trials, tuned_in)
+    context = open_context(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
     try:
         found = run_experiments(names, context, jobs or os.cpu_count() or 1, console)
     except Interrupted:
@@ -97,7 +97,7 @@ def report(
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], _numbers(seeds), trials, tuned_in)
+    context = open_context(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
     try:
         path = write_report(context, jobs or os.cpu_count() or 1, console)
     except Interrupted:
@@ -106,7 +106,8 @@ def report(
     console.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _numbers(text: str | None) -> list[int] | None:
+def seed_numbers(text: str | None) -> list[int] | None:
+    """The numbers of ``--seeds 0,1,2``; None where the option was not given."""
     if text is None:
         return None
     try:

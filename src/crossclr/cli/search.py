@@ -173,7 +173,7 @@ def serve(
 
     from crossclr.search.building.create import INDEX
     from crossclr.search.index.generations import current_generation
-    from crossclr.search.service.app import serve_run
+    from crossclr.search.service.server import serve_run
     from crossclr.training import Run
 
     opened = Run.open(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from crossclr.experts.contract import Expert, ExpertError, Kind
 from crossclr.experts.networks.hub import is_cached
+from crossclr.suggestions import suggest
 
 Weights = Literal["shipped", "hub", "file"]
 FILES = (".onnx", ".pt", ".ts", ".torchscript", ".pth")
@@ -247,9 +247,7 @@ def find_preset(name: str) -> Preset:
         ExpertError: there is none; the message names the nearest.
     """
     if name not in PRESETS:
-        close = difflib.get_close_matches(name, PRESETS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(PRESETS)}"
-        raise ExpertError(f"there is no expert {name!r}; {hint}")
+        raise ExpertError(f"there is no expert {name!r}; {suggest(name, PRESETS)}")
     return PRESETS[name]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from typing import Any
@@ -18,6 +17,7 @@ from crossclr.losses.maxmargin import MaxMargin
 from crossclr.losses.milnce import MILNCE
 from crossclr.losses.ntxent import NTXent
 from crossclr.losses.siglip import SigLIP
+from crossclr.suggestions import suggest
 
 LOSSES: dict[str, type[Loss]] = {
     "crossclr": CrossCLR,
@@ -57,13 +57,13 @@ def build_loss(name: str, **options: Any) -> nn.Module:
     else:
         key = str(name).lower().replace("-", "").replace("_", "")
         if key not in LOSSES:
-            raise ValueError(f"there is no loss {name!r}{_suggest(key, list(LOSSES))}")
+            raise ValueError(f"there is no loss {name!r}; {suggest(key, LOSSES)}")
         found = LOSSES[key]
     known = inspect.signature(found).parameters
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
         for option in options:
             if option not in known:
-                raise ValueError(f"{key} has no option {option!r}{_suggest(option, list(known))}")
+                raise ValueError(f"{key} has no option {option!r}; {suggest(option, known)}")
     try:
         return found(**options)
     except TypeError as error:
@@ -82,8 +82,3 @@ def _own_class(place: str) -> type[nn.Module]:
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise ValueError(f"the loss {place!r} is not a class that inherits from torch.nn.Module")
     return found
-
-
-def _suggest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"

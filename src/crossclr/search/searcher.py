@@ -1,4 +1,4 @@
-"""An opened index with its query encoder: what the command, the service and Python code ask."""
+"""An opened index with its query encoder, for the command, the service and Python code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from crossclr.search.building.create import CODES, INDEX, ITEMS, MAP, META, open_backend
-from crossclr.search.building.hubness import explain
 from crossclr.search.encoders.text_queries import QueryError, TextQueries, open_text_queries
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.generations import current_generation
 from crossclr.search.items.item_table import Item, Items
+from crossclr.search.items.remarks import Remark, remarks
 from crossclr.training import Run
 
 MOST = 1000  # results of one query
+LONGEST_TEXT = 1000  # characters of a typed query
 _FILTERS = 32
 
 
@@ -29,8 +30,8 @@ class Hit:
     """One result.
 
     Args:
-        item: what was found.
-        score: its cosine to the query (less a correction against hubs, where the index has one).
+        item: the item.
+        score: its cosine to the query, plus the index's correction against hubs if it has one.
     """
 
     item: Item
@@ -38,12 +39,12 @@ class Hit:
 
 
 class Searcher:
-    """Finds items by a sentence, by another item or by a vector.
+    """Find items by a sentence, by another item or by a vector.
 
     Args:
         folder: a complete generation of an index.
-        queries: encoder of sentences; None: sentences cannot be searched.
-        no_text: why not.
+        queries: encoder of sentences; None: typed queries are not possible.
+        no_text: the reason why they are not.
     """
 
     def __init__(self, folder: Path, queries: TextQueries | None = None, no_text: str = "") -> None:
@@ -60,23 +61,25 @@ class Searcher:
 
     @classmethod
     def open(cls, run: Run | str | Path, *, text: bool = True) -> Searcher:
-        """The index of a run in its last complete state.
+        """Open the index of a run.
 
         Args:
             run: a run that has an index, or its folder.
-            text: whether sentences shall be searched; the model is loaded for them.
+            text: whether to load the model, which typed queries need.
 
         Raises:
-            FileNotFoundError: there is no index yet.
-            ValueError: it was built from other weights.
+            FileNotFoundError: the run has no index yet.
+            ValueError: the index was built from other weights.
         """
         run = run if isinstance(run, Run) else Run.open(run)
         folder = current_generation(run.path / INDEX)
         if folder is None:
             raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
         if json.loads((folder / META).read_text(encoding="utf-8"))["weights"] != run.digest():
-            raise ValueError(f"the index was built from other weights than {run.path} has; run crossclr index again")
-        queries, reason = None, "sentences were switched off"
+            raise ValueError(
+                f"the index was built from other weights than those of {run.path}; run crossclr index again"
+            )
+        queries, reason = None, "typed queries are switched off"
         if text:
             try:
                 queries = open_text_queries(run)
@@ -86,7 +89,7 @@ class Searcher:
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        """The modalities that can be found."""
+        """The modalities that a search can return."""
         return tuple(self.indexes)
 
     def search(
@@ -103,86 +106,89 @@ class Searcher:
         """The best items for one query.
 
         Args:
-            text: a sentence.
-            like: name of an item whose neighbours are wanted; it is not among them.
+            text: a sentence of at most 1,000 characters.
+            like: name of an item to find neighbours of; the item itself is not returned.
             vector: a vector of the joint space.
-            find: modality of the results; left out, the one that the query is not of.
-            top: how many.
-            splits: only items of these splits; empty: of all.
-            groups: only items of these groups.
+            find: modality of the results, by name or as ``a`` or ``b``. Default: not the query's own.
+            top: number of results.
+            splits: return only items of these splits. Default: all.
+            groups: return only items of these groups. Default: all.
 
         Raises:
-            QueryError: not exactly one of text, like and vector is given, or one of the arguments is wrong.
-            KeyError: there is no item of the name ``like``.
+            QueryError: not exactly one of text, like and vector is given, or an argument is wrong.
+            KeyError: there is no item named ``like``.
         """
         if sum(part is not None for part in (text, like, vector)) != 1:
             raise QueryError("give exactly one of a text, an item to find neighbours of (like) and a vector")
         if not 1 <= top <= MOST:
-            raise QueryError(f"top must lie between 1 and {MOST}, got {top}")
-        asked = self.item(like) if like is not None else None
-        find = find or self._default_modality(asked)
-        if find not in self.indexes:
-            raise QueryError(f"the index has no modality {find!r}; it has {', '.join(self.indexes)}")
+            raise QueryError(f"top must be between 1 and {MOST}, got {top}")
+        like_item = self.item(like) if like is not None else None
+        wanted = self._modality(find, like_item)
         if text is not None:
             query = self._encode(text)
-        elif asked is not None:
-            query = self.indexes[asked.modality].vectors(np.array([asked.id]))[:, : self.meta["dim"]]
+        elif like_item is not None:
+            query = self.indexes[like_item.modality].vectors(np.array([like_item.id]))[:, : self.meta["dim"]]
         else:
-            query = self._given(vector)
+            query = self._check_vector(vector)
         if self.meta["hubness"]:
             query = np.pad(query, ((0, 0), (0, 1)), constant_values=1.0)
         allowed = self._filter(tuple(sorted(set(splits))), tuple(sorted(set(groups))))
-        extra = 1 if asked is not None and asked.modality == find else 0
-        scores, ids = self.indexes[find].search(query, top + extra, allowed)
-        own = asked.id if extra and asked is not None else -1
-        kept = [(key, score) for key, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True) if key >= 0]
-        kept = [pair for pair in kept if pair[0] != own][:top]
-        by_id = dict(kept)
-        return [Hit(item, by_id[item.id]) for item in self.items.get(list(by_id))]
+        own = like_item.id if like_item is not None and like_item.modality == wanted else -1
+        scores, ids = self.indexes[wanted].search(query, top + (own >= 0), allowed)
+        by_id = {
+            key: score for key, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True) if key not in (-1, own)
+        }
+        return [Hit(item, by_id[item.id]) for item in self.items.get(list(by_id)[:top])]
 
     def item(self, name: str) -> Item:
-        """The item of a name.
+        """The item with a name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is no such item.
         """
         found = self.items.named(name)
         if found is None:
             raise KeyError(f"the index has no item {name!r}")
         return found
 
-    def why(self, item: Item) -> list[str]:
-        """Sentences about what makes an item special: a hub, hard to find, influential."""
+    def remarks(self, item: Item) -> list[Remark]:
+        """What is unusual about an item: a common result, hard to find, typical."""
         about = self.meta["modalities"][item.modality]
-        return explain(
-            item.hub, about["usual"], about["tried"], item.influence, item.connectivity, about["influential"]
-        )
+        return remarks(item, about["tried"], about["usual"])
 
     def partners(self, item: Item, most: int = 12) -> list[Item]:
-        """What belongs to the same clip: its sentences, its other pictures."""
+        """The other items of the same clip: its sentences, its other images."""
         return [other for other in self.items.of_clip(item.key) if other.id != item.id][:most]
 
     def map_file(self) -> Path:
-        """The points of the map as JSON."""
+        """The JSON file with the points of the map."""
         return self.folder / MAP
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.items.close()
 
-    def _default_modality(self, asked: Item | None) -> str:
-        query_side = asked.modality if asked is not None else self.meta["text_side"]
-        others = [name for name in self.indexes if name != query_side]
-        return others[0] if others else next(iter(self.indexes))
+    def _modality(self, find: str | None, like_item: Item | None) -> str:
+        if find is None:
+            own = like_item.modality if like_item is not None else self.meta["text_side"]
+            return next((name for name in self.indexes if name != own), next(iter(self.indexes)))
+        names = {self.meta["modality_names"][letter]: letter for letter in self.indexes}
+        found = names.get(find, find)
+        if found not in self.indexes:
+            raise QueryError(f"the index has no modality {find!r}; it has {', '.join(names)}")
+        return found
 
     def _encode(self, text: str) -> Vectors:
         if self.queries is None:
             raise QueryError(self.no_text)
-        if not text.strip():
+        text = " ".join(text.split())
+        if not text:
             raise QueryError("the text is empty; type what you are looking for")
-        return self.queries.encode([" ".join(text.split())])
+        if len(text) > LONGEST_TEXT:
+            raise QueryError(f"the text has {len(text):,} characters; the limit is {LONGEST_TEXT:,}")
+        return self.queries.encode([text])
 
-    def _given(self, vector: Any) -> Vectors:
+    def _check_vector(self, vector: Any) -> Vectors:
         query = np.asarray(vector, dtype=np.float32).reshape(1, -1)
         dim = self.meta["dim"]
         if query.shape[1] != dim:

@@ -159,7 +159,12 @@ def test_equal_configs_are_run_once(tables, context):
 
 
 def test_nothing_is_missing_and_nothing_is_run_again(tables, context):
-    assert missing_jobs(list(EXPERIMENTS), context) == []
+    assert (
+        missing_jobs(
+            [v for one in EXPERIMENTS.values() if one.skip(context) is None for v in one.variants(context)], context
+        )
+        == []
+    )
     assert context.tuner.missing(context.methods) == 0
     stamps = {path: path.stat().st_mtime_ns for path in context.out.glob("runs/*/*/results.json")}
     assert len(stamps) > 40

@@ -105,10 +105,9 @@ def write_slowly(job, out):
     return {}
 
 
-def test_a_worker_that_is_ended_while_it_writes_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("crossclr.analysis.studies.worker_pool.perform", write_slowly)
+def test_a_worker_that_is_ended_while_it_writes_leaves_nothing(tmp_path):
     job = Job("slow", load_config("emoji"))
-    pool = Pool(tmp_path, 2)
+    pool = Pool(tmp_path, 2, write_slowly)
     pool.start(job, lambda results: None)
     wait_for(lambda: list(tmp_path.glob("runs/*/.*.partial/environment.json")))
     pool.close()

@@ -241,7 +241,7 @@ def test_wrong_input_is_refused_with_a_reason():
     index = FaissIndex(3)
     good = np.eye(3, dtype=np.float32)
     for ids, rows, message in [
-        (np.arange(2), good, "do not go with"),
+        (np.arange(2), good, "but the ids have shape"),
         (np.array([0, 1, 1]), good, "twice"),
         (np.array([0, 1, -1]), good, "0 or above"),
         (np.arange(3), good[:, :2], r"\(count, 3\)"),
@@ -264,5 +264,5 @@ def test_a_damaged_index_says_so(tmp_path):
     with pytest.raises(FileExistsError):
         index.save(tmp_path / "index")
     (tmp_path / "index" / "graph" / "graph.faiss").write_bytes(b"IHNs broken")
-    with pytest.raises(ValueError, match="build it again"):
+    with pytest.raises(ValueError, match="rebuild it"):
         FaissIndex.open(tmp_path / "index")

@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -54,13 +53,12 @@ def test_a_killed_writer_leaves_the_old_state_and_no_lock(tmp_path):
         child.stdout.close()
     assert list(tmp_path.glob(".generation-*"))  # the half one is there, and nothing points to it
     assert (current_generation(tmp_path) / "data").read_text() == "good"
-    time.sleep(0.05)
     write(tmp_path, "better")
     assert (current_generation(tmp_path) / "data").read_text() == "better"
-    assert len(list(tmp_path.glob("generation-*"))) == 2
+    assert sorted(path.name for path in tmp_path.glob("*generation-*")) == ["generation-000001", "generation-000002"]
 
 
 def test_a_pointer_to_nothing_is_an_error_that_says_so(tmp_path):
     (tmp_path / "CURRENT").write_text("../../etc")
-    with pytest.raises(ValueError, match="build the index again"):
+    with pytest.raises(ValueError, match="rebuild the index"):
         current_generation(tmp_path)

@@ -42,7 +42,7 @@ def test_names_from_outside_are_values_and_never_part_of_a_statement(tmp_path):
     assert items.named("' OR 1=1 --") is None
     assert items.of_clip("k0'; DROP TABLE items; --") == []
     assert len(items) == 2
-    with pytest.raises(ValueError, match="no id; DROP"):
+    with pytest.raises(ValueError, match="no column id; DROP"):
         items.columns("id; DROP TABLE items")
     with pytest.raises(ValueError, match="items have no"):
         items.set_columns([0], {"x = 1; --": [1]})

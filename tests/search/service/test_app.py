@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from crossclr.features.sources.emoji import EmojiSource
-from crossclr.search.service.app import MOST, make_server
 from crossclr.search.service.limits import LARGEST_BODY, Limits, PatientProtocol
+from crossclr.search.service.search_routes import MOST_RESULTS
+from crossclr.search.service.server import make_server
 
 
 @contextmanager
@@ -96,6 +97,8 @@ def test_the_page_and_its_parts_come_from_here_and_nowhere_else(address):
         "/",
         "/page.css",
         "/page.js",
+        "/elements.js",
+        "/item.js",
         "/map.js",
         "/icon.svg",
         "/docs",
@@ -118,7 +121,7 @@ def test_the_page_and_its_parts_come_from_here_and_nowhere_else(address):
 
 
 WRONG = [
-    ({"text": "a", "top": 10**9}, 422, f"less than or equal to {MOST}"),
+    ({"text": "a", "top": 10**9}, 422, f"less than or equal to {MOST_RESULTS}"),
     ({"text": "a", "top": 0}, 422, "top"),
     ({"text": "a", "top": "many"}, 422, "top"),
     ({"text": "a", "top": 2.5}, 422, "top"),
@@ -133,7 +136,7 @@ WRONG = [
     ({"text": "a", "like": "b"}, 422, "exactly one"),
     ({"like": "a/none"}, 404, "no item"),
     ({"like": "../../../etc/passwd"}, 404, "no item"),
-    ({"text": "a", "find": "z"}, 422, "find"),
+    ({"text": "a", "find": "z"}, 422, "no modality 'z'"),
     ({"text": "a", "splits": ["none"]}, 422, "no split"),
     ({"text": "a", "splits": "test"}, 422, "splits"),
     ({"vector": [1, 2, 3]}, 422, "32 numbers"),
@@ -330,7 +333,7 @@ def test_many_clients_at_once_get_right_answers(address, searcher):
 def test_the_service_listens_at_the_loopback_address_unless_told(searcher):
     import inspect
 
-    from crossclr.search.service.app import serve_run
+    from crossclr.search.service.server import serve_run
 
     assert inspect.signature(serve_run).parameters["host"].default == "127.0.0.1"
     with running(searcher) as address:
@@ -354,7 +357,7 @@ def test_a_running_service_takes_over_a_changed_index(run_copy, monkeypatch):
     from crossclr.search import Searcher, update_index
     from crossclr.search.service import index_reload
 
-    monkeypatch.setattr(index_reload, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(index_reload, "CHECK_SECONDS", 0.05)
     searcher = Searcher.open(run_copy, text=False)
     gone = searcher.items.get([0])[0].name
     with running(searcher) as address:
@@ -373,15 +376,15 @@ def test_an_index_of_other_weights_is_not_taken_over(run_copy, caplog):
     from crossclr.search import Searcher
     from crossclr.search.building.create import META
     from crossclr.search.index.generations import current_generation, new_generation
-    from crossclr.search.service.index_reload import Live
+    from crossclr.search.service.index_reload import ReloadingSearcher
 
-    live = Live(Searcher.open(run_copy, text=False))
-    before = current_generation(live.now.folder.parent)
+    reloading = ReloadingSearcher(Searcher.open(run_copy, text=False))
+    before = current_generation(reloading.current.folder.parent)
     meta = json.loads((before / META).read_text()) | {"weights": "others"}
     with new_generation(before.parent) as folder:
         (folder / META).write_text(json.dumps(meta))
     for _ in range(3):
-        assert not live.refresh()
-    assert live.now.folder == before
+        assert not reloading.refresh()
+    assert reloading.current.folder == before
     assert caplog.text.count("other weights") == 1
-    live.now.close()
+    reloading.current.close()

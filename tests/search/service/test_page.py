@@ -4,14 +4,13 @@ import os
 import re
 import shutil
 import threading
-import time
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from crossclr.search import Searcher
-from crossclr.search.service.app import make_server
+from crossclr.search.service.server import make_server
 
 FLAGS = [
     "--no-sandbox",
@@ -142,14 +141,14 @@ def test_type_see_pictures_open_a_neighbour_use_the_map_and_go_back(browser, ser
     page.wait_for_selector("dialog[open]")
     detail = page.inner_text("#detail-body")
     assert expected[1] in detail
-    assert "connectivity" in detail
+    assert "average similarity" in detail
     visit.shot("desktop-3-detail")
     page.click("dialog .actions button >> nth=1")  # more like this: texts
     page.wait_for_selector(".grid.texts .card")
     visit.settled()
     neighbours = visit.names()
     assert neighbours == [hit.item.name for hit in searcher.search(like=expected[1], find="b", top=24)]
-    assert "Like" in page.inner_text("#seed")
+    assert "Similar to" in page.inner_text("#seed")
     visit.shot("desktop-4-neighbours")
     link = page.url
 
@@ -234,10 +233,10 @@ def test_filters_and_nothing_found(browser, service, searcher):
     page.route("**/api/search*", lambda route: route.fulfill(json=empty))
     page.fill("#query", "something else")
     page.wait_for_selector("#empty:not([hidden])")
-    assert "Nothing was found" in page.inner_text("#empty")
+    assert "No results" in page.inner_text("#empty")
     visit.shot("desktop-6-nothing")
     page.unroute("**/api/search*")
-    page.click("#empty button")  # search everywhere
+    page.click("#empty button")  # search without filters
     page.wait_for_function("() => !location.search.includes('split')")
     visit.settled()
     assert len(visit.names()) == 24
@@ -277,9 +276,18 @@ def test_a_phone_and_the_dark(browser, service):
     visit.type("red fruit")
     visit.pictures_loaded()
     visit.shot("phone-2-results")
+    assert page.locator("header").bounding_box()["height"] <= 0.15 * 844
+    page.tap("#filters")
+    page.select_option("#split", "val")
+    visit.settled()
+    visit.shot("phone-2-filters")
+    page.select_option("#split", "")
+    page.tap("#filters")
+    visit.settled()
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
     small = page.eval_on_selector_all(
-        ".card .more button, .tools button, .tools select", "all => all.filter(e => e.offsetHeight < 32).length"
+        ".card .more button, .tools button, .tools select",
+        "all => all.filter(e => e.offsetHeight && e.offsetHeight < 32).length",
     )
     assert small == 0  # a thumb can meet them
     page.tap(".card .open >> nth=0")
@@ -302,6 +310,48 @@ def test_a_phone_and_the_dark(browser, service):
     dark.end()
 
 
+@pytest.mark.parametrize("find", ["a", "b"])
+def test_the_layout_on_a_laptop(browser, service, find):
+    visit = Visit(browser, f"{service.address}", width=1280, height=800)
+    page = visit.page
+    visit.type("red fruit")
+    switch = page.locator("#find label").nth(1)
+    before = switch.bounding_box()
+    page.check(f"#find input[value={find}]", force=True)
+    visit.settled()
+    assert switch.bounding_box() == before  # the switch does not move when it is used
+    tops = page.eval_on_selector_all(".card", "cards => cards.map(card => card.getBoundingClientRect().top)")
+    assert 3 <= tops.count(tops[0]) <= 4
+    cut = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"
+    assert page.eval_on_selector_all(".more button, .tools button, .segments label", cut) == []
+    page.click("#fold")
+    assert not page.locator("#map-panel").is_visible()
+    page.reload()
+    visit.settled()
+    assert not page.locator("#map-panel").is_visible()  # the choice is remembered
+    visit.shot(f"laptop-{find}-without-map")
+    visit.end()
+
+
+def test_errors_and_cuts_are_reported(browser, service, searcher):
+    visit = Visit(browser, service.address)
+    page = visit.page
+    visit.type("dog")
+    page.goto(f"{service.address}?q=dog&split=none")
+    page.wait_for_selector("#empty:not([hidden])")
+    assert "no split 'none'" in page.inner_text("#empty")
+    assert visit.names() == []
+    long = "a sad cat " * 150
+    page.goto(service.address)
+    page.fill("#query", long)
+    page.wait_for_selector("#notice:not([hidden])")
+    assert "1,499 characters. Only the first 1,000 are searched" in page.inner_text("#notice")
+    visit.settled()
+    assert visit.names() == [hit.item.name for hit in searcher.search(text=long[:1000], top=24)]
+    visit.complaints = [text for text in visit.complaints if "422" not in text]  # the browser's own note
+    visit.end()
+
+
 def test_the_api_page(browser, service):
     visit = Visit(browser, service.address)
     visit.page.goto(service.address + "docs")
@@ -320,9 +370,9 @@ def test_the_server_goes_and_comes_back(browser, service, searcher):
     service.stop()
     page.fill("#query", "cat")
     page.wait_for_selector("#notice:not([hidden])")
-    assert "server is gone" in page.inner_text("#notice")
+    assert "does not answer" in page.inner_text("#notice")
+    assert visit.names() == []  # old results would look like results of the new query
     visit.shot("desktop-7-server-gone")
-    time.sleep(0.3)
     service.start()
     page.wait_for_selector("#notice", state="hidden")
     visit.settled()

@@ -63,7 +63,7 @@ def test_a_video_begins_at_its_second_and_a_sound_plays(browser, videos, tmp_pat
     try:
         visit = Visit(browser, service.address)
         assert visit.page.is_disabled("#query")  # its text features are not those of the text expert
-        assert "cannot be searched" in visit.page.get_attribute("#query", "placeholder")
+        assert "not possible here" in visit.page.get_attribute("#query", "placeholder")
         visit.page.goto(f"{service.address}?like=b/{keys[0]}&find=a")
         visit.settled()
         for kind, start in (("video", 1.0), ("audio", 1.5)):

@@ -118,7 +118,7 @@ def test_all_faults_at_once():
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("youcook", "did you mean 'youcook2"), ("nothere.yaml", "no config file"), ("zzz", "known are: activitynet")],
+    [("youcook", "did you mean 'youcook2"), ("nothere.yaml", "no config file"), ("zzz", "there are: activitynet")],
 )
 def test_absent_configs(name, message):
     with pytest.raises(ConfigError, match=message):

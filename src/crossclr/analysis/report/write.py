@@ -47,7 +47,7 @@ def write_report(context: Context, jobs: int = 1, console: Console | None = None
     if console is not None:
         console.print("figures", highlight=False)
     page = Page(f"CrossCLR on {context.base.name}")
-    drawn = _Drawn(context)
+    drawn = Drawn(context)
     _head(page, context)
     answers = claims_table(claims(context, drawn.similarities()))
     answers.write(context.out / TABLES)
@@ -79,7 +79,7 @@ def _head(page: Page, context: Context) -> None:
         [
             ("splits", "; ".join(sizes)),
             ("seeds", _seeds(context)),
-            ("tuning", f"{context.tuner.trials} runs for each loss, on {base.splits.validate_}"),
+            ("tuning", f"{context.trials} runs for each loss, on {base.splits.validate_}"),
             ("made", f"{datetime.date.today().isoformat()} by crossclr {metadata.version('crossclr')}"),
             ("with", f"torch {metadata.version('torch')}, Python {platform.python_version()}, {platform.machine()}"),
             ("command", context.command("report")),
@@ -145,7 +145,7 @@ def _scores(context: Context) -> plots.Plot:
     return plots.scores(rows)
 
 
-class _Drawn:
+class Drawn:
     """The figures of a report, computed from runs whose weights were kept."""
 
     def __init__(self, context: Context) -> None:

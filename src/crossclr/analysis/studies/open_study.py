@@ -75,7 +75,8 @@ class Context:
         self.tuned_in = tuned_in
         self.given: dict[str, dict[str, float]] = {} if tuned_in is None else read_tuned(tuned_in)
         self.finished = Finished(out)
-        self.tuner = Tuner(base, trials or study.trials, study.tune_by, out)
+        self.trials = study.trials if trials is None else trials
+        self.tuner = Tuner(base, self.trials, study.tune_by, out)
 
     @property
     def methods(self) -> list[str]:
@@ -89,6 +90,8 @@ class Context:
     def options(self, name: str) -> dict[str, float]:
         """The tuned options of a loss: those of another study where they were given, else found here."""
         name = tuned_name(name)
+        if not self.trials:
+            return self.given.get(name, {})
         return self.given[name] if name in self.given else self.tuner.best(name).options
 
     def command(self, name: str) -> str:
@@ -97,7 +100,7 @@ class Context:
         words += ["--data", self.data, "--out", str(self.out)]
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [] if self.tuned_in is None else ["--tuned-in", str(self.tuned_in)]
-        words += ["--seeds", ",".join(map(str, self.seeds)), "--trials", str(self.tuner.trials)]
+        words += ["--seeds", ",".join(map(str, self.seeds)), "--trials", str(self.trials)]
         return shlex.join(words)
 
     def baseline(self) -> dict[str, dict[str, float]]:

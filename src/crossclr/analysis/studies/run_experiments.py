@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from crossclr.analysis.experiments import EXPERIMENTS
-from crossclr.analysis.studies.open_study import TUNED, Context, tuned_name
-from crossclr.analysis.studies.stored_trainings import Job
+from crossclr.analysis.studies.open_study import TUNED, Context, Variant, tuned_name
+from crossclr.analysis.studies.stored_trainings import Job, digest
 from crossclr.analysis.studies.study import base_config, load_study
 from crossclr.analysis.studies.worker_pool import Pool, open_pool
 from crossclr.analysis.tables import Table
@@ -46,7 +46,8 @@ def open_context(
     base = base_config(study, overrides)
     if base.splits.validate_ is None or base.splits.test is None:
         raise ValueError("experiments tune on a validation split and measure on a test split; name both under splits")
-    if base.splits.validate_ == base.splits.test:
+    tunes = (study.trials if trials is None else trials) > 0 and tuned_in is None
+    if tunes and base.splits.validate_ == base.splits.test:
         raise ValueError(
             f"splits.validate and splits.test are both {base.splits.test!r}, so tuning would look at the test samples; "
             "hold some training samples out with data.split_parts, as the shipped study youcook2-spoken does"
@@ -57,7 +58,7 @@ def open_context(
         "data": str(data),
         "set": list(overrides),
         "seeds": context.seeds,
-        "trials": context.tuner.trials,
+        "trials": context.trials,
         "study": json.loads(study.model_dump_json()),
         "config": yaml.safe_load(dump_config(context.base)),
     }
@@ -88,12 +89,13 @@ def run_experiments(
     shown = [name for name in names if EXPERIMENTS[name].skip(context) is None]
     with open_pool(context.out, jobs) as pool:
         wanted = dict.fromkeys(tuned_name(loss) for name in shown for loss in EXPERIMENTS[name].tunes(context))
-        losses = [loss for loss in wanted if loss not in context.given]
-        with _progress("tuning", context.tuner.missing(losses), console) as step:
+        losses = [loss for loss in wanted if loss not in context.given] if context.trials else []
+        with show_progress("tuning", context.tuner.missing(losses), console) as step:
             context.tuner.tune(losses, pool, step)
         _write_tuned(context, list(wanted))
-        missing = missing_jobs(shown, context)
-        with _progress("runs", len(missing), console) as step:
+        variants = [variant for name in shown for variant in EXPERIMENTS[name].variants(context)]
+        missing = missing_jobs(variants, context)
+        with show_progress("runs", len(missing), console) as step:
             run_all(missing, pool, step)
     tables = {}
     for name in names:
@@ -111,15 +113,13 @@ def _write_tuned(context: Context, losses: Sequence[str]) -> None:
     write_json(path, known)
 
 
-def missing_jobs(names: Sequence[str], context: Context) -> list[Job]:
-    """The runs that experiments need and that are not finished; the losses must be tuned."""
+def missing_jobs(variants: Sequence[Variant], context: Context) -> list[Job]:
+    """The trainings of these variants that are not finished; equal ones once."""
     wanted: dict[tuple[str, int], Job] = {}
-    for name in names:
-        for variant in EXPERIMENTS[name].variants(context):
-            for job in variant.jobs():
-                key = (job.path(context.out).parent.name.rpartition("-")[2], job.config.seed)
-                known = wanted.get(key, job)  # equal configs of other experiments: the first one names the folder
-                wanted[key] = replace(known, keep=known.keep or job.keep)
+    for job in (job for variant in variants for job in variant.jobs()):
+        key = (digest(job.config), job.config.seed)
+        known = wanted.get(key, job)  # equal configs of other experiments: the first one names the folder
+        wanted[key] = replace(known, keep=known.keep or job.keep)
     missing = [job for job in wanted.values() if context.finished.find(job) is None]
     # Runs that may begin with the weights of others come last.
     return sorted(missing, key=lambda job: job.config.fits_search)
@@ -136,7 +136,7 @@ def run_all(jobs: Sequence[Job], pool: Pool, progress: Step) -> None:
             pool.wait()
 
 
-class _progress:  # noqa: N801 (used like a function)
+class show_progress:  # noqa: N801 (used like a function)
     """Shows how many runs are done: a bar in a terminal, a line now and then elsewhere."""
 
     def __init__(self, what: str, total: int, console: Console | None) -> None:

@@ -42,7 +42,11 @@ class StudyConfig(_Strict):
     seeds: list[int] = Field(default=[0, 1, 2, 3, 4], min_length=1, description="Seeds of the tables.")
     few_seeds: int = Field(default=3, ge=1, description="How many of them sweeps, grids and pairs take.")
     ablation_seeds: int | None = Field(default=None, ge=1, description="How many the ablation takes; null: all.")
-    trials: int = Field(default=12, ge=1, description="Tuning runs of each loss; the first has the default options.")
+    trials: int = Field(
+        default=16,
+        ge=0,
+        description="Tuning runs of each loss; the first has the default options. 0: use the config's own options.",
+    )
     tune_by: list[str] = Field(
         default=["R@1", "R@10", "nDCG", "sR@1"],
         min_length=1,

@@ -18,6 +18,7 @@ from crossclr.storage import sweep
 from crossclr.training import Interrupted
 
 Results = dict[str, Any]
+Perform = Callable[[Job, Path], Results]  # trains one job and leaves its folder
 
 
 class Pool:
@@ -25,13 +26,14 @@ class Pool:
 
     Args:
         out: the study's folder.
-        jobs: how many runs at once; 1 runs them in this process.
+        jobs: how many trainings at once; 1 runs them in this process.
+        perform: trains one job.
     """
 
-    def __init__(self, out: Path, jobs: int = 1) -> None:
+    def __init__(self, out: Path, jobs: int = 1, perform: Perform = perform) -> None:
         if jobs < 1:
             raise ValueError(f"at least one run at a time is needed, got {jobs}")
-        self.out, self.jobs = out, jobs
+        self.out, self.jobs, self.perform = out, jobs, perform
         self._executor: ProcessPoolExecutor | None = None
         self._running: dict[Future[Results], Callable[[Results], None]] = {}
 
@@ -48,13 +50,13 @@ class Pool:
     def start(self, job: Job, done: Callable[[Results], None]) -> None:
         """Begin a job; ``done`` gets its figures when `wait` notices that it is finished."""
         if self.jobs == 1:
-            done(perform(job, self.out))
+            done(self.perform(job, self.out))
             return
         if self._executor is None:
             self._executor = ProcessPoolExecutor(
                 self.jobs, mp_context=get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),)
             )
-        self._running[self._executor.submit(perform, job, self.out)] = done
+        self._running[self._executor.submit(self.perform, job, self.out)] = done
 
     def wait(self) -> None:
         """Wait until a job is finished."""
@@ -74,9 +76,9 @@ class Pool:
 
 
 @contextmanager
-def open_pool(out: Path, jobs: int) -> Iterator[Pool]:
+def open_pool(out: Path, jobs: int, perform: Perform = perform) -> Iterator[Pool]:
     """A pool that is closed however the block ends; Ctrl-C and SIGTERM end it as `Interrupted`."""
-    pool = Pool(out, jobs)
+    pool = Pool(out, jobs, perform)
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt

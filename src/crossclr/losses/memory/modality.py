@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from crossclr.features.connectivity import connectivity_to
+from crossclr.features.row_connectivity import connectivity_to
 from crossclr.losses.inputs.embeddings import either_mask
 from crossclr.losses.memory.influence import anchor_weights, influential, nearest_influential
 from crossclr.losses.memory.queue import RingBuffer

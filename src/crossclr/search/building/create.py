@@ -104,6 +104,7 @@ def build_index(
             "media_roots": sorted(roots),
             "hubness": correct,
             "backend": backend,
+            "modality_names": {"a": "a", "b": "b"},
             "modalities": {},
         }
         numbers, first = {}, 0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.features.connectivity import connectivity_to
+from crossclr.features.row_connectivity import connectivity_to
 from crossclr.search.index.contract import Index, Vectors
 
 NEAREST = 10  # a hub is among the ten nearest of many queries
@@ -102,41 +102,6 @@ def correction(queries: Index, vectors: Vectors, weight: float = 0.5) -> Vectors
         raise ValueError("a correction against hubs needs example queries, but there are none")
     means = [queries.search(vectors[start : start + 256], near)[0].mean(1) for start in range(0, len(vectors), 256)]
     return (-weight * np.concatenate(means)).astype(np.float32)[:, None]
-
-
-def explain(
-    hub: int, usual: float, tried: int, influence_share: float, connectivity_: float, threshold: float
-) -> list[str]:
-    """Sentences for people about one item; none for an ordinary one.
-
-    Args:
-        hub: how many queries have it among their ten nearest.
-        usual: how many have an item on average.
-        tried: how many queries there were.
-        influence_share: share of items with less connectivity.
-        connectivity_: its connectivity.
-        threshold: connectivity above which training prunes it as a negative.
-
-    Example:
-        >>> explain(60, 5.0, 1000, 0.5, 0.3, 0.9)
-        ['A hub: among the ten nearest of 60 of 1,000 queries; 5 would be usual.']
-    """
-    reasons = []
-    if tried and hub >= max(4 * usual, usual + 10):
-        reasons.append(f"A hub: among the ten nearest of {hub:,} of {tried:,} queries; {usual:.0f} would be usual.")
-    if tried and hub == 0:
-        reasons.append(f"Hard to find: none of {tried:,} queries has it among its ten nearest.")
-    if connectivity_ > threshold:
-        reasons.append(
-            f"Influential: its input is like that of many others (connectivity {connectivity_:.2f}, more than "
-            f"{100 * influence_share:.0f}% of its modality). CrossCLR prunes such samples as negatives."
-        )
-    elif influence_share >= 0.95:
-        reasons.append(
-            f"Rather influential: its input is more like the others than that of {100 * influence_share:.0f}% of its "
-            f"modality (connectivity {connectivity_:.2f})."
-        )
-    return reasons
 
 
 def _unit(rows: npt.NDArray[np.float32]) -> Tensor:

@@ -70,7 +70,6 @@ def describe(
     run: Run,
 ) -> None:
     """Put all items in, with what may make them hubs or influential."""
-    threshold = float(run.config.loss.local.options.get("prune_threshold") or 0.9)
     for modality, index in indexes.items():
         found, ids = gathered[modality], numbers[modality]
         asked = corrected_queries(gathered[other_modality(modality)].vectors, meta["hubness"])
@@ -79,7 +78,6 @@ def describe(
         meta["modalities"][modality] |= {
             "tried": tried,
             "usual": NEAREST * tried / len(found.items),
-            "influential": threshold * float(scores.max()),
             "inputs": {"sum": unit_sum(found.pooled).tolist(), "count": len(found.items)},
         }
         items.put(

@@ -1,4 +1,4 @@
-"""The contract of an index back end: vectors under whole-number ids, found by inner product."""
+"""The contract of an index back end: vectors with integer ids, found by inner product."""
 
 from __future__ import annotations
 
@@ -10,39 +10,53 @@ import numpy.typing as npt
 
 Vectors = npt.NDArray[np.float32]  # (items, dim)
 Ids = npt.NDArray[np.int64]  # (items,) 0 or above
-Mask = npt.NDArray[np.bool_]  # indexed by id: whether an item may be found
+Mask = npt.NDArray[np.bool_]  # indexed by id: whether a search may return the item
 
 
 class Index(Protocol):
-    """What search needs of a back end; unit vectors make the inner product a cosine."""
+    """What search needs from a back end. With unit vectors the inner product is the cosine."""
 
     @property
     def dim(self) -> int:
         """Channels of a vector."""
         ...
 
+    @property
+    def kind(self) -> str:
+        """How vectors are compared, such as ``exact`` or ``hnsw``."""
+        ...
+
+    @property
+    def recall(self) -> float | None:
+        """Measured share of the true ten nearest that a search returns; None if it is unknown."""
+        ...
+
     def __len__(self) -> int:
-        """Items that can be found."""
+        """Number of items."""
         ...
 
     def add(self, ids: Ids, vectors: Vectors) -> None:
-        """Add items; one whose id is there already is replaced."""
+        """Add items; an item whose id exists is replaced."""
         ...
 
     def delete(self, ids: Ids) -> int:
-        """Remove items; ids that are not there are passed over. Returns how many were removed."""
+        """Remove items, ignore unknown ids, and return how many were removed."""
+        ...
+
+    def compact(self, queries: Vectors | None = None) -> None:
+        """Reorganise after many changes, where the back end needs it; ``queries`` are examples to tune with."""
         ...
 
     def search(self, queries: Vectors, top: int, allowed: Mask | None = None) -> tuple[Vectors, Ids]:
         """Scores and ids of the best items for each query, both (queries, top), best first.
 
-        ``allowed`` leaves out items whose place in it is False (or lies behind its end). Where there are fewer than
-        ``top`` items, the rest of a row has the id -1 and the score -inf.
+        Only items whose entry in ``allowed`` is True are returned; an id past the end of the mask is not allowed. If
+        there are fewer than ``top`` items, the row is filled with the id -1 and the score -inf.
         """
         ...
 
     def vectors(self, ids: Ids) -> Vectors:
-        """(ids, dim) stored vectors; an id that is not there is a KeyError."""
+        """(ids, dim) stored vectors; an unknown id is a KeyError."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -51,7 +65,7 @@ class Index(Protocol):
 
     @classmethod
     def open(cls, folder: Path) -> Index:
-        """The index that ``save`` wrote."""
+        """Open the index that ``save`` wrote."""
         ...
 
 
@@ -59,11 +73,11 @@ def check_items(ids: Ids, vectors: Vectors, dim: int) -> tuple[Ids, Vectors]:
     """Ids and vectors in the types of the contract, or a ValueError that says what is wrong."""
     ids, vectors = np.asarray(ids, dtype=np.int64), check_vectors(vectors, dim)
     if ids.shape != (len(vectors),):
-        raise ValueError(f"{ids.shape} ids do not go with {len(vectors)} vectors")
+        raise ValueError(f"there are {len(vectors)} vectors, but the ids have shape {ids.shape}")
     if len(ids) and int(ids.min()) < 0:
         raise ValueError(f"ids must be 0 or above, got {int(ids.min())}")
     if len(np.unique(ids)) != len(ids):
-        raise ValueError("an id stands twice in one call; give each item once")
+        raise ValueError("an id appears twice in one call; give each item once")
     return ids, vectors
 
 
@@ -71,7 +85,23 @@ def check_vectors(vectors: Vectors, dim: int) -> Vectors:
     """Vectors (count, dim) in float32, all finite."""
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     if vectors.ndim != 2 or vectors.shape[1] != dim:
-        raise ValueError(f"vectors of shape (count, {dim}) are needed, got {vectors.shape}")
+        raise ValueError(f"vectors must have the shape (count, {dim}), got {vectors.shape}")
     if not np.isfinite(vectors).all():
-        raise ValueError("a vector holds NaN or infinity; every number must be finite")
+        raise ValueError("a vector contains NaN or infinity; every number must be finite")
     return vectors
+
+
+def no_results(queries: int, top: int) -> tuple[Vectors, Ids]:
+    """Scores and ids of a search that found nothing yet."""
+    return np.full((queries, top), -np.inf, dtype=np.float32), np.full((queries, top), -1, dtype=np.int64)
+
+
+def allows(allowed: Mask, ids: Ids) -> Mask:
+    """(ids,) which ids a mask allows.
+
+    Example:
+        >>> allows(np.array([False, True]), np.array([0, 1, 2])).tolist()
+        [False, True, False]
+    """
+    inside: Mask = ids < len(allowed)
+    return inside & allowed[np.minimum(ids, max(len(allowed) - 1, 0))] if len(allowed) else inside

@@ -1,10 +1,10 @@
-"""Items with equal vectors as one row: one sentence may stand in the data a hundred times."""
+"""Items with equal vectors share one row, because the same sentence may appear a hundred times in the data."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from crossclr.search.index.contract import Mask, Vectors
+from crossclr.search.index.contract import Mask, Vectors, no_results
 from crossclr.search.index.faiss_graph import Rows
 
 
@@ -28,15 +28,15 @@ class SharedRows:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
 
     def expand(self, scores: Vectors, rows: Rows, allowed: Mask | None) -> tuple[Vectors, Rows]:
-        """Items in the place of rows, best first, those of one row in their order; as many as there were rows.
+        """Replace rows by their items, best first, and keep as many items as there were rows.
 
         Args:
             scores: (queries, top).
-            rows: (queries, top), -1 where there are no more.
-            allowed: (items,) which may be found; None: all.
+            rows: (queries, top), -1 after the last row.
+            allowed: (items,) which items may be returned; None: all.
         """
         top = rows.shape[1]
-        out_scores, out = np.full_like(scores, -np.inf), np.full_like(rows, -1)
+        out_scores, out = no_results(*rows.shape)
         for query in range(len(rows)):
             filled = 0
             for score, row in zip(scores[query], rows[query], strict=True):
@@ -53,7 +53,7 @@ class SharedRows:
 
 
 def share_rows(vectors: Vectors) -> tuple[SharedRows | None, Vectors]:
-    """Distinct rows and who shares them; None and the vectors themselves where all are distinct.
+    """The distinct rows and which items share them; None and the vectors unchanged if all are distinct.
 
     Example:
         >>> shared, distinct = share_rows(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32))

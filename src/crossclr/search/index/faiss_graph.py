@@ -1,11 +1,11 @@
-"""The large, unchanging part of a faiss index: an HNSW graph, or inverted lists of product codes (IVF-PQ)."""
+"""The large, immutable part of a faiss index: an HNSW graph, or inverted lists of product codes (IVF-PQ)."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from crossclr.search.index.contract import Ids, Vectors
 
 faiss: Any = faiss_module  # its own stubs lack parameters that it has
 FILE, VECTORS, SETTINGS = "graph.faiss", "vectors.npy", "graph.json"
-_ASKED = 200  # queries that recall is measured with
+TUNING_QUERIES = 200
 Rows = npt.NDArray[np.int64]
-Bitmap = npt.NDArray[np.uint8]  # one bit for each row: whether it may be found
+Bitmap = npt.NDArray[np.uint8]  # one bit for each row: whether a search may return it
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class IndexSettings:
     """How an index is built.
 
     Args:
-        exact_limit: up to so many items every vector is compared.
-        hnsw_limit: up to so many items a graph (HNSW) is walked; above, lists of codes are scanned (IVF-PQ).
+        exact_limit: up to this many items, a search compares the query with every vector.
+        hnsw_limit: up to this many items, a search walks a graph (HNSW); above, it scans lists of codes (IVF-PQ).
         links: links of each item in the graph.
-        build_effort: candidates looked at for each item while the graph is built.
-        target_recall: the search effort is set so that this share of the true ten nearest is found.
-        seed: of the random choices.
+        build_effort: candidates considered for each item while the graph is built.
+        target_recall: the search effort is raised until this share of the true ten nearest is found.
+        seed: seed of the random choices.
     """
 
     exact_limit: int = 20_000
@@ -44,16 +44,16 @@ class IndexSettings:
 
 
 class Graph:
-    """Rows 0, 1, 2, ... that are searched approximately; nothing in it changes.
+    """Rows 0, 1, 2, ... that are searched approximately and never change.
 
     Args:
         kind: ``hnsw`` or ``ivfpq``.
         index: the faiss index.
         dim: channels of a row (the faiss index may have more, filled with zeros).
-        effort: candidates of a walk, or lists that are scanned.
-        recall: what that effort found of the true ten nearest, measured while building.
-        precise: the rows themselves, where the index holds codes only.
-        folder: where it lies on disk, if it does.
+        effort: candidates of a walk, or lists to scan.
+        recall: share of the true ten nearest found with this effort, measured at build time.
+        precise: the rows themselves, if the faiss index stores only codes.
+        folder: where it is stored on disk, if it is.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Graph:
 
     @classmethod
     def build(cls, vectors: Vectors, settings: IndexSettings, queries: Vectors | None = None) -> Graph:
-        """Index rows, then find the smallest effort that reaches the recall asked for.
+        """Index rows, then find the smallest effort that reaches the target recall.
 
         Args:
-            vectors: (rows, dim) what will be found.
+            vectors: (rows, dim) the rows to search.
             settings: how to build.
-            queries: (queries, dim) examples of what will be asked, to measure recall with; queries of another modality
-                lie elsewhere than the rows. Left out, mixtures of two rows are taken.
+            queries: (queries, dim) example queries to measure recall with, because queries of another modality lie
+                elsewhere than the rows. Default: mixtures of two rows.
         """
         dim = vectors.shape[1]
         if len(vectors) <= settings.hnsw_limit:
@@ -93,13 +93,13 @@ class Graph:
     def search(
         self, queries: Vectors, top: int, allowed: Bitmap | None = None, share: float = 1.0
     ) -> tuple[Vectors, Rows]:
-        """The best rows of each query, both (queries, top); -1 and -inf where there are no more.
+        """Scores and rows of the best matches, both (queries, top), filled with -inf and -1.
 
         Args:
             queries: (queries, dim).
             top: rows for each query.
-            allowed: which rows may be found; None: all.
-            share: how many rows are allowed, of all; the fewer, the more must be looked at.
+            allowed: which rows may be returned; None: all.
+            share: share of rows that are allowed; a smaller share needs more effort.
         """
         selector = None if allowed is None else faiss.IDSelectorBitmap(allowed)
         if self.kind == "hnsw":
@@ -107,22 +107,21 @@ class Graph:
             parameters = faiss.SearchParametersHNSW(sel=selector, efSearch=effort)
             scores, rows = self.index.search(queries, top, params=parameters)
         else:
-            wanted = max(10 * top, 200)
             effort = min(int(self.effort / share), int(self.index.nlist))
             parameters = faiss.SearchParametersIVF(sel=selector, nprobe=effort)
-            _, rows = self.index.search(self._widened(queries), wanted, params=parameters)
+            _, rows = self.index.search(_padded(queries, self.index.d), max(10 * top, 200), params=parameters)
             scores, rows = self._refine(queries, rows, top)
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows
 
     def vectors(self, rows: Rows) -> Vectors:
-        """(rows, dim) the vectors, to half precision."""
+        """(rows, dim) the vectors, in half precision."""
         if self.precise is not None:
             return self.precise[rows].astype(np.float32)
         found: Vectors = self.index.reconstruct_batch(rows)
         return found
 
     def save(self, folder: Path) -> None:
-        """Write to a folder; what is on disk already is linked, not copied."""
+        """Write to a folder; files that exist on disk are linked, not copied."""
         folder.mkdir()
         for name in (FILE, VECTORS):
             if self.folder is not None and (self.folder / name).is_file():
@@ -136,60 +135,46 @@ class Graph:
 
     @classmethod
     def open(cls, folder: Path) -> Graph:
-        """Open by memory map: pages are read when a search touches them."""
+        """Open as a memory map: a search reads only the pages it touches."""
         values = json.loads((folder / SETTINGS).read_text())
         flag = faiss.IO_FLAG_MMAP_IFC if values["kind"] == "hnsw" else faiss.IO_FLAG_MMAP
         index = faiss.read_index(str(folder / FILE), flag)
         precise = np.load(folder / VECTORS, mmap_mode="r") if (folder / VECTORS).is_file() else None
-        return cls(values["kind"], index, values["dim"], values["effort"], values["recall"], precise, folder)
-
-    def _widened(self, queries: Vectors) -> Vectors:
-        missing = self.index.d - queries.shape[1]
-        return np.pad(queries, ((0, 0), (0, missing))) if missing else queries
+        return cls(index=index, precise=precise, folder=folder, **values)
 
     def _refine(self, queries: Vectors, rows: Rows, top: int) -> tuple[Vectors, Rows]:
-        """Codes are coarse: rank the candidates again by their own vectors."""
+        """Rank the candidates again by their own vectors, because codes are coarse."""
         if self.precise is None:
-            raise ValueError("an IVF-PQ index needs its vectors beside it")
+            raise ValueError("the vectors of this IVF-PQ index are missing; rebuild it")
         candidates = self.precise[np.maximum(rows, 0)].astype(np.float32)  # (queries, candidates, dim)
         scores = np.einsum("qcd,qd->qc", candidates, queries)
         scores[rows < 0] = -np.inf
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-        scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
-        missing = max(0, top - rows.shape[1])
-        return (
-            np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf),
-            np.pad(rows, ((0, 0), (0, missing)), constant_values=-1),
-        )
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :top]  # there are at least 10 * top candidates
+        return np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
 
     def _tune(self, vectors: Vectors, settings: IndexSettings, queries: Vectors | None) -> None:
         rng = np.random.default_rng(settings.seed)
         if queries is None or not len(queries):
-            first, second = vectors[rng.integers(len(vectors), size=(2, _ASKED))]
-            asked = 0.7 * first + 0.3 * second
+            first, second = vectors[rng.integers(len(vectors), size=(2, TUNING_QUERIES))]
+            tried = 0.7 * first + 0.3 * second
         else:
-            asked = queries[np.sort(rng.choice(len(queries), min(_ASKED, len(queries)), replace=False))]
-        asked = np.ascontiguousarray(asked, dtype=np.float32)
+            tried = queries[np.sort(rng.choice(len(queries), min(TUNING_QUERIES, len(queries)), replace=False))]
+        tried = np.ascontiguousarray(tried, dtype=np.float32)
         top = min(10, len(vectors))
-        scores, true = faiss.knn(asked, vectors, top, metric=faiss.METRIC_INNER_PRODUCT)
+        scores, true = faiss.knn(tried, vectors, top, metric=faiss.METRIC_INNER_PRODUCT)
         most = 1024 if self.kind == "hnsw" else int(self.index.nlist)
         while True:
-            near, found = self.search(asked, top)
-            hits = (found[:, :, None] == true[:, None, :]).any(2)  # (asked, top)
-            # Of equal rows any is right: a sentence that stands a hundred times in the data is no miss.
+            near, found = self.search(tried, top)
+            hits = (found[:, :, None] == true[:, None, :]).any(2)  # (tried, top)
+            # Any of several equal rows is right: a sentence that appears a hundred times is not a miss.
             self.recall = float((hits | (near >= scores[:, -1:] - 1e-4)).mean())
             if self.recall >= settings.target_recall or self.effort >= most:
                 return
             self.effort = min(self.effort * 3 // 2, most)
 
 
-def describe_settings(settings: IndexSettings) -> dict[str, float]:
-    """The settings as plain values."""
-    return asdict(settings)
-
-
 def _build_hnsw(vectors: Vectors, settings: IndexSettings) -> Any:
-    # Half precision halves memory and time of a walk; its error (about 1e-4) is far below what ranks mean.
+    # Half precision halves the memory and time of a walk; its error (about 1e-4) does not change ranks noticeably.
     index = faiss.IndexHNSWSQ(
         vectors.shape[1], faiss.ScalarQuantizer.QT_fp16, settings.links, faiss.METRIC_INNER_PRODUCT
     )
@@ -201,17 +186,21 @@ def _build_hnsw(vectors: Vectors, settings: IndexSettings) -> Any:
 
 def _build_ivfpq(vectors: Vectors, settings: IndexSettings) -> Any:
     count, dim = vectors.shape
-    width = -(-dim // 8) * 8  # product codes cut a vector into equal parts, so it is filled up with zeros
+    width = -(-dim // 8) * 8  # product codes split a vector into equal parts, so it is padded with zeros
     lists = int(np.clip(2 ** round(np.log2(4 * count**0.5)), 16, 65_536))
     quantiser = faiss.IndexFlatIP(width)
     index = faiss.IndexIVFPQ(quantiser, width, lists, width // 4, 8, faiss.METRIC_INNER_PRODUCT)
     index.cp.seed, index.cp.niter = settings.seed + 1, 10
     rng = np.random.default_rng(settings.seed)
     sample = np.sort(rng.choice(count, min(count, 40 * lists), replace=False))
-    index.train(np.pad(vectors[sample], ((0, 0), (0, width - dim))))
+    index.train(_padded(vectors[sample], width))
     for start in range(0, count, 65_536):
-        index.add(np.pad(vectors[start : start + 65_536], ((0, 0), (0, width - dim))))
+        index.add(_padded(vectors[start : start + 65_536], width))
     return index
+
+
+def _padded(vectors: Vectors, width: int) -> Vectors:
+    return np.pad(vectors, ((0, 0), (0, width - vectors.shape[1])))
 
 
 def _link(source: Path, target: Path) -> None:
@@ -222,12 +211,12 @@ def _link(source: Path, target: Path) -> None:
 
 
 def bitmap(rows: npt.NDArray[np.bool_]) -> Bitmap:
-    """One bit for each row, as faiss wants it."""
+    """One bit for each row, in the form that faiss expects."""
     return np.packbits(rows, bitorder="little")
 
 
 def rows_of(sorted_ids: Ids, ids: Ids) -> Rows:
-    """For each id its row among sorted ids, or -1.
+    """The row of each id among sorted ids, or -1.
 
     Example:
         >>> rows_of(np.array([2, 5, 9]), np.array([9, 3, 2])).tolist()

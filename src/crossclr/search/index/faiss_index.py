@@ -1,9 +1,9 @@
-"""The default back end: faiss inside the process, saved as files, opened by memory map.
+"""The default back end: faiss inside the process, saved as files, opened as a memory map.
 
-An index has two parts. The *tail* holds vectors that are compared one by one: all of them in a small index, and later
-what was added since the *graph* was built. The graph never changes: what was deleted or replaced is passed over, and
-items with equal vectors share a row of it. So adding, replacing and deleting copy the tail at the most, and saving them
-writes the tail alone.
+An index has two parts. The *tail* holds vectors that are compared one by one: all vectors of a small index, and later
+those added since the *graph* was built. The graph never changes: a search skips deleted and replaced items, and items
+with equal vectors share one of its rows. Adding, replacing and deleting therefore copy only the tail, and saving a
+change writes only the tail.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
+from dataclasses import asdict
 from pathlib import Path
 
 import faiss
 import numpy as np
 
-from crossclr.search.index.contract import Ids, Mask, Vectors, check_items, check_vectors
+from crossclr.search.index.contract import Ids, Mask, Vectors, allows, check_items, check_vectors, no_results
 from crossclr.search.index.equal_vectors import SharedRows, share_rows
-from crossclr.search.index.faiss_graph import Bitmap, Graph, IndexSettings, bitmap, describe_settings, rows_of
-from crossclr.storage import new_folder, write_json
+from crossclr.search.index.faiss_graph import Bitmap, Graph, IndexSettings, bitmap, rows_of
+from crossclr.storage import new_folder
 
 META, GRAPH, GRAPH_IDS, GONE = "index.json", "graph", "graph_ids.npy", "gone.npy"
 TAIL, TAIL_IDS, ROWS = "tail.npy", "tail_ids.npy", "graph_rows.npy"
-_EXACT_SHARE = 0.02  # with a filter that lets less pass, comparing all of it is quicker and finds more than a walk
+_EXACT_SHARE = 0.02  # if a filter allows fewer, comparing all of them is faster than a walk, and finds more
 _MASKS = 8
 
 
 class FaissIndex:
-    """Exact for few items, a graph above, lists of codes for millions; see `IndexSettings`.
+    """Exact for few items, a graph for more, lists of codes for millions; see `IndexSettings`.
 
     Args:
         dim: channels of a vector.
@@ -48,13 +49,13 @@ class FaissIndex:
         self._dim = dim
         self.settings = settings or IndexSettings()
         self.graph: Graph | None = None
-        self._graph_ids: Ids = np.empty(0, dtype=np.int64)  # sorted: the items of the graph
-        self._gone: Mask = np.empty(0, dtype=np.bool_)  # which of them were deleted or replaced
-        self._shared: SharedRows | None = None  # which row each has; None: its place is its row
+        self._graph_ids: Ids = np.empty(0, dtype=np.int64)  # sorted
+        self._gone: Mask = np.empty(0, dtype=np.bool_)  # which items of the graph were deleted or replaced
+        self._shared: SharedRows | None = None  # the row of each item; None: item n has row n
         self._tail: Vectors = np.empty((0, dim), dtype=np.float32)
         self._tail_ids: Ids = np.empty(0, dtype=np.int64)
         self._masks: OrderedDict[int, tuple[Mask | None, Mask, Bitmap, int]] = OrderedDict()
-        self._lock = threading.Lock()  # searches may run in many threads; changes may not run beside them
+        self._lock = threading.Lock()  # many threads may search at once; changes need the index alone
 
     @property
     def dim(self) -> int:
@@ -68,7 +69,7 @@ class FaissIndex:
 
     @property
     def recall(self) -> float:
-        """Share of the true ten nearest that was found when the index was built."""
+        """Share of the true ten nearest that was found when the graph was built; 1 without a graph."""
         return 1.0 if self.graph is None else self.graph.recall
 
     def __len__(self) -> int:
@@ -82,12 +83,12 @@ class FaissIndex:
         self._tail_ids = np.concatenate([self._tail_ids, ids])
 
     def delete(self, ids: Ids) -> int:
-        """Remove items; returns how many there were."""
+        """Remove items and return how many there were."""
         before = len(self)
         ids = np.unique(np.asarray(ids, dtype=np.int64))
         rows = rows_of(self._graph_ids, ids)
         if (rows >= 0).any():
-            self._gone = self._gone.copy()  # it may be a map of a file
+            self._gone = self._gone.copy()  # it may be a memory map
             self._gone[rows[rows >= 0]] = True
         keep = ~np.isin(self._tail_ids, ids)
         if not keep.all():
@@ -106,8 +107,7 @@ class FaissIndex:
         if self.graph is not None:
             parts.append(self._search_graph(self.graph, queries, top, allowed))
         if not parts:
-            shape = len(queries), top
-            return np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64)
+            return no_results(len(queries), top)
         if len(parts) == 1:
             return parts[0]
         scores, ids = (np.concatenate(both, axis=1) for both in zip(*parts, strict=True))
@@ -132,19 +132,19 @@ class FaissIndex:
         return found
 
     def ids(self) -> Ids:
-        """All ids that can be found, sorted."""
+        """All ids, sorted."""
         return np.sort(np.concatenate([self._graph_ids[~self._gone], self._tail_ids]))
 
     @property
     def needs_compacting(self) -> bool:
-        """Whether the tail is too large to be compared one by one."""
+        """Whether the tail is too large to compare one by one."""
         return len(self._tail) > max(self.settings.exact_limit, len(self._graph_ids) // 4)
 
     def compact(self, queries: Vectors | None = None) -> None:
-        """Build the graph anew from everything, where the tail or what was deleted has become large.
+        """Rebuild the graph if the tail or the number of deleted items has become large.
 
         Args:
-            queries: examples of what will be asked; the search effort is set with them (see `Graph.build`).
+            queries: example queries to tune the search effort with (see `Graph.build`).
         """
         gone = int(self._gone.sum())
         if not self.needs_compacting and gone <= max(self.settings.exact_limit, len(self._gone) // 2):
@@ -154,7 +154,7 @@ class FaissIndex:
         self.graph, self._graph_ids, self._gone = None, ids[:0], np.empty(0, dtype=np.bool_)
         self._tail, self._tail_ids, self._shared = vectors, ids, None
         if len(ids) > self.settings.exact_limit:
-            # Equal rows link to each other and to nothing else, and the graph would fall apart.
+            # Equal rows would link only to each other, and the graph would fall apart.
             self._shared, distinct = share_rows(vectors)
             self.graph = Graph.build(distinct, self.settings, queries)
             self._graph_ids, self._gone = ids, np.zeros(len(ids), dtype=np.bool_)
@@ -162,9 +162,7 @@ class FaissIndex:
         self._masks.clear()
 
     def save(self, folder: Path) -> None:
-        """Write to a new folder; it appears complete or not at all."""
-        if folder.exists():
-            raise FileExistsError(f"{folder} is already there; an index is saved to a new folder")
+        """Write to a new folder, which appears only when it is complete."""
         with new_folder(folder) as partial:
             if self.graph is not None:
                 self.graph.save(partial / GRAPH)
@@ -174,12 +172,11 @@ class FaissIndex:
                     np.save(partial / ROWS, self._shared.row_of)
             np.save(partial / TAIL, self._tail)
             np.save(partial / TAIL_IDS, self._tail_ids)
-            values = {"dim": self.dim, "kind": self.kind, "settings": describe_settings(self.settings)}
-            write_json(partial / META, values)
+            (partial / META).write_text(json.dumps({"dim": self.dim, "settings": asdict(self.settings)}))
 
     @classmethod
     def open(cls, folder: Path) -> FaissIndex:
-        """Open a saved index by memory map."""
+        """Open a saved index as a memory map."""
         try:
             values = json.loads((folder / META).read_text())
             index = cls(values["dim"], IndexSettings(**values["settings"]))
@@ -192,13 +189,13 @@ class FaissIndex:
                 if (folder / ROWS).is_file():
                     index._shared = SharedRows(np.load(folder / ROWS))
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ValueError(f"{folder} holds no index that can be read ({error}); build it again") from error
+            raise ValueError(f"{folder} is not a readable index ({error}); rebuild it") from error
         return index
 
     def _search_tail(self, queries: Vectors, top: int, allowed: Mask | None) -> tuple[Vectors, Ids]:
         tail, ids = self._tail, self._tail_ids
         if allowed is not None:
-            rows = np.flatnonzero(_allows(allowed, ids))
+            rows = np.flatnonzero(allows(allowed, ids))
             tail, ids = tail[rows], ids[rows]
         return _exact(queries, tail, ids, top)
 
@@ -217,14 +214,14 @@ class FaissIndex:
         return scores, np.where(rows < 0, -1, self._graph_ids[np.maximum(rows, 0)])
 
     def _allowed_rows(self, graph: Graph, allowed: Mask | None) -> tuple[Mask, Bitmap, int]:
-        """Items and rows that may be found; kept for the masks used last, for a filter comes with many queries."""
+        """Allowed items and rows, cached for recent masks because many queries share a filter."""
         key = id(allowed)
         with self._lock:
             kept = self._masks.get(key)
             if kept is not None and kept[0] is allowed:
                 self._masks.move_to_end(key)
                 return kept[1:]
-        items = ~self._gone if allowed is None else ~self._gone & _allows(allowed, self._graph_ids)
+        items = ~self._gone if allowed is None else ~self._gone & allows(allowed, self._graph_ids)
         rows = items
         if self._shared is not None:
             rows = np.zeros(len(graph), dtype=np.bool_)
@@ -237,14 +234,8 @@ class FaissIndex:
         return made[1:]
 
 
-def _allows(allowed: Mask, ids: Ids) -> Mask:
-    inside: Mask = ids < len(allowed)
-    return inside & allowed[np.minimum(ids, max(len(allowed) - 1, 0))] if len(allowed) else inside
-
-
 def _exact(queries: Vectors, vectors: Vectors, ids: Ids, top: int) -> tuple[Vectors, Ids]:
-    shape = len(queries), top
-    scores, found = np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64)
+    scores, found = no_results(len(queries), top)
     count = min(top, len(ids))
     if count:
         near, rows = faiss.knn(queries, np.ascontiguousarray(vectors), count, metric=faiss.METRIC_INNER_PRODUCT)

@@ -1,4 +1,4 @@
-"""Folders that are complete or not there: each change of an index is a new generation, and one file names the last."""
+"""Generations of an index: every change writes a new complete folder, and one file names the current one."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _NAME = re.compile(r"generation-\d{6,}")
 
 
 def current_generation(root: Path) -> Path | None:
-    """The folder of the last complete generation, or None where there is none yet.
+    """The folder of the last complete generation, or None if there is none yet.
 
     Raises:
-        ValueError: the pointer names something else.
+        ValueError: the pointer names a folder that does not exist.
     """
     try:
         name = (root / POINTER).read_text().strip()
     except FileNotFoundError:
         return None
     if not _NAME.fullmatch(name) or not (root / name).is_dir():
-        raise ValueError(f"{root / POINTER} names {name!r}, which is not there; build the index again")
+        raise ValueError(f"{root / POINTER} names {name!r}, which does not exist; delete {root} and rebuild the index")
     return root / name
 
 
 @contextlib.contextmanager
 def new_generation(root: Path) -> Iterator[Path]:
-    """A folder to fill; when the block ends without an error it becomes the current generation.
+    """A folder to fill; it becomes the current generation when the block ends without an error.
 
-    A process that dies in between leaves a folder that nothing points to; the next change removes it. The generation
-    before the current one is kept, for readers that are about to open it.
+    Only one process can change an index at a time. The previous generation is kept for readers that are about to open
+    it; older ones, and what a killed process left behind, are removed.
 
     Example:
         >>> import tempfile
@@ -46,11 +46,11 @@ def new_generation(root: Path) -> Iterator[Path]:
     """
     root.mkdir(parents=True, exist_ok=True)
     with FolderLock(root):
-        before = current_generation(root) if (root / POINTER).exists() else None
+        before = current_generation(root)
         number = 1 + max((int(path.name.split("-")[1]) for path in _generations(root)), default=0)
         folder = root / f"generation-{number:06d}"
-        with new_folder(folder) as partial:
-            yield partial
+        with new_folder(folder) as temporary:
+            yield temporary
         write_file(root / POINTER, folder.name)
         for other in _generations(root):
             if other not in (folder, before):

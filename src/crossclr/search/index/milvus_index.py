@@ -1,4 +1,4 @@
-"""A client for Milvus, for when one machine is outgrown; the same code runs on a Milvus Lite file."""
+"""A Milvus client, for collections that outgrow one machine; it also works with a Milvus Lite file."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.search.index.contract import Ids, Mask, Vectors, check_items, check_vectors
+from crossclr.search.index.contract import Ids, Mask, Vectors, allows, check_items, check_vectors, no_results
 
 META = "milvus.json"
-_ROWS_AT_ONCE = 1000  # a message to the server stays well below its limit of 64 MB
-_LISTED = 10_000  # a filter names at most so many ids; a wider one is applied to what the server gives
-_MOST = 16_384  # Milvus gives no more results than this for a query
+_ROWS_AT_ONCE = 1000  # keeps a message well below the server's limit of 64 MB
+_LISTED = 10_000  # a filter lists at most this many ids; a wider one is applied to the server's results
+_MOST = 16_384  # Milvus returns at most this many results for a query
 
 
 class MilvusIndex:
-    """Vectors in a collection of a Milvus server; what is added or deleted is there at once, for every client.
+    """Vectors in a collection of a Milvus server; every client sees a change at once.
 
     Args:
         dim: channels of a vector.
         uri: address of the server, or a file whose name ends in ``.db`` (Milvus Lite).
-        collection: its name; it is made where it is absent.
+        collection: name of the collection; it is created if it is absent.
         token: ``user:password`` or an API key; it is never written to disk.
-        fresh: whether what the collection holds already is thrown away.
+        fresh: whether to empty an existing collection.
 
     Raises:
         ImportError: pymilvus is not installed.
-        ValueError: the collection is there with vectors of another size.
+        ValueError: the collection exists with vectors of another size.
     """
 
     def __init__(self, dim: int, uri: str, collection: str = "crossclr", token: str = "", fresh: bool = False) -> None:
@@ -37,7 +37,7 @@ class MilvusIndex:
         except ImportError as error:
             raise ImportError("the Milvus back end needs pymilvus: pip install 'crossclr[milvus]'") from error
         self._dim, self.uri, self.collection = dim, uri, collection
-        # Strong: a search sees every change before it. Milvus Lite is one process, sees them anyway, and has no clock.
+        # Strong: a search sees all earlier changes. Milvus Lite sees them anyway, and has no clock for it.
         self._consistency = "Bounded" if uri.endswith(".db") else "Strong"
         self._client: Any = MilvusClient(uri, token=token)
         if fresh and self._client.has_collection(collection):
@@ -63,6 +63,15 @@ class MilvusIndex:
         """Channels of a vector."""
         return self._dim
 
+    @property
+    def kind(self) -> str:
+        """The server chooses how to search."""
+        return "server"
+
+    @property
+    def recall(self) -> None:
+        """The server does not report it."""
+
     def __len__(self) -> int:
         rows = self._client.query(self.collection, filter="id >= 0", output_fields=["count(*)"])
         return int(rows[0]["count(*)"])
@@ -76,18 +85,21 @@ class MilvusIndex:
             self._client.upsert(self.collection, rows)
 
     def delete(self, ids: Ids) -> int:
-        """Remove items; returns how many there were."""
+        """Remove items and return how many there were."""
         before = len(self)
         listed = np.unique(np.asarray(ids, dtype=np.int64)).tolist()
         for start in range(0, len(listed), _ROWS_AT_ONCE):
             self._client.delete(self.collection, ids=listed[start : start + _ROWS_AT_ONCE])
         return before - len(self)
 
+    def compact(self, queries: Vectors | None = None) -> None:
+        """Nothing to do: the server reorganises itself."""
+
     def search(self, queries: Vectors, top: int, allowed: Mask | None = None) -> tuple[Vectors, Ids]:
         """Scores and ids of the best items, both (queries, top)."""
         queries = check_vectors(queries, self.dim)
         if not 1 <= top <= _MOST:
-            raise ValueError(f"top must lie between 1 and {_MOST}, got {top}")
+            raise ValueError(f"top must be between 1 and {_MOST}, got {top}")
         wanted, condition = top, ""
         if allowed is not None:
             listed = np.flatnonzero(allowed)
@@ -95,8 +107,7 @@ class MilvusIndex:
                 condition = f"id in {listed.tolist()}"
             else:
                 wanted = min(_MOST, int(top * max(1.0, len(self) / len(listed)) * 2) + 50)
-        scores = np.full((len(queries), top), -np.inf, dtype=np.float32)
-        found = np.full((len(queries), top), -1, dtype=np.int64)
+        scores, found = no_results(len(queries), top)
         if len(queries) == 0 or condition == "id in []":
             return scores, found
         answers = self._client.search(
@@ -108,9 +119,10 @@ class MilvusIndex:
             consistency_level=self._consistency,
         )
         for row, hits in enumerate(answers):
-            kept = [(hit["distance"], int(hit["id"])) for hit in hits if allowed is None or _allows(allowed, hit["id"])]
-            for column, (score, key) in enumerate(kept[:top]):
-                scores[row, column], found[row, column] = score, key
+            near = np.array([hit["distance"] for hit in hits], dtype=np.float32)
+            ids = np.array([hit["id"] for hit in hits], dtype=np.int64)
+            kept = np.flatnonzero(np.ones(len(ids)) if allowed is None else allows(allowed, ids))[:top]
+            scores[row, : len(kept)], found[row, : len(kept)] = near[kept], ids[kept]
         return scores, found
 
     def vectors(self, ids: Ids) -> Vectors:
@@ -127,20 +139,16 @@ class MilvusIndex:
         return np.array([known[key] for key in listed], dtype=np.float32).reshape(len(listed), self.dim)
 
     def save(self, folder: Path) -> None:
-        """Write where the vectors are; they themselves are in the server already."""
+        """Write where the vectors are; the server stores the vectors themselves."""
         folder.mkdir(parents=True)
         values = {"dim": self.dim, "uri": self.uri, "collection": self.collection}
         (folder / META).write_text(json.dumps(values))
 
     @classmethod
     def open(cls, folder: Path, token: str = "") -> MilvusIndex:
-        """Connect to what ``save`` named."""
+        """Connect to the collection that ``save`` recorded."""
         return cls(token=token, **json.loads((folder / META).read_text()))
 
     def close(self) -> None:
         """End the connection."""
         self._client.close()
-
-
-def _allows(allowed: Mask, key: int) -> bool:
-    return key < len(allowed) and bool(allowed[key])

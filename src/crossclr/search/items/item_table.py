@@ -1,4 +1,4 @@
-"""What is known of each item of an index beside its vector, in one SQLite file."""
+"""What an index knows about each item besides its vector, in one SQLite file."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _TYPES = {"int": "INTEGER", "float": "REAL", "str": "TEXT", "float | None": "REA
 
 @dataclass(frozen=True)
 class Item:
-    """One clip or one sentence that can be found.
+    """One clip or one sentence that a search can return.
 
     Args:
         id: its number in the index.
-        name: what people and links call it: modality, clip key, drawing and number of the sentence, as in
+        name: its name for people and links: modality, clip key, and the variant or the number of the sentence, as in
             ``a/1F34E@fluent`` or ``b/video7#2``.
         modality: ``a`` or ``b``.
-        key: the clip it is, or belongs to.
+        key: key of the clip.
         text: its sentence, or the first sentence of its clip.
-        split: of the data set.
+        split: its split in the data.
         group: a coarse label, or empty.
-        variant: which of several pictures of one thing, such as the vendor of a drawing.
+        variant: which of several forms of one clip it is, such as the vendor of a drawing.
         media: ``image``, ``video``, ``audio`` or empty.
         file: path of the media file, or its place in the built-in set.
-        start: second at which the clip begins in its file.
-        stop: second at which it ends.
-        connectivity: mean cosine of its input features to those of all others of its modality.
-        influence: share of items of its modality that have less connectivity.
-        hub: how many of the queries that were tried have it among their ten nearest.
-        x: place on the map, 0 to 1.
-        y: place on the map, 0 to 1.
+        start: second at which the clip starts in its file.
+        stop: second at which it stops.
+        connectivity: mean cosine of its input features to those of all other items of its modality.
+        influence: share of items of its modality that have a lower connectivity.
+        hub: number of trial queries that have it among their ten best results.
+        x: horizontal position on the map, 0 to 1.
+        y: vertical position on the map, 0 to 1.
     """
 
     id: int
@@ -65,8 +65,8 @@ class Items:
     """The items of an index on disk.
 
     Args:
-        path: the SQLite file; it is made where it is absent and ``writable`` is set.
-        writable: whether it may change.
+        path: the SQLite file; it is created if it is absent and ``writable`` is set.
+        writable: whether items can change.
 
     Example:
         >>> import tempfile
@@ -78,13 +78,13 @@ class Items:
 
     def __init__(self, path: Path, writable: bool = False) -> None:
         self.path = path
-        self._lock = threading.Lock()  # one connection for all threads: a look-up takes microseconds
+        self._lock = threading.Lock()  # threads share one connection, because a lookup takes microseconds
         mode = "rwc" if writable else "ro&immutable=1"
         address = f"{path.absolute().as_uri()}?mode={mode}"
         self._base = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
         if writable:
             typed = ", ".join(f'"{field.name}" {_TYPES[str(field.type)]}' for field in fields(Item))
-            self._run("PRAGMA journal_mode=OFF")  # the file is part of a generation: it counts only when complete
+            self._run("PRAGMA journal_mode=OFF")  # the file belongs to a generation, which appears only when complete
             self._run("PRAGMA synchronous=OFF")
             self._run(f"CREATE TABLE IF NOT EXISTS items ({typed}, PRIMARY KEY (id))")
             self._run("CREATE UNIQUE INDEX IF NOT EXISTS by_name ON items (name)")
@@ -94,50 +94,37 @@ class Items:
         """Add items, or replace those with the same id."""
         marks = ", ".join("?" * len(COLUMNS))
         values = operator.attrgetter(*COLUMNS)
-        with self._lock:
-            self._base.execute("BEGIN")
-            self._base.executemany(f"INSERT OR REPLACE INTO items ({_QUOTED}) VALUES ({marks})", map(values, items))  # noqa: S608
-            self._base.execute("COMMIT")
+        self._run_many(f"INSERT OR REPLACE INTO items ({_QUOTED}) VALUES ({marks})", map(values, items))  # noqa: S608
 
     def set_columns(self, ids: Sequence[int], values: Mapping[str, Sequence[Any]]) -> None:
         """Change some columns of some items."""
-        if unknown := set(values) - set(COLUMNS):
-            raise ValueError(f"items have no {', '.join(sorted(unknown))}")
+        _check_columns(values)
         setting = ", ".join(f'"{name}" = ?' for name in values)
-        with self._lock:
-            self._base.execute("BEGIN")
-            self._base.executemany(
-                f"UPDATE items SET {setting} WHERE id = ?",  # noqa: S608
-                zip(*values.values(), ids, strict=True),
-            )
-            self._base.execute("COMMIT")
+        self._run_many(f"UPDATE items SET {setting} WHERE id = ?", zip(*values.values(), ids, strict=True))  # noqa: S608
 
     def delete(self, ids: Iterable[int]) -> None:
-        """Forget items."""
-        with self._lock:
-            self._base.execute("BEGIN")
-            self._base.executemany("DELETE FROM items WHERE id = ?", [(int(key),) for key in ids])
-            self._base.execute("COMMIT")
+        """Remove items."""
+        self._run_many("DELETE FROM items WHERE id = ?", ((int(key),) for key in ids))
 
     def get(self, ids: Sequence[int]) -> list[Item]:
-        """Items by number, in the order asked; numbers that are not there are left out."""
+        """Items by number, in the given order; unknown numbers are skipped."""
         marks = ", ".join("?" * len(ids))
         rows = self._run(f"SELECT {_QUOTED} FROM items WHERE id IN ({marks})", [int(key) for key in ids])  # noqa: S608
         found = {row[0]: Item(*row) for row in rows}
         return [found[key] for key in map(int, ids) if key in found]
 
     def named(self, name: str) -> Item | None:
-        """The item of a name."""
+        """The item with a name, or None."""
         rows = self._run(f"SELECT {_QUOTED} FROM items WHERE name = ?", [name])  # noqa: S608
         return Item(*rows[0]) if rows else None
 
     def of_clip(self, key: str) -> list[Item]:
-        """All items of a clip, in the order of their numbers; a few at the most."""
+        """The items of a clip in the order of their numbers, at most 200."""
         rows = self._run(f"SELECT {_QUOTED} FROM items WHERE key = ? ORDER BY id LIMIT 200", [key])  # noqa: S608
         return [Item(*row) for row in rows]
 
     def ids_of(self, names: Sequence[str]) -> dict[str, int]:
-        """Number of each name that is there."""
+        """Numbers of names; unknown names are skipped."""
         found: dict[str, int] = {}
         for start in range(0, len(names), 500):
             part = list(names[start : start + 500])
@@ -146,15 +133,14 @@ class Items:
         return found
 
     def columns(self, *names: str, where: str = "") -> list[tuple[Any, ...]]:
-        """Some columns of all items (or of one modality), in the order of their numbers."""
-        if unknown := set(names) - set(COLUMNS):
-            raise ValueError(f"items have no {', '.join(sorted(unknown))}")
+        """Some columns of all items (or of one modality, ``where``), in the order of their numbers."""
+        _check_columns(names)
         chosen = ", ".join(f'"{name}"' for name in names)
         condition, values = (" WHERE modality = ?", [where]) if where else ("", [])
         return self._run(f"SELECT {chosen} FROM items{condition} ORDER BY id", values)  # noqa: S608
 
     def copy_to(self, path: Path) -> Items:
-        """A copy that can be changed."""
+        """A writable copy."""
         with self._lock:
             target = sqlite3.connect(path)
             self._base.backup(target)
@@ -172,3 +158,14 @@ class Items:
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
             return self._base.execute(statement, values).fetchall()
+
+    def _run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        with self._lock:
+            self._base.execute("BEGIN")
+            self._base.executemany(statement, values)
+            self._base.execute("COMMIT")
+
+
+def _check_columns(names: Iterable[str]) -> None:
+    if unknown := set(names) - set(COLUMNS):
+        raise ValueError(f"items have no column {', '.join(sorted(unknown))}")

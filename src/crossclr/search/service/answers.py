@@ -1,4 +1,4 @@
-"""Results as plain values, the same in the terminal's JSON and in the service's answers."""
+"""Results as plain values, the same in the JSON of the command and in the answers of the service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crossclr.search.searcher import Hit
 
 
 def plain_item(item: Item) -> dict[str, Any]:
-    """An item as values that JSON has.
+    """An item as JSON values.
 
     Example:
         >>> plain_item(Item(3, "b/x", "b", "x", text="a cat"))["text"]

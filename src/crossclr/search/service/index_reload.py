@@ -1,4 +1,4 @@
-"""The index that a running service answers from: changes of the index on disk are taken over while it runs."""
+"""A running service picks up changes of the index on disk."""
 
 from __future__ import annotations
 
@@ -12,42 +12,44 @@ from crossclr.search.building.create import META
 from crossclr.search.index.generations import current_generation
 from crossclr.search.searcher import Searcher
 
-LOOK_EVERY = 1.0  # seconds between two looks at the disk
-GRACE = 30.0  # seconds that requests under way may still use the index of before
+CHECK_SECONDS = 1.0  # between two looks at the disk
+GRACE_SECONDS = 30.0  # how long running requests may still use the previous index
 _LOG = logging.getLogger("crossclr.search")
 
 
-class Live:
-    """Holds the searcher of the last complete state of an index.
+class ReloadingSearcher:
+    """Holds the searcher of the newest complete index.
 
     Args:
         searcher: the opened index.
     """
 
     def __init__(self, searcher: Searcher) -> None:
-        self.now = searcher
+        self.current = searcher
         self._refused = ""
 
     async def watch(self) -> None:
-        """Take over each new generation, until cancelled."""
+        """Open each new generation, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_SECONDS)
+            previous = self.current
             try:
-                before = self.now
-                if await run_in_threadpool(self.refresh):
-                    asyncio.get_running_loop().call_later(GRACE, before.close)
-            except (OSError, ValueError) as error:  # half-removed, or not ours: the index of before goes on answering
-                _LOG.warning("the index on disk cannot be taken over: %s", error)
+                changed = await run_in_threadpool(self.refresh)
+            except (OSError, ValueError) as error:  # the previous index continues to answer
+                _LOG.warning("cannot open the new index: %s", error)
+                continue
+            if changed:
+                asyncio.get_running_loop().call_later(GRACE_SECONDS, previous.close)
 
     def refresh(self) -> bool:
-        """Open the last complete generation where it is another one; True if the searcher changed."""
-        folder = current_generation(self.now.folder.parent)
-        if folder is None or folder.name in (self.now.folder.name, self._refused):
+        """Open the newest generation if it is not open yet, and return whether the searcher changed."""
+        folder = current_generation(self.current.folder.parent)
+        if folder is None or folder.name in (self.current.folder.name, self._refused):
             return False
         weights = json.loads((folder / META).read_text(encoding="utf-8"))["weights"]
-        if weights != self.now.meta["weights"]:
+        if weights != self.current.meta["weights"]:
             self._refused = folder.name  # sentences would be encoded by another model than the items
-            _LOG.warning("the index on disk was built from other weights; start the service anew to use it")
+            _LOG.warning("the new index was built from other weights; restart the service to use it")
             return False
-        self.now = Searcher(folder, self.now.queries, self.now.no_text)
+        self.current = Searcher(folder, self.current.queries, self.current.no_text)
         return True

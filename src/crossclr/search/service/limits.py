@@ -1,4 +1,4 @@
-"""What a client may send: bounded in size and in time, decodable, and meant for this host."""
+"""Limits on requests: size, time, encoding and host."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LARGEST_BODY = 256 * 1024
 LONGEST_QUERY = 8 * 1024
+TOO_LARGE = 413, f"the request is too large; the limit is {LARGEST_BODY:,} bytes"
 BODY_SECONDS, HEADER_SECONDS, SEND_SECONDS = 10.0, 10.0, 60.0
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -32,14 +33,14 @@ HEADERS = (
 
 
 class Limits:
-    """Refuses what is too large, too slow or garbled before the application sees it.
+    """Refuse requests that are too large, too slow or malformed before the application sees them.
 
     Args:
         app: the application.
-        hosts: values of the Host header that are answered, without port; None: any. A service on the loopback address
-            answers to its own names only, so that a foreign page cannot reach it by a name of its own (DNS rebinding).
-        body_seconds: how long a client may take for its body.
-        send_seconds: how long a client may take to accept a piece of the answer.
+        hosts: Host headers to answer, without port; None: any. A service on the loopback address answers only to its
+            own names, so that a foreign page cannot reach it under another name (DNS rebinding).
+        body_seconds: time limit for sending the body of a request.
+        send_seconds: time limit for accepting a piece of the answer.
     """
 
     def __init__(
@@ -68,10 +69,10 @@ class Limits:
             try:
                 body = await within(self.body_seconds, _read(receive))
             except TimeoutError:
-                refusal = 408, f"the request's body took longer than {self.body_seconds:g} s"
+                refusal = 408, f"sending the request took longer than {self.body_seconds:g} s"
             else:
                 if body is None:
-                    refusal = 413, f"the request is too large; at most {LARGEST_BODY:,} bytes are read"
+                    refusal = TOO_LARGE
                 else:
                     receive = _replay(body, receive)
         try:
@@ -80,17 +81,17 @@ class Limits:
             else:
                 await self.app(scope, receive, careful_send)
         except TimeoutError:
-            return  # the client does not read its answer: the connection ends here
+            return  # the client does not read its answer, so the connection ends
 
     def _refuse(self, scope: Message) -> tuple[int, str] | None:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if self.hosts is not None and name not in self.hosts:
-            return 421, "this service answers only under its own address"
+            return 421, "this service answers only at its own address"
         query = scope["query_string"]
         if len(query) > LONGEST_QUERY:
-            return 414, f"the address is too long; at most {LONGEST_QUERY:,} bytes after the question mark are read"
+            return 414, f"the address is too long; the limit after the question mark is {LONGEST_QUERY:,} bytes"
         try:
             unquote_to_bytes(query).decode("utf-8")
             unquote_to_bytes(scope.get("raw_path") or b"").decode("utf-8")
@@ -98,12 +99,12 @@ class Limits:
             return 400, "the address is not valid UTF-8"
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > LARGEST_BODY:
-            return 413, f"the request is too large; at most {LARGEST_BODY:,} bytes are read"
+            return TOO_LARGE
         return None
 
 
 class PatientProtocol(H11Protocol):
-    """Ends a connection whose client does not finish its request line and headers in time."""
+    """Close a connection whose client does not finish its request line and headers in time."""
 
     header_seconds = HEADER_SECONDS
     _deadline: asyncio.TimerHandle | None = None
@@ -114,16 +115,16 @@ class PatientProtocol(H11Protocol):
         self._start_clock()
 
     def data_received(self, data: bytes) -> None:
-        """Stop the clock once a request is complete enough to be answered."""
+        """Stop the clock once the headers are complete."""
         waiting = self._waiting()
         super().data_received(data)
         if not self._waiting():
             self._stop_clock()
-        elif waiting and self._deadline is None:  # a further request on the same connection has begun
+        elif waiting and self._deadline is None:  # another request on the same connection has started
             self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """The client has left."""
         self._stop_clock()
         super().connection_lost(exc)
 
@@ -145,7 +146,7 @@ class PatientProtocol(H11Protocol):
 
 
 async def within(seconds: float, waiting: Awaitable[T]) -> T:
-    """Await something for so long at the most; unlike `asyncio.wait_for` it needs no task of its own.
+    """Await something with a time limit; unlike `asyncio.wait_for` it creates no task.
 
     Raises:
         asyncio.TimeoutError: it took longer.
@@ -170,12 +171,12 @@ async def within(seconds: float, waiting: Awaitable[T]) -> T:
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """The whole body, or None where it is larger than allowed."""
+    """The whole body, or None if it is larger than allowed."""
     parts, size = [], 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return b""  # the client is gone; nobody will read the answer
+            return b""  # the client has left; nobody will read the answer
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > LARGEST_BODY:
@@ -198,6 +199,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 async def _answer(send: Send, status: int, detail: str) -> None:
     content = json.dumps({"detail": detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    headers.append((b"connection", b"close"))  # what is left of the request must not be taken for the next one
+    headers.append((b"connection", b"close"))  # the rest of this request must not be read as the next one
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})

@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from crossclr.suggestions import suggest
 from crossclr.training.config.run_config import RunConfig
-from crossclr.training.objective import suggest
 
 Config = TypeVar("Config", bound=BaseModel)
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from crossclr.features import DataConfig
+from crossclr.losses import build_loss
 from crossclr.models import AnchorsConfig, HubsConfig, ModelConfig, ViewsConfig
-from crossclr.training.objective import build_term
 
 
 class _Strict(BaseModel):
@@ -34,7 +34,7 @@ class TermConfig(BaseModel):
 
     @model_validator(mode="after")
     def _buildable(self) -> TermConfig:
-        build_term(self.name, self.options)
+        build_loss(self.name, **self.options)
         return self
 
 

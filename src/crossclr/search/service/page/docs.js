@@ -36,7 +36,7 @@ for (const [path, methods] of Object.entries(description.paths)) {
     }
     const table = make("dl");
     for (const [name, schema, text, required] of rows) {
-      const facts = [kind(schema), bounds(schema), required ? "needed" : ""].filter(Boolean).join(", ");
+      const facts = [kind(schema), bounds(schema), required ? "required" : ""].filter(Boolean).join(", ");
       table.append(make("dt", name), make("dd", `${text || ""} ${facts ? `(${facts})` : ""}`));
     }
     section.append(table);

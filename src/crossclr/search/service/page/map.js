@@ -1,6 +1,6 @@
 // The map: points on a canvas, with zoom, pan, hover and click, by mouse, touch and keyboard.
 
-const NEAR = 14; // pixels around the pointer in which a point is meant
+const NEAR = 14; // pixels: a point this close to the pointer is meant
 
 export class PointMap {
   constructor(canvas, { onHover, onPick }) {

@@ -1,21 +1,12 @@
-// The search page. Everything that a link must reproduce is in the address; `state` mirrors it.
+// The search page. The address holds everything that a link must reproduce; `state` mirrors it.
+import { byId, make, splitName, toAddress } from "/elements.js";
+import { image, ItemViews, title } from "/item.js";
 import { PointMap } from "/map.js";
 
 const TOP = 24, PAUSE = 110; // results; milliseconds without a key before a search
-const byId = (id) => document.getElementById(id);
 const query = byId("query"), list = byId("list"), detail = byId("detail");
-let info = null, points = null, state = {}, running = null, timer = 0, typing = false, gone = false, shown = [], digits = 2;
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
+let info = null, points = null, views = null, state = {}, shown = [];
+let running = null, timer = 0, typing = false, gone = false;
 
 // ---- talking to the server
 
@@ -26,18 +17,17 @@ async function ask(path, signal) {
   try {
     answer = await fetch(path, { signal });
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    serverGone();
+    if (error.name !== "AbortError") serverGone();
     throw error;
   }
   if (gone) serverBack();
   const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(content.detail || `the server answered ${answer.status}`);
+  if (!answer.ok) throw new Refused(content.detail || `the server answered with the status ${answer.status}`);
   return content;
 }
 
 function serverGone() {
-  notice("The server is gone. It was started with “crossclr serve”; this page goes on by itself as soon as it is back.");
+  notice("The server does not answer. Start it again with “crossclr serve”; this page continues as soon as it is back.");
   if (gone) return;
   gone = true;
   const again = async () => {
@@ -66,13 +56,6 @@ function fromAddress() {
   return Object.fromEntries(["q", "like", "find", "split", "group", "item"].map((name) => [name, values.get(name) || ""]));
 }
 
-function toAddress(values) {
-  const parts = new URLSearchParams();
-  for (const [name, value] of Object.entries(values)) if (value) parts.set(name, value);
-  const text = parts.toString();
-  return text ? `?${text}` : location.pathname;
-}
-
 function go(change, { replace = false } = {}) {
   state = { ...state, ...change };
   history[replace ? "replaceState" : "pushState"](null, "", toAddress(state));
@@ -83,17 +66,19 @@ function show() {
   if (document.activeElement !== query || query.value.trim() !== state.q) query.value = state.q;
   byId("split").value = state.split;
   byId("group").value = state.group;
+  byId("filters").classList.toggle("active", Boolean(state.split || state.group));
   for (const radio of document.querySelectorAll("#find input")) radio.checked = radio.value === wanted();
   map.filter(passes);
   search();
   showDetail();
 }
 
+function asking() { return state.like ? state.like.slice(0, 1) : info.text_side; }
+
 function wanted() {
   if (state.find in info.modalities) return state.find;
   const names = Object.keys(info.modalities);
-  const side = state.like ? state.like.slice(0, 1) : info.text_side;
-  return names.find((name) => name !== side) || names[0];
+  return names.find((name) => name !== asking()) || names[0];
 }
 
 function passes(index) {
@@ -104,10 +89,17 @@ function passes(index) {
 
 let answered = null; // the address of the results that are on the page
 
+function cut(text) {
+  const most = info.longest_text;
+  if (text.length <= most) return text;
+  notice(`Your text has ${text.length.toLocaleString("en")} characters. Only the first ${most.toLocaleString("en")} are searched.`);
+  return text.slice(0, most);
+}
+
 async function search() {
   const values = { q: state.like ? "" : state.q, like: state.like, find: wanted(), split: state.split, group: state.group };
   if (!values.q && !values.like) { running?.abort(); answered = null; welcome(); return; }
-  const address = `/api/search${toAddress({ ...values, top: TOP })}`;
+  const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top: TOP })}`;
   if (address === answered && !gone) return;
   running?.abort();
   running = new AbortController();
@@ -121,34 +113,47 @@ async function search() {
     ]);
     answered = address;
     notice("");
+    cut(values.q);
     showResults(found.results, seed, performance.now() - begun);
   } catch (error) {
     if (error.name === "AbortError") return;
     answered = null;
-    if (error instanceof Refused) { showResults([], null, 0, error.message); }
+    clear();
+    if (error instanceof Refused) refuse(error.message);
   } finally {
     if (running?.signal === signal) document.body.classList.remove("busy");
   }
 }
 
-function welcome() {
+function clear() {
   shown = [];
   list.replaceChildren();
   byId("seed").hidden = true;
+  byId("empty").hidden = true;
   byId("summary").textContent = "";
   map.mark([]);
-  document.body.classList.remove("busy");
-  const counts = Object.values(info.modalities).map((about) => `${about.count.toLocaleString("en")} ${about.label}`);
-  const lead = info.text ? "Type a sentence, or choose a point on the map." : "Choose a point on the map.";
-  say(`${counts.join(" and ")} in one space`, info.text ? lead : `${lead} ${info.no_text}`, suggestions());
 }
 
-function say(title, text, buttons = []) {
-  const box = byId("empty");
-  box.replaceChildren(make("h2", {}, title), make("p", {}, text));
-  if (buttons.length) box.append(make("div", { class: "chips" }, ...buttons));
-  box.hidden = false;
+function welcome() {
+  clear();
+  document.body.classList.remove("busy");
+  const counts = Object.values(info.modalities).map((about) => `${about.count.toLocaleString("en")} ${about.label}`);
+  const lead = info.text ? "Describe what you are looking for, or choose a point on the map." : `Choose a point on the map. ${info.no_text}`;
+  say(`Search ${counts.join(" and ")}`, lead, suggestions());
 }
+
+function say(heading, text, buttons = []) {
+  byId("empty").replaceChildren(make("h2", {}, heading), make("p", {}, text));
+  if (buttons.length) byId("empty").append(make("div", { class: "chips" }, ...buttons));
+  byId("empty").hidden = false;
+}
+
+function everywhere() {
+  if (!state.split && !state.group) return [];
+  return [make("button", { type: "button", onclick: () => go({ split: "", group: "" }) }, "Search without filters")];
+}
+
+function refuse(reason) { say("This search is not possible", reason, everywhere()); }
 
 function suggestions() {
   if (!info.text || !points) return [];
@@ -159,101 +164,32 @@ function suggestions() {
     .map((text) => make("button", { type: "button", onclick: () => go({ q: text, like: "" }) }, text));
 }
 
-function showResults(results, seed, milliseconds, refusal = "") {
+function showResults(results, seed, milliseconds) {
+  clear();
   shown = results;
-  const box = byId("seed");
-  box.hidden = !seed;
-  if (seed) {
-    box.replaceChildren(
-      picture(seed) || make("span", { class: `dot ${seed.modality}` }),
-      make("p", {}, "Like ", make("strong", {}, title(seed)), seed.variant ? ` (${seed.variant})` : ""),
-      make("button", { type: "button", onclick: () => go({ like: "", find: "" }) }, state.q ? "Back to the sentence" : "Clear"),
-    );
+  if (seed) showSeed(seed);
+  map.mark([...results.map((item) => item.id), ...(seed ? [seed.id] : [])]);
+  if (!results.length) {
+    say("No results", state.split || state.group ? "No item passes the filters." : "The index has no such items.", everywhere());
+    return;
   }
   const kinds = new Set(results.map((item) => item.media?.kind || "text"));
   list.className = `grid ${kinds.has("video") || kinds.has("audio") ? "wide" : kinds.size === 1 && kinds.has("text") ? "texts" : ""}`;
-  const spread = results.length > 1 ? results[0].score - results[results.length - 1].score : 1;
-  digits = spread < 0.02 ? 4 : spread < 0.1 ? 3 : 2;
-  list.replaceChildren(...results.map(card));
-  const label = info.modalities[wanted()].label;
-  byId("summary").textContent = results.length ? `${results.length} ${label}, nearest first · ${Math.round(milliseconds)} ms` : "";
-  byId("empty").hidden = results.length > 0;
-  if (!results.length) {
-    const narrowed = state.split || state.group;
-    const clear = make("button", { type: "button", onclick: () => go({ split: "", group: "" }) }, "Search everywhere");
-    if (refusal) say("This cannot be searched", refusal, narrowed ? [clear] : []);
-    else say("Nothing was found", narrowed ? "The filters let no item pass." : "The index has no such items.", narrowed ? [clear] : []);
-  }
-  map.mark([...results.map((item) => item.id), ...(seed ? [seed.id] : [])]);
+  const spread = results[0].score - results[results.length - 1].score;
+  const digits = results.length === 1 ? 2 : spread < 0.02 ? 4 : spread < 0.1 ? 3 : 2;
+  list.replaceChildren(...results.map((item, index) => views.card(item, index, digits)));
+  const names = info.modality_names, from = names[asking()];
+  const direction = from ? `${from} → ${names[wanted()]} · ` : "";
+  byId("summary").textContent = `${direction}${results.length} ${info.modalities[wanted()].label}, best match first · ${Math.round(milliseconds)} ms`;
 }
 
-// ---- one item
-
-function title(item) { return item.text || item.key; }
-
-function mediaAddress(item, part = 0) {
-  const span = item.media.start === null ? "" : `#t=${item.media.start}${item.media.stop === null ? "" : `,${item.media.stop}`}`;
-  return `/media${toAddress({ id: item.id, part })}${span}`;
-}
-
-function picture(item, part = 0) {
-  if (item.media?.kind !== "image") return null;
-  return make("img", { src: mediaAddress(item, part), alt: title(item), loading: "lazy", decoding: "async" });
-}
-
-function stage(item) {
-  if (item.media?.kind !== "image") return null;
-  const all = Array.from({ length: item.media.parts }, (_, part) => picture(item, part));
-  return make("div", { class: all.length > 1 ? "stage several" : "stage" }, ...all);
-}
-
-function player(item) {
-  const kind = item.media?.kind;
-  if (kind !== "video" && kind !== "audio") return null;
-  return make(kind, { src: mediaAddress(item), controls: true, preload: kind === "video" ? "metadata" : "none", "aria-label": title(item) });
-}
-
-function textOf(item) {
-  const [head, ...rest] = item.text.split(": ");
-  if (!rest.length || head.length > 60) return [title(item)];
-  return [make("b", {}, head), ` ${rest.join(": ")}`];
-}
-
-function marks(item) {
-  const names = { "A hub": "hub", "Hard to find": "hard to find", Influential: "influential" };
-  return (item.why || []).filter((reason) => reason.split(":")[0] in names)
-    .map((reason) => make("span", { class: "pill strong", title: reason }, names[reason.split(":")[0]]));
-}
-
-function neighbours(item, plain = true) {
-  return Object.entries(info.modalities).map(([name, about]) => make("button", {
-    type: "button", class: plain ? null : "primary",
-    "aria-label": `${about.label} like ${title(item)}`,
-    onclick: () => { go({ like: item.id, find: name, item: "" }); scrollTo({ top: 0 }); },
-  }, about.label));
-}
-
-function card(item, index) {
-  const play = player(item);
-  const body = make("div", { class: "body" },
-    make("p", { class: "text" }, ...textOf(item)),
-    make("p", { class: "facts" },
-      make("span", { class: "score", title: "cosine to the query" },
-        meter(item.score), item.score.toFixed(digits)),
-      item.variant ? make("span", {}, item.variant) : null,
-      ...marks(item)));
-  const open = make("button", {
-    type: "button", class: "open", "data-index": index, "aria-label": `${title(item)}, score ${item.score.toFixed(2)}`,
-    onclick: () => go({ item: item.id }),
-  }, stage(item), body);
-  return make("li", { class: `card ${item.modality}`, "data-id": item.id }, ...(play ? [play] : []), open,
-    make("div", { class: "more" }, make("span", {}, "like this"), ...neighbours(item)));
-}
-
-function meter(score) {
-  const bar = make("i");
-  bar.style.width = `${Math.round(100 * Math.max(0, Math.min(1, score)))}%`;
-  return make("span", { class: "meter", "aria-hidden": "true" }, bar);
+function showSeed(seed) {
+  byId("seed").replaceChildren(
+    image(seed) || make("span", { class: `dot ${seed.modality}` }),
+    make("p", {}, "Similar to ", make("strong", {}, title(seed)), seed.variant ? ` (${seed.variant})` : ""),
+    make("button", { type: "button", onclick: () => go({ like: "", find: "" }) }, state.q ? "Back to the text" : "Clear"),
+  );
+  byId("seed").hidden = false;
 }
 
 async function showDetail() {
@@ -268,25 +204,9 @@ async function showDetail() {
   }
   if (item.id !== state.item) return;
   const hit = shown.find((other) => other.id === item.id);
-  const rows = [["score", hit ? `${hit.score.toFixed(3)} (cosine to the query)` : ""], ["drawn by", item.variant],
-    ["split", item.split], ["group", item.group], ["id", item.id],
-    ["hub", `among the ten nearest of ${item.hub} queries`],
-    ["connectivity", `${item.connectivity.toFixed(2)}, more than ${Math.round(100 * item.influence)}% of its modality`]];
-  byId("detail-body").replaceChildren(make("div", { class: "detail" },
-    make("h2", { id: "detail-title" }, title(item)),
-    stage(item), player(item),
-    ...(item.why.length ? [make("ul", { class: "why" }, ...item.why.map((reason) => make("li", {}, reason)))] : []),
-    make("div", { class: "actions" }, make("span", {}, "More like this:"), ...neighbours(item, false)),
-    ...(item.partners.length ? [make("div", {}, make("p", { class: "label" }, "Of the same clip"),
-      make("ul", { class: "partners" }, ...item.partners.map(partner)))] : []),
-    make("dl", {}, ...rows.filter(([, value]) => value).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]))));
+  byId("detail-body").replaceChildren(views.detail(item, hit ? hit.score : null));
   detail.dataset.id = item.id;
   if (!detail.open) detail.showModal();
-}
-
-function partner(other) {
-  return make("li", {}, make("button", { type: "button", onclick: () => go({ item: other.id }) },
-    ...(picture(other) ? [picture(other), other.variant || title(other)] : [title(other)])));
 }
 
 // ---- events
@@ -294,7 +214,7 @@ function partner(other) {
 query.addEventListener("input", () => {
   clearTimeout(timer);
   timer = setTimeout(() => {
-    const first = !typing; // one step back leaves the whole sentence, not its last letter
+    const first = !typing; // one step back removes the whole text, not its last letter
     typing = true;
     go({ q: query.value.trim(), like: "", item: "", find: state.like ? "" : state.find }, { replace: !first });
   }, PAUSE);
@@ -310,6 +230,10 @@ byId("group").addEventListener("change", (event) => {
   const value = event.target.value.trim();
   if (!value || !info.all_groups || info.groups.includes(value)) go({ group: value });
   else { notice(`There is no group “${value}”.`); setTimeout(() => notice(""), 4000); event.target.value = state.group; }
+});
+byId("filters").addEventListener("click", (event) => {
+  const open = byId("form").classList.toggle("filtering");
+  event.currentTarget.setAttribute("aria-expanded", open);
 });
 byId("share").addEventListener("click", async (event) => {
   const button = event.currentTarget;
@@ -376,7 +300,18 @@ byId("zoom-in").addEventListener("click", () => map.zoom(1.6));
 byId("zoom-out").addEventListener("click", () => map.zoom(1 / 1.6));
 byId("zoom-all").addEventListener("click", () => map.reset());
 
-// ---- beginning
+function foldMap(folded) {
+  document.body.classList.toggle("without-map", folded);
+  byId("fold").textContent = folded ? "Show map" : "Hide map";
+  byId("fold").setAttribute("aria-expanded", !folded);
+}
+byId("fold").addEventListener("click", () => {
+  const folded = !document.body.classList.contains("without-map");
+  localStorage.setItem("without-map", folded ? "yes" : "");
+  foldMap(folded);
+});
+
+// ---- start
 
 async function start() {
   try {
@@ -385,18 +320,23 @@ async function start() {
     if (error instanceof Refused) notice(error.message);
     return;
   }
+  views = new ItemViews(info, go);
   document.title = `${info.name} · crossclr search`;
   byId("title").textContent = info.name;
   byId("about").textContent = info.about;
-  byId("find").replaceChildren(...Object.entries(info.modalities).map(([name, about]) => make("label", {},
+  const modalities = Object.entries(info.modalities);
+  byId("find").replaceChildren(...modalities.map(([name, about]) => make("label", {},
     make("input", { type: "radio", name: "find", value: name, onchange: () => go({ find: name }) }),
     make("span", { class: `dot ${name}` }), about.label)));
-  byId("split").replaceChildren(...["", ...info.splits].map((name) => make("option", { value: name }, name || "all splits")));
+  byId("find").hidden = modalities.length < 2;
+  byId("split").replaceChildren(...["", ...info.splits].map((name) => make("option", { value: name }, name ? splitName(name) : "all data")));
+  byId("split").hidden = info.splits.length < 2;
   byId("groups").replaceChildren(...info.groups.map((name) => make("option", { value: name })));
-  byId("group").hidden = info.groups.length === 0;
+  byId("group").hidden = info.groups.length < 2;
   query.disabled = !info.text;
-  if (!info.text) query.placeholder = "Sentences cannot be searched here; choose a point on the map";
-  byId("legend").replaceChildren(...Object.entries(info.modalities).map(([name, about]) => make("li", {}, make("span", { class: `dot ${name}` }), about.label)));
+  if (!info.text) query.placeholder = "Typed queries are not possible here; choose a point on the map";
+  byId("legend").replaceChildren(...modalities.map(([name, about]) => make("li", {}, make("span", { class: `dot ${name}` }), about.label)));
+  foldMap(localStorage.getItem("without-map") === "yes");
   state = fromAddress();
   map.load(points);
   show();

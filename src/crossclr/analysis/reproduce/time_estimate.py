@@ -1,0 +1,42 @@
+"""How long trainings will take, from a few measured steps."""
+
+from __future__ import annotations
+
+import time
+
+from crossclr.features import open_source
+from crossclr.training import RunConfig, Training, make_fabric
+from crossclr.training.torch_settings import torch_settings
+
+STEPS = 2  # measured, after one that warms up
+VALIDATION = 1.15  # validation and checkpoints add about this factor
+
+
+def estimated_seconds(config: RunConfig) -> float:
+    """Estimated seconds of a training on this machine: a few steps are taken and thrown away.
+
+    Raises:
+        DataError: the data cannot be read.
+    """
+    with torch_settings(config.training):
+        training = Training(config, open_source(config.data), make_fabric(config.training.accelerator, 1, "32-true"))
+        stream = training.batches(0)
+        training.step(next(stream))
+        count, began = 0, time.monotonic()
+        for batch, _ in zip(stream, range(STEPS), strict=False):
+            training.step(batch)
+            count += 1
+        seconds = (time.monotonic() - began) / max(1, count)
+    return seconds * training.batches_per_epoch * config.training.epochs * VALIDATION
+
+
+def in_words(seconds: float) -> str:
+    """A duration for a person.
+
+    Example:
+        >>> in_words(40), in_words(600), in_words(9000)
+        ('40 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

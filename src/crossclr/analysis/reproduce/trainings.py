@@ -1,0 +1,123 @@
+"""Which trainings each table of the paper needs, and the results of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from crossclr.analysis.experiments.ablation import Ablation
+from crossclr.analysis.experiments.experts import Experts
+from crossclr.analysis.experiments.losses import Losses
+from crossclr.analysis.experiments.modalities import Modalities
+from crossclr.analysis.experiments.sweeps import Sweeps
+from crossclr.analysis.reproduce.paper_numbers import PaperTable
+from crossclr.analysis.studies.compared_losses import METHODS, configure
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Context, Variant
+from crossclr.training import load_config
+
+Results = Mapping[str, Mapping[str, float]]  # group of columns -> metric -> value
+Caption = Callable[[Path, str, Path], Mapping[str, float]]  # run folder, features, captioner's folder -> scores
+CAPTION_FEATURES = {"": "clip", "+": "vidclip"}  # the paper's + adds the embedding of the whole video
+LSMDC_EXPERTS = ["action", "appearance", "scene", "object", "howto100m"]
+
+
+def planned(context: Context, table: PaperTable) -> list[Variant]:
+    """The trainings that a table needs."""
+    if table.target == "state-of-the-art":
+        return _state_of_the_art(context)
+    if table.target == "captioning":
+        return [_kept(variant, 1) for variant in _state_of_the_art(context)]
+    if table.target == "multiple-positives":
+        return _multiple_positives(context)
+    if table.target == "figures":
+        losses = [*context.study.histograms, "crossclr", "ntxent"]
+        titles = {METHODS[name].title for name in losses}
+        return [_kept(variant, 1) for variant in Losses().variants(context) if variant.name in titles]
+    experiments = {
+        "losses": Losses(),
+        "ablation": Ablation(),
+        "modalities": Modalities(),
+        "experts": Experts(),
+        "sweeps": Sweeps(),
+    }
+    variants = experiments[table.target].variants(context)
+    if table.target in ("losses", "ablation"):  # the paper prints five of the eight combinations
+        variants = [variant for variant in variants if variant.name in table.rows]
+    return variants
+
+
+def results_by_row(
+    context: Context, table: PaperTable, variants: Sequence[Variant], caption: Caption | None = None
+) -> dict[str, list[Results]]:
+    """The results of every row that was trained, one entry for each seed."""
+    if table.target == "modalities":
+        return _modality_rows(context)
+    if table.target == "captioning":
+        return _caption_rows(context, variants, caption)
+    rows = {variant.name: _directions(context, variant) for variant in variants}
+    if table.target == "experts":
+        rows = {name.removeprefix("experts ").removeprefix("expert "): found for name, found in rows.items()}
+        rows |= {" ⊕ ".join(names): _fused(context, names) for names in context.study.fused_experts}
+    if table.target == "state-of-the-art" and context.study.experts:
+        rows = {name: found for name, found in rows.items() if not name.startswith("expert ")}
+        rows["CrossCLR"] = _fused(context, LSMDC_EXPERTS)
+    return rows
+
+
+def _state_of_the_art(context: Context) -> list[Variant]:
+    if context.study.experts:  # LSMDC: one model for each of five experts, fused
+        experts = [Experts().single(context, name) for name in LSMDC_EXPERTS]
+        return [*experts, Variant("COOT", configure(context.base, METHODS["coot"]), context.seeds)]
+    coot = load_config("youcook2-100m-coot").model_copy(update={"data": context.base.data})
+    if not context.base.loss.two_level:  # at clip level: COOT's losses in the same small model
+        coot = configure(context.base, METHODS["coot"])
+    return [Variant("COOT", coot, context.seeds), Variant("CrossCLR", context.tuned("crossclr"), context.seeds)]
+
+
+def _multiple_positives(context: Context) -> list[Variant]:
+    options = {"extra_positives": context.study.positives[0], "positive_weight": context.study.positive_weights[0]}
+    return [
+        Variant("CrossCLR", context.tuned("crossclr"), context.seeds),
+        Variant("CrossCLR+MP", context.tuned("crossclr", options), context.seeds),
+    ]
+
+
+def _kept(variant: Variant, seeds: int) -> Variant:
+    return Variant(variant.name, variant.config, variant.seeds[:seeds], keep=seeds)
+
+
+def _directions(context: Context, variant: Variant) -> list[Results]:
+    """By seed: metrics by direction in words; a training that failed has none."""
+    return [
+        {context.arrow(name): found for name, found in (results.get("test") or {}).items() if name in (B_TO_A, A_TO_B)}
+        for results in context.results(variant)
+    ]
+
+
+def _fused(context: Context, names: list[str]) -> list[Results]:
+    found = [Experts().fused(context, names, number) for number in range(len(context.few_seeds))]
+    return [{context.arrow(name): results[name] for name in (B_TO_A, A_TO_B)} for results in found]
+
+
+def _modality_rows(context: Context) -> dict[str, list[Results]]:
+    rows: dict[str, list[Results]] = {}
+    experiment = Modalities()
+    for a, b in experiment.pairs(context):
+        for method in ("ntxent", "crossclr"):
+            found = context.results(experiment.variant(context, (a, b), method))
+            for name, direction in ((f"{b} → {a}", B_TO_A), (f"{a} → {b}", A_TO_B)):
+                row = f"{name}: {METHODS[method].title}"
+                rows[row] = [{"retrieval": (results.get("test") or {}).get(direction, {})} for results in found]
+    return rows
+
+
+def _caption_rows(context: Context, variants: Sequence[Variant], caption: Caption | None) -> dict[str, list[Results]]:
+    if caption is None:
+        raise ValueError("captioning needs a function that trains captioners")
+    rows: dict[str, list[Results]] = {}
+    for mark, features in CAPTION_FEATURES.items():
+        for variant in variants:
+            run = context.finished.open(variant.jobs()[0]).path
+            scores = caption(run, features, run / "captions" / f"paper-{features}")
+            rows[f"{variant.name}{mark}"] = [{"captions": scores}]
+    return rows

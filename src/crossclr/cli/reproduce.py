@@ -1,0 +1,126 @@
+"""`crossclr reproduce`: the paper's tables and figures, its numbers next to ours."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crossclr.cli.experiment import Seeds, Set, seed_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+    from crossclr.analysis.reproduce import Reproduction
+    from crossclr.analysis.studies.stored_trainings import Job
+
+TARGETS = "losses, ablation, state-of-the-art, modalities, captioning, multiple-positives, experts, sweeps, figures"
+
+
+def reproduce(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"What to reproduce: {TARGETS}.")],
+    data: Annotated[Path, typer.Option(help="Folder with the features of YouCook2 or LSMDC, in COOT's layout.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for trainings and results; default: reproduce/<name of DATA>."),
+    ] = None,
+    set_: Set = None,
+    seeds: Seeds = None,
+    clip_level: Annotated[
+        bool, typer.Option("--clip-level", help="Quick check: an MLP on pooled clips instead of the full model.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Trainings at the same time, with --clip-level only; default: CPU cores.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the planned trainings and the estimated time, then exit.")
+    ] = False,
+) -> None:
+    """Reproduce a table or figure of the paper with its own settings and seeds.
+
+    Trains what is missing, prints the paper's numbers next to ours with the difference, and writes them to
+    OUT/reproduce-WHAT.json and .html. Ctrl-C stops; the same command resumes, also within a training.
+
+    Examples:
+        crossclr reproduce losses --data youcook2 --dry-run
+
+        crossclr reproduce losses --data youcook2
+
+        crossclr reproduce ablation --data youcook2 --clip-level --seeds 0,1
+
+        crossclr reproduce losses --data youcook2 --set data.text=text_feat_minilm.h5 --set training.epochs=10
+    """
+    from rich.console import Console
+
+    from crossclr.analysis.reproduce import open_reproduction
+    from crossclr.analysis.reproduce import reproduce as run
+    from crossclr.analysis.studies.stored_trainings import perform
+    from crossclr.training import Interrupted
+
+    console = Console()
+    folder = out or Path("reproduce") / (data.resolve().name + ("-clip-level" if clip_level else ""))
+    wanted = open_reproduction(
+        what, data, folder, overrides=set_ or [], seeds=seed_numbers(seeds), clip_level=clip_level
+    )
+    if dry_run:
+        _show_plan(wanted, console)
+        return
+
+    try:
+        run(
+            wanted,
+            train=perform if clip_level else lambda job, out: _train_run_folder(job, out, console),
+            caption=lambda *given: _caption(*given, console),
+            jobs=(jobs or os.cpu_count() or 1) if clip_level else 1,
+            console=console,
+        )
+    except Interrupted:
+        console.print("stopped; the same command resumes", highlight=False)
+        raise typer.Exit(130) from None
+
+
+def _show_plan(wanted: Reproduction, console: Console) -> None:
+    from crossclr.analysis.reproduce.time_estimate import estimated_seconds, in_words
+
+    console.print(*wanted.plan().rich())
+    missing = wanted.missing()
+    if not missing:
+        console.print("Every training is finished.", highlight=False)
+        return
+    each = estimated_seconds(missing[0].config)
+    console.print(
+        f"{len(missing)} trainings to run, about {in_words(each)} each on this machine, "
+        f"{in_words(each * len(missing))} in total.",
+        highlight=False,
+    )
+
+
+def _train_run_folder(job: Job, out: Path, console: Console) -> dict[str, Any]:
+    """Train as `crossclr train` does, so that an interrupted training resumes where it stopped."""
+    from crossclr import api
+
+    path = job.path(out)
+    console.print(f"{job.name}, seed {job.config.seed}", highlight=False)
+    if (path / "config.yaml").is_file():
+        run = api.resume(path, baseline=False, console=console)
+    else:
+        run = api.train(job.config, out=path, baseline=False, console=console)
+    return dict(run.results or {})  # type: ignore[union-attr]  # the folder of one seed is one run
+
+
+def _caption(run: Path, features: str, out: Path, console: Console) -> Mapping[str, float]:
+    from crossclr.captions import load_caption_config, resume_captions, train_captions
+    from crossclr.captions.scoring.caption_metrics import shown_name
+
+    if (out / "config.yaml").is_file():
+        found = resume_captions(out, console=console)
+    else:
+        config = load_caption_config("paper", [f"data.run={json.dumps(str(run))}", f"data.features={features}"])
+        found = train_captions(config, out=out, console=console)
+    scores = (found.results or {}).get("metrics", {})
+    return {shown_name(name): value for name, value in scores.items() if value is not None}

@@ -1,0 +1,49 @@
+"""The route that serves the image, video or sound of an item, only from folders that the index names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import FastAPI, HTTPException, Query
+from fastapi.responses import FileResponse, Response
+
+from crossclr.experts.media.playable import media_type
+from crossclr.features.emoji.catalogue import VENDORS
+from crossclr.search.items.media_files import BUILT_IN, count_parts, read_built_in
+from crossclr.search.searcher import Searcher
+from crossclr.search.service.index_reload import ReloadingSearcher
+from crossclr.search.service.search_routes import find_item
+
+
+def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:
+    """Add ``/media`` to an application."""
+
+    @app.get("/media", summary="The image, video or sound of an item")
+    def media(
+        id: Annotated[str, Query(max_length=500, description="Id of the item.")],
+        part: Annotated[int, Query(ge=0, le=9, description="Which of its images.")] = 0,
+    ) -> Response:
+        searcher = searchers.current
+        item = find_item(searcher, id)
+        if not item.media or part >= count_parts(item.file):
+            raise HTTPException(404, "this item has no such image, video or sound")
+        headers = {"cache-control": "private, max-age=3600"}
+        if item.file.startswith(BUILT_IN):
+            return Response(read_built_in(item.file, part), media_type="image/webp", headers=headers)
+        roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
+        path = Path(item.file).resolve()  # follows links before the folder is checked
+        kind = media_type(path)
+        if kind is None or not any(path.is_relative_to(root) for root in roots):
+            raise HTTPException(403, "the file of this item is outside the folders that the index names")
+        if not path.is_file():
+            raise HTTPException(404, "the file of this item no longer exists")
+        return FileResponse(path, media_type=kind, headers=headers)
+
+
+def warm_up_images(searcher: Searcher) -> None:
+    """Load the images of the built-in set, if the index shows them."""
+    for item in searcher.items.get([0]):
+        if item.file.startswith(BUILT_IN):
+            for vendor in VENDORS:
+                read_built_in(f"{BUILT_IN}{vendor}/{item.file.rpartition('/')[2]}")

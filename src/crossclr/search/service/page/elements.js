@@ -1,0 +1,25 @@
+// Small helpers that all scripts of the page share.
+
+export const byId = (id) => document.getElementById(id);
+
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export function toAddress(values) {
+  const parts = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) if (value) parts.set(name, value);
+  const text = parts.toString();
+  return text ? `?${text}` : location.pathname;
+}
+
+const DATA = { train: "training data", val: "validation data", validate: "validation data", test: "test data" };
+
+export const splitName = (split) => DATA[split] || split;

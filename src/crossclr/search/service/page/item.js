@@ -1,0 +1,89 @@
+// One item: as a card among the results, and in the dialog with all its details.
+import { make, splitName, toAddress } from "/elements.js";
+
+export const title = (item) => item.text || item.key;
+
+function mediaAddress(item, part = 0) {
+  const span = item.media.start === null ? "" : `#t=${item.media.start}${item.media.stop === null ? "" : `,${item.media.stop}`}`;
+  return `/media${toAddress({ id: item.id, part })}${span}`;
+}
+
+export function image(item, part = 0) {
+  if (item.media?.kind !== "image") return null;
+  return make("img", { src: mediaAddress(item, part), alt: title(item), loading: "lazy", decoding: "async" });
+}
+
+function images(item) {
+  if (item.media?.kind !== "image") return null;
+  const all = Array.from({ length: item.media.parts }, (_, part) => image(item, part));
+  return make("div", { class: all.length > 1 ? "stage several" : "stage" }, ...all);
+}
+
+function player(item) {
+  const kind = item.media?.kind;
+  if (kind !== "video" && kind !== "audio") return null;
+  return make(kind, { src: mediaAddress(item), controls: true, preload: kind === "video" ? "metadata" : "none", "aria-label": title(item) });
+}
+
+function textOf(item) {
+  const [head, ...rest] = item.text.split(": ");
+  if (!rest.length || head.length > 60) return [title(item)];
+  return [make("b", {}, head), ` ${rest.join(": ")}`];
+}
+
+function meter(score) {
+  const bar = make("i");
+  bar.style.width = `${Math.round(100 * Math.max(0, Math.min(1, score)))}%`;
+  return make("span", { class: "meter", "aria-hidden": "true" }, bar);
+}
+
+// `info` is what the index contains; `go` changes the address and the page with it.
+export class ItemViews {
+  constructor(info, go) { this.info = info; this.go = go; }
+
+  similar(item, kind = null) {
+    return Object.entries(this.info.modalities).map(([name, about]) => make("button", {
+      type: "button", class: kind, title: `similar ${about.label}`, "aria-label": `${about.label} similar to ${title(item)}`,
+      onclick: () => { this.go({ like: item.id, find: name, item: "" }); scrollTo({ top: 0 }); },
+    }, about.label));
+  }
+
+  card(item, index, digits) {
+    const body = make("div", { class: "body" },
+      make("p", { class: "text" }, ...textOf(item)),
+      make("p", { class: "facts" },
+        make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
+        item.variant ? make("span", {}, item.variant) : null,
+        ...item.remarks.map((remark) => make("span", { class: "pill strong", title: remark.text }, remark.label))));
+    const open = make("button", {
+      type: "button", class: "open", "data-index": index, "aria-label": `${title(item)}, similarity ${item.score.toFixed(2)}`,
+      onclick: () => this.go({ item: item.id }),
+    }, images(item), body);
+    return make("li", { class: `card ${item.modality}`, "data-id": item.id }, player(item), open,
+      make("div", { class: "more" }, ...this.similar(item)));
+  }
+
+  detail(item, score) {
+    const label = this.info.modalities[item.modality].label;
+    const rows = [
+      ["similarity", score === null ? "" : `${score.toFixed(3)} to the query (1 is the most)`],
+      ["version", item.variant], ["group", item.group], ["part", splitName(item.split)],
+      ["found by", `${item.hub.toLocaleString("en")} trial queries, among their ten best results`],
+      ["resembles others", `${item.connectivity.toFixed(2)} average similarity to the other ${label}, more than ${Math.round(100 * item.influence)}% of them`],
+      ["id", item.id]];
+    return make("div", { class: "detail" },
+      make("h2", { id: "detail-title" }, title(item)),
+      images(item), player(item),
+      ...(item.remarks.length ? [make("ul", { class: "remarks" }, ...item.remarks.map((remark) => make("li", {}, remark.text)))] : []),
+      make("div", { class: "actions" }, make("span", {}, "Find similar:"), ...this.similar(item, "primary")),
+      ...(item.partners.length ? [make("div", {}, make("p", { class: "label" }, "Belongs together"),
+        make("ul", { class: "partners" }, ...item.partners.map((other) => this.partner(other))))] : []),
+      make("dl", {}, ...rows.filter(([, value]) => value).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
+  }
+
+  partner(other) {
+    const shown = image(other);
+    return make("li", {}, make("button", { type: "button", onclick: () => this.go({ item: other.id }) },
+      ...(shown ? [shown, other.variant || title(other)] : [title(other)])));
+  }
+}

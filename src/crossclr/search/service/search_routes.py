@@ -1,0 +1,115 @@
+"""The routes for programs: search, one item, what the index contains, and the map."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from crossclr.search.items.item_table import Item
+from crossclr.search.searcher import LONGEST_TEXT, Hit, Searcher
+from crossclr.search.service.answers import plain_item
+from crossclr.search.service.index_reload import ReloadingSearcher
+
+MOST_RESULTS = 200
+MOST_GROUPS = 2000  # groups that the page offers; others can be typed
+
+Name = Annotated[str, Field(max_length=500)]
+Names = Annotated[list[Name], Field(max_length=50)]
+
+
+class SearchRequest(BaseModel):
+    """One query: exactly one of ``text``, ``like`` and ``vector``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Annotated[str, Field(max_length=LONGEST_TEXT)] | None = Field(default=None, description="A sentence.")
+    like: Name | None = Field(default=None, description="Id of an item to find neighbours of.")
+    vector: Annotated[list[float], Field(max_length=16384)] | None = Field(
+        default=None, description="A vector of the joint space."
+    )
+    find: Name | None = Field(
+        default=None, description="Modality of the results, by name or as a or b. Default: not the query's own."
+    )
+    top: int = Field(default=24, ge=1, le=MOST_RESULTS, strict=True, description="Number of results.")
+    splits: Names = Field(default=[], description="Only items of these splits. Default: all.")
+    groups: Names = Field(default=[], description="Only items of these groups. Default: all.")
+
+
+def add_search(app: FastAPI, searchers: ReloadingSearcher) -> None:
+    """Add ``/api/...`` to an application."""
+
+    async def answer(request: SearchRequest) -> JSONResponse:
+        searcher = searchers.current  # one state of the index for the whole answer
+        query = request.model_dump()
+        try:
+            if request.text is None:  # takes a millisecond, less than handing it to a thread
+                hits = searcher.search(**query)
+            else:
+                hits = await run_in_threadpool(searcher.search, **query)
+        except KeyError as error:
+            raise HTTPException(404, str(error.args[0])) from None
+        return JSONResponse({"results": [_result(searcher, hit) for hit in hits]})
+
+    @app.post("/api/search", summary="Search by a sentence, an item or a vector")
+    async def search(request: SearchRequest) -> JSONResponse:
+        return await answer(request)
+
+    @app.get("/api/search", summary="The same with the query in the address, for links")
+    async def search_by_address(
+        q: Annotated[str | None, Query(max_length=LONGEST_TEXT, description="A sentence.")] = None,
+        like: Annotated[str | None, Query(max_length=500, description="Id of an item.")] = None,
+        find: Annotated[str | None, Query(max_length=500, description="Modality of the results.")] = None,
+        top: Annotated[int, Query(ge=1, le=MOST_RESULTS, description="Number of results.")] = 24,
+        split: Annotated[list[str], Query(max_length=50, description="Only these splits.")] = [],  # noqa: B006
+        group: Annotated[list[str], Query(max_length=50, description="Only these groups.")] = [],  # noqa: B006
+    ) -> JSONResponse:
+        return await answer(SearchRequest(text=q, like=like, find=find, top=top, splits=split, groups=group))
+
+    @app.get("/api/item", summary="One item, what belongs to it, and remarks about it")
+    def item(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> JSONResponse:
+        searcher = searchers.current
+        found = find_item(searcher, id)
+        numbers = {
+            "hub": found.hub,
+            "connectivity": round(found.connectivity, 4),
+            "influence": round(found.influence, 4),
+            "x": found.x,
+            "y": found.y,
+        }
+        partners = [plain_item(other) for other in searcher.partners(found)]
+        return JSONResponse(_with_remarks(searcher, found) | {"partners": partners, **numbers})
+
+    @app.get("/api/info", summary="What the index contains")
+    def info() -> JSONResponse:
+        searcher = searchers.current
+        names = ("name", "about", "dim", "text_side", "splits", "groups", "hubness", "modalities", "modality_names")
+        values = {name: searcher.meta[name] for name in names}
+        values["all_groups"] = len(values["groups"]) <= MOST_GROUPS
+        values["groups"] = values["groups"][:MOST_GROUPS]
+        values["longest_text"] = LONGEST_TEXT
+        return JSONResponse({**values, "text": searcher.queries is not None, "no_text": searcher.no_text})
+
+    @app.get("/api/map", summary="Positions of the items in two dimensions")
+    def map_() -> FileResponse:
+        return FileResponse(searchers.current.map_file(), media_type="application/json")
+
+
+def find_item(searcher: Searcher, name: str) -> Item:
+    """The item with a name, or an answer with status 404."""
+    try:
+        return searcher.item(name)
+    except KeyError:
+        raise HTTPException(404, "the index has no such item") from None
+
+
+def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
+    return {"score": round(hit.score, 4), **_with_remarks(searcher, hit.item)}
+
+
+def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:
+    return {**plain_item(item), "remarks": [asdict(remark) for remark in searcher.remarks(item)]}

@@ -1,0 +1,34 @@
+"""A tiny folder with the file names of YouCook2 or LSMDC."""
+
+import shutil
+from pathlib import Path
+
+from tests.support.tiny_runs import write_coot
+
+SMALL = [
+    "model.dim=8",
+    "model.encoder_a={kind: transformer, heads: 2}",
+    "model.encoder_b={kind: transformer, heads: 2}",
+    "model.global_encoder={heads: 2}",
+    "training.epochs=1",
+    "training.batch_size=7",
+    "training.accelerator=cpu",
+    "validation.first_epoch=0",
+]
+
+
+def write_youcook2(folder: Path) -> Path:
+    """Features of a few made-up videos under YouCook2's names, the text features under another one."""
+    write_coot(folder)
+    (folder / "video.h5").rename(folder / "video_feat_100m.h5")
+    (folder / "text.h5").rename(folder / "text_feat_minilm.h5")
+    (folder / "text_sentence_splits.json").rename(folder / "text_feat_minilm_sentence_splits.json")
+    return folder
+
+
+def write_lsmdc(folder: Path) -> Path:
+    """The same with five experts and a test split."""
+    write_youcook2(folder)
+    for expert in ("action", "appearance", "scene", "object"):
+        shutil.copy(folder / "video_feat_100m.h5", folder / f"video_feat_{expert}.h5")
+    return folder

@@ -1,0 +1,47 @@
+"""Facts that stand in several files agree."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import crossclr
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_version_has_one_source():
+    assert "version" in PROJECT["dynamic"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (\S+)$", citation, re.MULTILINE)[1] == crossclr.__version__
+    assert f"## {crossclr.__version__} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_python_version_is_the_same_everywhere():
+    wanted = PROJECT["requires-python"].removeprefix(">=")
+    for name in ("README.md", "CONTRIBUTING.md", "Makefile"):
+        assert f"Python {wanted} or newer" in (ROOT / name).read_text(encoding="utf-8"), name
+    assert f"Programming Language :: Python :: {wanted}" in PROJECT["classifiers"]
+
+
+def test_the_extra_all_has_every_extra_of_users():
+    extras = set(PROJECT["optional-dependencies"]) - {"all", "docs", "dev"}
+    (everything,) = PROJECT["optional-dependencies"]["all"]
+    assert set(re.fullmatch(r"crossclr\[([\w,]+)\]", everything)[1].split(",")) == extras
+
+
+def test_doctor_knows_every_extra_of_users():
+    from crossclr.doctor import EXTRAS
+
+    assert set(EXTRAS) == set(PROJECT["optional-dependencies"]) - {"all", "docs", "dev"}
+
+
+def test_pins_cover_what_is_required():
+    pins = {
+        re.split(r"[=@ ]", line)[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    }
+    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    names = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for group in groups for line in group}
+    assert names - pins == {"crossclr"}
