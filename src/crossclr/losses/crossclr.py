@@ -91,6 +91,7 @@ class CrossCLR(Loss):
         Zolfaghari et al., CrossCLR: Cross-modal Contrastive Learning For Multi-modal Video Representations, ICCV 2021.
 
     Example:
+        >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> loss_fn = CrossCLR(queue_size=100)
         >>> za, zb = torch.randn(8, 16, requires_grad=True), torch.randn(8, 16, requires_grad=True)
@@ -98,6 +99,12 @@ class CrossCLR(Loss):
         >>> loss.backward()
         >>> loss_fn.stats.queue_fill
         0.08
+        >>> names = ("video", "audio", "text")
+        >>> loss = CrossCLR()(
+        ...     {name: torch.randn(8, 16) for name in names},
+        ...     features={name: torch.rand(8, 32) for name in names},
+        ...     present={"audio": torch.arange(8) < 5},
+        ... )
     """
 
     def __init__(
@@ -250,8 +257,8 @@ class CrossCLR(Loss):
                 "pruning",
                 f"pruning by prune_by={self.rules.prune_by!r}, prune_threshold={self.rules.prune_threshold:g} would "
                 f"leave fewer than min_keep={self.rules.min_keep:g} of modality {' and '.join(held_back)} as "
-                "negatives, so only the most connected rows were pruned. Features with high cosines throughout cause this: "
-                "raise prune_threshold, or use prune_by='quantile'. (Shown once.)",
+                "negatives, so only the most connected rows were pruned. If all cosines of the features are high, "
+                "raise prune_threshold or use prune_by='quantile'. (Shown once.)",
             )
         if few < math.inf:
             self._warn_once(
