@@ -138,7 +138,7 @@ class ReferenceCrossCLR:
                 denominator = denominator + self.intra_sum(anchor, reference, pruned)
             losses.append(torch.log(denominator / numerator))
             intra_shares.append(1 - float(without_intra.detach() / denominator.detach()))
-        weights = self.weights([score[own[i].born] for i in both], [score[row.born] for row in own.values()])
+        weights = self.weights([score[own[i].born] for i in both], [score[row.born] for row in inputs.values()])
         loss = sum(w * one for w, one in zip(weights, losses, strict=True))
         return loss, sum(intra_shares) / len(intra_shares)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, Rows, check_embeddings, read_call
-from crossclr.losses.inputs.pairs import PairsOption, check_pairs, pairs_of, weighted_mean
+from crossclr.losses.inputs.pairs import PairsOption, check_pairs, mean_over_pairs, pairs_of
 
 
 class Loss(nn.Module):
@@ -93,7 +93,8 @@ class PairwiseLoss(Loss):
     def compute(self, batch: EmbeddedBatch) -> Tensor:
         """Scalar loss of checked unit rows."""
         pairs = pairs_of(batch, self.pair_weights, self.fused)
-        return weighted_mean([self.pair_loss(*pair.rows(batch.ids)) for pair in pairs], pairs, batch)
+        weighted = [pair.weight * self.pair_loss(*pair.rows(batch.ids)) for pair in pairs]
+        return mean_over_pairs(weighted, sum(pair.weight for pair in pairs), pairs, batch)
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
         """Scalar loss of two modalities.

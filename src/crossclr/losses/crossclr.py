@@ -141,6 +141,8 @@ class CrossCLR(Loss):
         self.intra_mode = check_choice("intra_mode", intra_mode, ("sum", "logit"))
         self.self_logit = check_choice("self_logit", self_logit, ("masked", "zero"))
         self.chunk_size = check_chunk_size(chunk_size)
+        self.prune_threshold, self.prune_by, self.min_keep = prune_threshold, prune_by, min_keep
+        self.weight_scale, self.extra_positives = weight_scale, extra_positives
         self.rules = InfluenceRules(prune_threshold, prune_by, min_keep, weight_scale, extra_positives)
         self.modalities = ModalityDict(queue_size, self.rules)
         self._last: dict[str, tuple[Tensor | float | bool, ...]] = {}
@@ -168,7 +170,7 @@ class CrossCLR(Loss):
     @property
     def needs_features(self) -> bool:  # type: ignore[override]
         """Whether a call needs the input features."""
-        return self.rules.prune_threshold is not None or self.rules.weight_scale is not None
+        return self.prune_threshold is not None or self.weight_scale is not None
 
     def reset(self) -> None:
         """Empty the queues and forget the modalities."""
@@ -179,8 +181,8 @@ class CrossCLR(Loss):
         batch = check_embeddings(call)
         if self.needs_features:
             parts = [
-                (self.rules.prune_threshold, "pruning", "prune_threshold=None"),
-                (self.rules.weight_scale, "weighting", "weight_scale=None"),
+                (self.prune_threshold, "pruning", "prune_threshold=None"),
+                (self.weight_scale, "weighting", "weight_scale=None"),
             ]
             used = [(what, off) for option, what, off in parts if option is not None]
             needed_for, switch_off = (" and ".join(words) for words in zip(*used, strict=True))
@@ -248,22 +250,22 @@ class CrossCLR(Loss):
             )
             if influence.held_back:
                 held_back.append(name)
-            if self.rules.weight_scale is not None and "weights" not in self._warned:
+            if self.weight_scale is not None and "weights" not in self._warned:
                 deciding = float(1 / weights.square().sum())  # anchors that decide the mean
                 if deciding < FEW_ANCHORS * len(weights):
                     few = min(few, deciding)
         if held_back:
             self._warn_once(
                 "pruning",
-                f"pruning by prune_by={self.rules.prune_by!r}, prune_threshold={self.rules.prune_threshold:g} would "
-                f"leave fewer than min_keep={self.rules.min_keep:g} of modality {' and '.join(held_back)} as "
+                f"pruning by prune_by={self.prune_by!r}, prune_threshold={self.prune_threshold:g} would "
+                f"leave fewer than min_keep={self.min_keep:g} of modality {' and '.join(held_back)} as "
                 "negatives, so only the most connected rows were pruned. If all cosines of the features are high, "
                 "raise prune_threshold or use prune_by='quantile'. (Shown once.)",
             )
         if few < math.inf:
             self._warn_once(
                 "weights",
-                f"weighting by weight_scale={self.rules.weight_scale:g} lets about {max(few, 1):.0f} of the "
+                f"weighting by weight_scale={self.weight_scale:g} lets about {max(few, 1):.0f} of the "
                 f"{batch.rows} anchors decide the loss. Small batches and features with a mean near zero cause this: "
                 "raise weight_scale, or switch weighting off with weight_scale=None. (Shown once.)",
             )

@@ -75,9 +75,7 @@ def read_call(
         raise ValueError(f"a loss compares at least two modalities, got {names}")
     for name in names:
         if not isinstance(name, str) or not name or "." in name or hasattr(nn.ModuleDict, name):
-            raise ValueError(
-                f"{name!r} cannot be the name of a modality; choose another without a dot, such as 'video'"
-            )
+            raise ValueError(f"{name!r} cannot name a modality; choose a word without a dot, such as 'video'")
     for argument, rows in (("features", features), ("present", present)):
         unknown = set(rows or {}) - set(names)
         if unknown:

@@ -98,11 +98,15 @@ def _fused_pair(batch: EmbeddedBatch, name: str) -> Pair:
     return Pair(name, None, 1.0, batch.embeddings[name], mean, anchors)
 
 
-def weighted_mean(values: Sequence[Tensor], pairs: Sequence[Pair], batch: EmbeddedBatch) -> Tensor:
-    """The mean of the pairs' losses by their weights; 0 where the batch has no pair at all."""
-    if not pairs:
-        return torch.stack([rows.sum() for rows in batch.embeddings.values()]).sum() * 0
-    total = sum(
-        (pair.weight * value for pair, value in zip(pairs[1:], values[1:], strict=True)), pairs[0].weight * values[0]
-    )
-    return total / sum(pair.weight for pair in pairs)
+def mean_over_pairs(weighted: Sequence[Tensor], weight: float, pairs: Sequence[Pair], batch: EmbeddedBatch) -> Tensor:
+    """The sum of weighted losses over the sum of weights; 0 if the batch has no pair at all.
+
+    A modality that takes part in no pair gets a gradient of zero, not None: DistributedDataParallel waits for every
+    parameter's gradient.
+    """
+    used = {name for pair in pairs for name in (batch.embeddings if pair.second is None else (pair.first, pair.second))}
+    idle = [0 * rows.sum() for name, rows in batch.embeddings.items() if name not in used]
+    if not weighted:
+        return torch.stack(idle).sum()
+    mean = sum(weighted[1:], weighted[0]) / weight
+    return sum(idle, mean)

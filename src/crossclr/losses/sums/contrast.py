@@ -106,7 +106,7 @@ class _Contrast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, what: Contrast, x: Tensor, scale: Tensor, *partners: Tensor) -> tuple[Tensor, Tensor]:
         sharing = current_sharing()
-        needed = any(ctx.needs_input_grad)
+        needed = any(ctx.needs_input_grad) and not torch.is_inference_mode_enabled()
         first, last = 0, len(x)
         if sharing is not None:
             needed, (first, last) = sharing.anyone(needed, x.device), sharing.part(len(x))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from crossclr.losses.inputs.embeddings import EmbeddedBatch
-from crossclr.losses.inputs.pairs import Pair, weighted_mean
+from crossclr.losses.inputs.pairs import Pair, mean_over_pairs
 from crossclr.losses.memory.identity import Identity
 from crossclr.losses.memory.modality import Influence, InfluenceRules
 from crossclr.losses.sums.contrast import Contrast, Intra, Term, contrast
@@ -65,8 +65,6 @@ def contrast_modalities(
     may have as its second part ("fused") is no modality: it has neither a queue nor input features. As anchors its rows
     take the influence of the pair's first modality, and have no intra-modal negatives.
     """
-    if not pairs:
-        return Contrasted(weighted_mean([], pairs, batch), {})
     directions: dict[str, _Direction] = {name: _Direction() for name in anchors}
     apart: list[tuple[Pair, Term]] = []  # fused rows as anchors
     for pair in pairs:
@@ -79,8 +77,9 @@ def contrast_modalities(
             directions[pair.second].partners.append(pair.x)
             directions[pair.second].terms.append(_term(pair, anchors[pair.second].influence))
     extra_bias = math.log(positive_weight)
-    by_temperature = batch.embeddings[pairs[0].first].new_tensor(scale)
-    losses, intra_shares = [], {}
+    by_temperature = next(iter(batch.embeddings.values())).new_tensor(scale)
+    losses: list[Tensor] = []
+    intra_shares: dict[str, Tensor] = {}
     for name, direction in directions.items():
         if not direction.terms:
             continue
@@ -92,8 +91,8 @@ def contrast_modalities(
     for pair, term in apart:
         what = Contrast((term,), anchors[pair.first].same, None, extra_bias, chunk_size)
         losses.append(contrast(pair.y, [pair.x], by_temperature, what)[0])
-    total = sum(losses[1:], losses[0]) / (2 * sum(pair.weight for pair in pairs))
-    return Contrasted(total, intra_shares)
+    weight = 2 * sum(pair.weight for pair in pairs)  # every pair has two directions
+    return Contrasted(mean_over_pairs(losses, weight, pairs, batch), intra_shares)
 
 
 def _term(pair: Pair, influence: Influence) -> Term:

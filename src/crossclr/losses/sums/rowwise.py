@@ -41,7 +41,7 @@ class _SumOfRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Part, count: int, chunk_size: int | None, *tensors: Tensor) -> Tensor:
         sharing = current_sharing()
-        needed = any(ctx.needs_input_grad)
+        needed = any(ctx.needs_input_grad) and not torch.is_inference_mode_enabled()
         first, last = 0, count
         if sharing is not None:
             needed, (first, last) = sharing.anyone(needed, tensors[0].device), sharing.part(count)
