@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from crossclr.cli.seeds import parse_seeds
+
 Data = Annotated[
     str, typer.Option(help="A shipped study (emoji, msvd, youcook2-spoken), or a YAML file of a study or a run config.")
 ]
@@ -59,7 +61,7 @@ def experiment(
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
+    context = open_context(data, out, set_ or [], None if seeds is None else parse_seeds(seeds), trials, tuned_in)
     try:
         found = run_experiments(names, context, jobs or os.cpu_count() or 1, console)
     except Interrupted:
@@ -97,23 +99,10 @@ def report(
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
+    context = open_context(data, out, set_ or [], None if seeds is None else parse_seeds(seeds), trials, tuned_in)
     try:
         path = write_report(context, jobs or os.cpu_count() or 1, console)
     except Interrupted:
         console.print("stopped; the same command goes on where it was", highlight=False)
         raise typer.Exit(130) from None
     console.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
-
-
-def seed_numbers(text: str | None) -> list[int] | None:
-    """The numbers of ``--seeds 0,1,2``; None where the option was not given."""
-    if text is None:
-        return None
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--seeds wants numbers with commas, as 0,1,2, got {text!r}") from None
-    if len(set(found)) != len(found):
-        raise ValueError(f"--seeds wants different numbers, got {text!r}")
-    return found

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crossclr.cli.experiment import Seeds, Set, seed_numbers
+from crossclr.cli.experiment import Seeds, Set
+from crossclr.cli.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,8 +65,14 @@ def reproduce(
 
     console = Console()
     folder = out or Path("reproduce") / (data.resolve().name + ("-clip-level" if clip_level else ""))
+    numbers = None if seeds is None else parse_seeds(seeds)
     wanted = open_reproduction(
-        what, data, folder, overrides=set_ or [], seeds=seed_numbers(seeds), clip_level=clip_level
+        what,
+        data,
+        folder,
+        overrides=set_ or [],
+        seeds=numbers,
+        clip_level=clip_level,
     )
     if dry_run:
         _show_plan(wanted, console)

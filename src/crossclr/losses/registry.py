@@ -9,26 +9,8 @@ from typing import Any
 from torch import nn
 
 from crossclr.losses.base import Loss
-from crossclr.losses.clip import CLIP
-from crossclr.losses.coot import Coot
-from crossclr.losses.crossclr import CrossCLR
-from crossclr.losses.dcl import DCL
-from crossclr.losses.maxmargin import MaxMargin
-from crossclr.losses.milnce import MILNCE
-from crossclr.losses.ntxent import NTXent
-from crossclr.losses.siglip import SigLIP
+from crossclr.losses.loss_names import PLACES, loss_key
 from crossclr.suggestions import suggest
-
-LOSSES: dict[str, type[Loss]] = {
-    "crossclr": CrossCLR,
-    "clip": CLIP,
-    "ntxent": NTXent,
-    "maxmargin": MaxMargin,
-    "milnce": MILNCE,
-    "dcl": DCL,
-    "siglip": SigLIP,
-    "coot": Coot,
-}
 
 
 def build_loss(name: str, **options: Any) -> nn.Module:
@@ -52,13 +34,8 @@ def build_loss(name: str, **options: Any) -> nn.Module:
         >>> type(build_loss("crossclr.losses.clip:CLIP")).__name__
         'CLIP'
     """
-    if ":" in str(name):
-        key, found = str(name), _own_class(str(name))
-    else:
-        key = str(name).lower().replace("-", "").replace("_", "")
-        if key not in LOSSES:
-            raise ValueError(f"there is no loss {name!r}; {suggest(key, LOSSES)}")
-        found = LOSSES[key]
+    key = loss_key(name)
+    found = LOSSES[key] if key in LOSSES else class_at(key)
     known = inspect.signature(found).parameters
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
         for option in options:
@@ -70,7 +47,12 @@ def build_loss(name: str, **options: Any) -> nn.Module:
         raise ValueError(f"{key}: {error}") from error
 
 
-def _own_class(place: str) -> type[nn.Module]:
+def class_at(place: str) -> type[nn.Module]:
+    """The class at ``package.module:Class``.
+
+    Raises:
+        ValueError: there is none, or it is no ``nn.Module``.
+    """
     module, _, attribute = place.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -82,3 +64,12 @@ def _own_class(place: str) -> type[nn.Module]:
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise ValueError(f"the loss {place!r} is not a class that inherits from torch.nn.Module")
     return found
+
+
+def _known_losses() -> dict[str, type[Loss]]:
+    classes = {name: class_at(place) for name, place in PLACES.items()}
+    return {name: found for name, found in classes.items() if issubclass(found, Loss)}
+
+
+LOSSES = _known_losses()
+"""Name -> class of every loss of this package."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from crossclr.features.errors import DataError
-from crossclr.features.reading.coot_meta import read_json
 from crossclr.features.reading.disk_array import DiskArray, open_npy, open_npz
 from crossclr.features.reading.parquet import ParquetSequences, read_column
 from crossclr.features.reading.sequences import Array, FlatSequences, Sequences, StackedSequences
+from crossclr.features.reading.strict_json import read_json
 
 ARRAY_TYPES = ".npy, .npz or .parquet"
 
@@ -32,7 +32,7 @@ def open_sequences(path: Path, name: str | None, lengths: Array | None = None) -
     """
     if path.suffix == ".parquet":
         if lengths is not None:
-            raise DataError(f"{path}: lengths are for arrays; a Parquet list column knows its own")
+            raise DataError(f"{path}: lengths are for arrays; a Parquet list column contains its own")
         return ParquetSequences(path, name)
     if path.suffix not in (".npy", ".npz"):
         raise DataError(f"{path}: features must be in a file of type {ARRAY_TYPES}")
@@ -50,8 +50,7 @@ def read_values(path: Path, name: str | None) -> list[Any] | dict[str, Any]:
     if path.suffix == ".parquet":
         return read_column(path, name)
     if path.suffix in (".npy", ".npz"):
-        found = open_array(path, name)
-        values: list[Any] = np.asarray(found[:]).tolist()
+        values: list[Any] = np.asarray(open_array(path, name)[:]).tolist()
         return values
     if path.suffix == ".txt":
         return path.read_text(encoding="utf-8").splitlines()

@@ -11,6 +11,10 @@ from torch import Tensor, nn
 Rows = Mapping[str, "Tensor | None"]
 
 
+class NotFiniteError(ValueError):
+    """A matrix holds NaN or infinity; training turns this into advice."""
+
+
 @dataclass(frozen=True)
 class EmbeddedBatch:
     """One batch of samples in several modalities.
@@ -143,7 +147,7 @@ def unit_rows(label: str, rows: Tensor, present: Tensor | None = None) -> Tensor
     if not bool(torch.isfinite(lengths.detach().sum())):  # one pass; look closely only if something is wrong
         bad = (~torch.isfinite(rows.detach())).any(dim=1).nonzero().flatten()
         if len(bad):
-            raise ValueError(
+            raise NotFiniteError(
                 f"{label} holds NaN or inf in {len(bad)} of {len(rows)} rows; the first is row {int(bad[0])}"
             )
         rows = rows / rows.detach().abs().amax(dim=1, keepdim=True).clamp(min=1)  # squares of 1e20 overflow float32

@@ -1,0 +1,134 @@
+"""From a config of arrays to a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crossclr.features.errors import DataError
+from crossclr.features.reading.file_places import open_sequences, read_values
+from crossclr.features.reading.sequences import JoinedSequences, Sequences
+from crossclr.features.sources.arrays.array_source import ArraySource
+from crossclr.features.sources.arrays.arrays_config import ArrayConfig, ArraysConfig
+from crossclr.features.sources.splits import split_by_fraction
+
+
+def open_arrays(config: ArraysConfig) -> ArraySource:
+    """Open data given as arrays."""
+    a, ids = _open_modality(config, config.a, "a", "every one needs ids")
+    b, owners = _open_modality(
+        config, config.b, "b", "every one needs the same ids in the same order, or each id only once"
+    )
+    names = ids if ids is not None else [str(row) for row in range(len(a))]
+    groups = _by_key(_column(config, config.groups, "groups"), names, "groups")
+    return ArraySource(
+        a,
+        b,
+        ids=ids,
+        owners=owners,
+        splits=_splits(config, names, groups),
+        texts=_texts(config, owners if owners is not None else names),
+        groups=groups,
+        max_frames=config.max_frames,
+        max_frames_b=config.max_frames_b,
+        unpaired=config.unpaired,
+        split_names=config.split_names,
+        split_parts=config.split_parts,
+        modalities=config.modalities,
+    )
+
+
+def _column(config: ArraysConfig, place: str | None, option: str, values: str = "") -> Any:
+    """The content of a place, or None."""
+    if place is None:
+        return None
+    path, name = _place(config, place, option, values)
+    return read_values(path, name)
+
+
+def _place(config: ArraysConfig, place: str, option: str, values: str = "") -> tuple[Path, str | None]:
+    file, _, name = place.partition("#")
+    return config.resolve(file or values.partition("#")[0], option), name or None
+
+
+def _open_modality(
+    config: ArraysConfig, experts: Sequence[ArrayConfig], side: str, advice: str
+) -> tuple[JoinedSequences, list[str] | None]:
+    """The aligned experts of a modality, and the key of each of its samples if there are ids."""
+    opened: list[Sequences] = []
+    keys: list[list[str] | None] = []
+    for number, expert in enumerate(experts):
+        option = f"{side}.{number}"
+        path, name = _place(config, expert.values, f"{option}.values")
+        lengths = _column(config, expert.lengths, f"{option}.lengths", expert.values)
+        sequences = open_sequences(path, name, None if lengths is None else np.asarray(lengths))
+        ids = _column(config, expert.ids, f"{option}.ids", expert.values)
+        if ids is not None and len(ids) != len(sequences):
+            raise DataError(f"{path}: {len(sequences)} samples but {len(ids)} ids in {expert.ids} (data.{option}.ids)")
+        opened.append(sequences)
+        keys.append(None if ids is None else [str(value) for value in ids])
+    if all(ids == keys[0] for ids in keys):  # also if no expert has ids
+        return _same_rows(opened), keys[0]
+    listed = [ids for ids in keys if ids is not None]
+    if len(listed) != len(keys) or any(len(set(ids)) != len(ids) for ids in listed):
+        raise DataError(f"data.{side}: the joined arrays cannot be aligned; {advice}")
+    names = list(dict.fromkeys(name for ids in listed for name in ids))
+    return JoinedSequences(opened, [_rows_of(names, ids) for ids in listed]), names
+
+
+def _same_rows(opened: Sequence[Sequences]) -> JoinedSequences:
+    for sequences in opened:
+        if len(sequences) != len(opened[0]):
+            raise DataError(
+                f"{sequences.path}: {len(sequences)} samples but {opened[0].path} has {len(opened[0])}; give both ids"
+            )
+    return JoinedSequences(opened, [np.arange(len(opened[0]))] * len(opened))
+
+
+def _rows_of(names: Sequence[str], ids: Sequence[str]) -> npt.NDArray[np.int64]:
+    row = {name: number for number, name in enumerate(ids)}
+    return np.array([row.get(name, -1) for name in names], dtype=np.int64)
+
+
+def _by_key(values: Any, names: Sequence[str], option: str) -> dict[str, str] | None:
+    """A column as key -> value."""
+    if values is None or isinstance(values, Mapping):
+        return None if values is None else {str(key): str(value) for key, value in values.items()}
+    if len(values) != len(names):
+        raise DataError(f"data.{option} has {len(values)} values but modality A has {len(names)} samples")
+    return {name: str(value) for name, value in zip(names, values, strict=True)}
+
+
+def _splits(
+    config: ArraysConfig, names: Sequence[str], groups: Mapping[str, str] | None
+) -> dict[str, list[str]] | None:
+    found = _column(config, config.splits, "splits")
+    if found is None:
+        return None if config.split_fractions is None else split_by_fraction(names, config.split_fractions, groups)
+    if config.split_fractions is not None:
+        raise DataError("data.splits and data.split_fractions exclude each other; remove one of them")
+    if isinstance(found, Mapping) and all(isinstance(members, list) for members in found.values()):
+        return {split: [str(name) for name in members] for split, members in found.items()}
+    splits: dict[str, list[str]] = {}
+    for name, split in (_by_key(found, names, "splits") or {}).items():
+        splits.setdefault(split, []).append(name)
+    return splits
+
+
+def _texts(config: ArraysConfig, owners: Sequence[str]) -> list[str] | None:
+    """The sentence of each row of B."""
+    found = _column(config, config.texts, "texts")
+    if found is None or not isinstance(found, Mapping):
+        return found if found is None else [str(text) for text in found]
+    left = {key: iter([value] if isinstance(value, str) else value) for key, value in found.items()}
+    texts = []
+    for row, owner in enumerate(owners):
+        text = next(left.get(owner, iter(())), None)
+        if text is None:
+            raise DataError(f"data.texts ({config.texts}) has too few sentences for {owner!r}, row {row} of modality B")
+        texts.append(str(text))
+    return texts

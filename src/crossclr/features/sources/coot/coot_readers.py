@@ -1,0 +1,163 @@
+"""One modality of a datapoint in COOT's layout: rows over time, or the tokens of sentences."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crossclr.features.errors import DataError
+from crossclr.features.reading.row_files import RowReader, join_rows, open_rows, read_experts
+from crossclr.features.reading.sampling import add_noise, clip_bounds, limit_rows
+from crossclr.features.reading.strict_json import read_json
+from crossclr.features.sample import Rows
+from crossclr.features.sources.coot.coot_meta import Entry
+
+
+class WholeAndParts(NamedTuple):
+    """Rows of a whole video (or paragraph) and of each of its clips (or sentences)."""
+
+    whole: Rows
+    parts: list[Rows]
+
+
+class ModalityReader(ABC):
+    """Reads one modality of a datapoint.
+
+    Args:
+        experts: readers that are joined on the channel axis.
+    """
+
+    def __init__(self, experts: Sequence[RowReader]) -> None:
+        self.experts = list(experts)
+
+    @property
+    def dim(self) -> int:
+        """Channels of all experts together."""
+        return sum(expert.dim for expert in self.experts)
+
+    @abstractmethod
+    def name_of(self, entry: Entry) -> str:
+        """The key under which the experts store a datapoint."""
+
+    @abstractmethod
+    def read(self, entry: Entry, rng: np.random.Generator | None) -> WholeAndParts:
+        """Rows of a datapoint; with a generator, for training."""
+
+
+class FrameReader(ModalityReader):
+    """Rows spread evenly over time (video, audio), cut by the seconds of the segments.
+
+    The limit of rows applies to the whole video and to each clip on its own. Noise (``frames_noise``) is added in
+    training only. COOT adds it in validation too, which makes its results random.
+    """
+
+    def __init__(
+        self,
+        experts: Sequence[RowReader],
+        max_frames: int | None = 80,
+        add_stop_frame: int = 2,
+        expand_segments: int = 0,
+        frames_noise: float = 0.0,
+    ) -> None:
+        super().__init__(experts)
+        self.max_frames = max_frames
+        self.add_stop_frame = add_stop_frame
+        self.expand_segments = expand_segments
+        self.frames_noise = frames_noise
+
+    def name_of(self, entry: Entry) -> str:
+        """The video's key: several datapoints may share one video."""
+        return entry.data_key
+
+    def read(self, entry: Entry, rng: np.random.Generator | None) -> WholeAndParts:
+        """Rows of the whole video and of each clip."""
+        video = join_rows(read_experts(self.experts, entry.data_key), [expert.dim for expert in self.experts])
+        bounds = clip_bounds(
+            len(video), entry.duration, entry.starts, entry.stops, self.add_stop_frame, self.expand_segments
+        )
+        empty = np.flatnonzero(bounds[:, 1] <= bounds[:, 0])
+        if len(empty):
+            clip = int(empty[0])
+            raise DataError(
+                f"{self.experts[0].path}: clip {clip} of {entry.key!r} has no rows: {entry.starts[clip]:g} to "
+                f"{entry.stops[clip]:g} s of {entry.duration:g} s with {len(video)} rows; correct the segment in the "
+                "meta file, drop it, or set expand_segments"
+            )
+        whole = self._use(video, rng)
+        return WholeAndParts(whole, [self._use(video[start:stop], rng) for start, stop in bounds.tolist()])
+
+    def _use(self, rows: Rows, rng: np.random.Generator | None) -> Rows:
+        rows = limit_rows(rows, self.max_frames, rng)
+        return rows if rng is None or self.frames_noise == 0 else add_noise(rows, self.frames_noise, rng)
+
+
+class TokenReader(ModalityReader):
+    """Token rows of a paragraph, cut into sentences by the ``_sentence_splits.json`` next to each file."""
+
+    def __init__(self, experts: Sequence[RowReader], splits: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(experts)
+        self.splits = list(splits)
+
+    def name_of(self, entry: Entry) -> str:
+        """The datapoint's own key: each has its own paragraph."""
+        return entry.key
+
+    def read(self, entry: Entry, rng: np.random.Generator | None) -> WholeAndParts:
+        """Rows of the paragraph and of each sentence; nothing is random here."""
+        found = read_experts(self.experts, entry.key)
+        cut = [
+            None if rows is None else self._sentences(expert, splits, entry, rows)
+            for expert, splits, rows in zip(self.experts, self.splits, found, strict=True)
+        ]
+        if len(cut) == 1 and cut[0] is not None and found[0] is not None:
+            return WholeAndParts(found[0], cut[0])
+        dims = [expert.dim for expert in self.experts]
+        sentences = [
+            join_rows([None if part is None else part[number] for part in cut], dims)
+            for number in range(len(entry.texts))
+        ]
+        return WholeAndParts(np.concatenate(sentences), sentences)
+
+    def _sentences(self, expert: RowReader, splits: Mapping[str, Any], entry: Entry, rows: Rows) -> list[Rows]:
+        name = expert.find(entry.key) or entry.key
+        counts = splits.get(entry.key, splits.get(name))
+        where = sentence_splits_path(expert.path)
+        if counts is None:
+            raise DataError(f"{where}: no entry for key {entry.key!r}; compute the text features again")
+        if len(counts) != len(entry.texts):
+            raise DataError(
+                f"{where}: {entry.key!r} has {len(counts)} sentences but the meta file has {len(entry.texts)} "
+                "segments; the text features come from another meta file"
+            )
+        if sum(counts) != len(rows):
+            raise DataError(
+                f"{where}: the sentences of {entry.key!r} sum to {sum(counts)} tokens but {expert.path.name} has "
+                f"{len(rows)} rows; compute the text features again"
+            )
+        if min(counts) < 1:
+            number = list(counts).index(min(counts))
+            raise DataError(
+                f"{where}: sentence {number} of {entry.key!r} has {counts[number]} tokens; at least 1 is needed"
+            )
+        stops = np.cumsum(counts).tolist()
+        return [rows[stop - count : stop] for stop, count in zip(stops, counts, strict=True)]
+
+
+def sentence_splits_path(path: Path) -> Path:
+    """The file of the sentence lengths of a token file: ``<stem>_sentence_splits.json`` next to it."""
+    return path.with_name(f"{path.stem if path.suffix == '.h5' else path.name}_sentence_splits.json")
+
+
+def open_tokens(paths: Sequence[Path]) -> TokenReader:
+    """Token files with their sentence splits."""
+    splits = []
+    for path in paths:
+        found = read_json(sentence_splits_path(path))
+        if not isinstance(found, dict):
+            raise DataError(f"{sentence_splits_path(path)}: an object key -> token counts is needed")
+        splits.append(found)
+    return TokenReader([open_rows(path) for path in paths], splits)

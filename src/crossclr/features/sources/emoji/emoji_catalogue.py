@@ -1,0 +1,78 @@
+"""The built-in set: emoji drawn by three vendors, English names and tags, and features that ship with the package."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from crossclr.features.sample import Rows
+
+VENDORS = ("noto", "fluent", "twemoji")
+MODALITIES = (*VENDORS, "text")
+
+FOLDER = Path(__file__).parents[3] / "data" / "emoji"
+
+
+@dataclass(frozen=True)
+class Emoji:
+    """One emoji.
+
+    Args:
+        key: its code points in hexadecimal, in Unicode's notation: `1F468-200D-1F373`.
+        character: the emoji itself.
+        name: its English name.
+        tags: English search words.
+        text: the sentence of the text modality, `name: tag, tag, ...`.
+        group: one of nine categories, such as `food-drink`.
+        subgroup: a finer category, such as `food-fruit`.
+        order: its position in Unicode's order.
+        video: the "video" that it is a "clip" of: a run of about eight neighbours in its subgroup.
+        split: `train`, `val` or `test`; the same for all emoji of a video, so that both levels use the same splits.
+        colour: the word for its main colour in the drawings, such as `red`; empty if no colour dominates.
+    """
+
+    key: str
+    character: str
+    name: str
+    tags: tuple[str, ...]
+    text: str
+    group: str
+    subgroup: str
+    order: int
+    video: str
+    split: str
+    colour: str
+
+
+@cache
+def load_emoji() -> tuple[Emoji, ...]:
+    """All emoji of the set, in Unicode's order.
+
+    Example:
+        >>> load_emoji()[0].name
+        'grinning face'
+    """
+    content = json.loads((FOLDER / "emoji.json").read_text(encoding="utf-8"))
+    return tuple(Emoji(**{**item, "tags": tuple(item["tags"])}) for item in content["items"])
+
+
+@cache
+def load_rows(modality: str) -> tuple[Rows, ...]:
+    """Feature rows of every emoji in one modality, in the order of `load_emoji`; read-only.
+
+    Args:
+        modality: `noto`, `fluent`, `twemoji` or `text`.
+
+    Example:
+        >>> load_rows("twemoji")[0].shape
+        (1, 1280)
+    """
+    with np.load(FOLDER / f"{modality}.npz", allow_pickle=False) as file:
+        values = file["counts"].astype(np.float32) * file["steps"][:, None]  # (rows, dim)
+        lengths = file["lengths"] if "lengths" in file else np.ones(len(values), dtype=np.int64)
+    values.flags.writeable = False
+    return tuple(np.split(values, np.cumsum(lengths)[:-1]))
