@@ -157,7 +157,8 @@ class ModalityDict(nn.ModuleDict):
     def of(self, name: str) -> Modality:
         """The modality of that name."""
         if name not in self:
-            self[name] = Modality(self.queue_size, self.rules).train(self.training)
+            with torch.inference_mode(False):  # buffers made in inference mode could never be used in training
+                self[name] = Modality(self.queue_size, self.rules).train(self.training)
         return cast(Modality, self[name])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
