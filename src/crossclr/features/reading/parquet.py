@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise DataError(f"{path}: cannot be read as Parquet ({error}); copy or write it again") from error
 
 
-def read_row_group(path: Path, file: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
+def read_row_group(path: Path, file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
     """Some columns of a row group."""
     try:
-        return file.read_row_group(group, columns=columns)
+        return file.read_row_group(group, columns=list(columns))
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: row group {group} cannot be read ({error}); copy it again") from error
 
@@ -126,4 +127,5 @@ def _offsets(column: Any) -> Array:
         fixed: Array = np.arange(len(column) + 1) * column.type.list_size
         return fixed
     offsets: Array = column.offsets.to_numpy().astype(np.int64)
-    return offsets - offsets[0]  # a slice of a larger column does not start at zero
+    offsets -= offsets[0]  # a slice of a larger column does not start at zero
+    return offsets

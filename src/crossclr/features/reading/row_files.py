@@ -54,7 +54,7 @@ class RowReader(ABC):
         """All rows stored under a name."""
 
     def _channels(self, name: str) -> int:
-        return self._load(name).shape[1]
+        return int(self._load(name).shape[1])
 
     def find(self, key: str) -> str | None:
         """The name under which a key is stored, or None if it is missing."""
