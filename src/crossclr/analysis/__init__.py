@@ -2,19 +2,19 @@
 
 from crossclr.analysis.experiments import EXPERIMENTS
 from crossclr.analysis.studies.compared_losses import METHODS, Method, configure
-from crossclr.analysis.studies.open_study import Context
-from crossclr.analysis.studies.run_experiments import open_context, run_experiments
+from crossclr.analysis.studies.open_study import Study, open_study
+from crossclr.analysis.studies.run_experiments import run_experiments
 from crossclr.analysis.studies.study import StudyConfig, load_study, study_names
 
 __all__ = [
     "EXPERIMENTS",
     "METHODS",
-    "Context",
     "Method",
+    "Study",
     "StudyConfig",
     "configure",
     "load_study",
-    "open_context",
+    "open_study",
     "run_experiments",
     "study_names",
 ]

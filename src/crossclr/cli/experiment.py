@@ -55,23 +55,23 @@ def experiment(
     """
     from rich.console import Console
 
-    from crossclr.analysis import EXPERIMENTS, open_context, run_experiments
+    from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
+    study = open_study(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
     try:
-        found = run_experiments(names, context, jobs or os.cpu_count() or 1, console)
+        found = run_experiments(names, study, jobs or os.cpu_count() or 1, console)
     except Interrupted:
         console.print("stopped; the same command goes on where it was", highlight=False)
         raise typer.Exit(130) from None
     for name, tables in found.items():
         if not tables:
-            console.print(f"{name}: nothing to show, {EXPERIMENTS[name].skip(context)}", highlight=False)
+            console.print(f"{name}: nothing to show, {EXPERIMENTS[name].skip(study)}", highlight=False)
         for table in tables:
             console.print(*table.rich())
             console.print(table.caption, highlight=False, style="dim")
-    console.print(f"tables: {context.out / 'tables'}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"tables: {study.out / 'tables'}", highlight=False, markup=False, soft_wrap=True)
 
 
 def report(
@@ -92,14 +92,14 @@ def report(
     """
     from rich.console import Console
 
-    from crossclr.analysis import open_context
+    from crossclr.analysis import open_study
     from crossclr.analysis.report.write import write_report
     from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
+    study = open_study(data, out, set_ or [], seed_numbers(seeds), trials, tuned_in)
     try:
-        path = write_report(context, jobs or os.cpu_count() or 1, console)
+        path = write_report(study, jobs or os.cpu_count() or 1, console)
     except Interrupted:
         console.print("stopped; the same command goes on where it was", highlight=False)
         raise typer.Exit(130) from None

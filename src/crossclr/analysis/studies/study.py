@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from crossclr.analysis.studies.compared_losses import METHODS
+from crossclr.analysis.studies.compared_losses import METHODS, Range
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
 from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
 
@@ -51,6 +51,11 @@ class StudyConfig(_Strict):
         default=["R@1", "R@10", "nDCG", "sR@1"],
         min_length=1,
         description="Metrics of the validation split whose mean over both directions tuning maximises.",
+    )
+    tune_also: dict[str, Range] = Field(
+        default={},
+        description="Fields of the config that tuning searches for every loss, such as optimiser.learning_rate or "
+        "training.epochs.",
     )
     sweeps: dict[str, list[Any]] = Field(
         default={

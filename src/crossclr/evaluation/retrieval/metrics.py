@@ -80,29 +80,34 @@ def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, dict[str, float]]:
-    """Retrieval between the two modalities, in both directions, at every level that the embeddings have.
-
-    ``b->a`` is text to video where B is text. A clip with several sentences is found by each of them (``b->a``), and
-    any of its sentences is right when the clip is the query (``a->b``). Clips without a sentence are part of the
-    gallery but ask nothing.
+    """Retrieval metrics between the two modalities, in both directions, at every level of the embeddings.
 
     Args:
-        embeddings: as `embed_source` gives them.
+        embeddings: as `embed_source` returns them.
         progress: show progress bars; None shows them for long computations only.
 
     Returns:
         metrics by ``clip/b->a``, ``clip/a->b`` and, for data of two levels, ``video/b->a`` and ``video/a->b``.
     """
-    asked, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
-    clips_ask, sentences_found = embeddings.a_to_b()
-    results = {
-        "clip/b->a": retrieval_metrics(*embeddings.b_to_a(), embeddings.clip_of, progress=progress),
-        "clip/a->b": retrieval_metrics(clips_ask[asked], sentences_found, sentences, progress=progress),
+    return {name: rank_metrics(ranks) for name, ranks in embedding_ranks(embeddings, progress=progress).items()}
+
+
+def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, Tensor]:
+    """(queries,) rank of every query, by level and direction; `evaluate_embeddings` summarises them.
+
+    ``b->a`` is text to video if B is text. Every sentence of a clip is a query for it (``b->a``); if the clip is the
+    query, any of its sentences is correct (``a->b``). Clips without a sentence are in the gallery but are no queries.
+    """
+    queries, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
+    all_clips, gallery = embeddings.a_to_b()
+    ranks = {
+        "clip/b->a": retrieval_ranks(*embeddings.b_to_a(), embeddings.clip_of, progress=progress),
+        "clip/a->b": retrieval_ranks(all_clips[queries], gallery, sentences, progress=progress),
     }
     if embeddings.video_a is not None and embeddings.video_b is not None:
-        results["video/b->a"] = retrieval_metrics(embeddings.video_b, embeddings.video_a, progress=progress)
-        results["video/a->b"] = retrieval_metrics(embeddings.video_a, embeddings.video_b, progress=progress)
-    return results
+        ranks["video/b->a"] = retrieval_ranks(embeddings.video_b, embeddings.video_a, progress=progress)
+        ranks["video/a->b"] = retrieval_ranks(embeddings.video_a, embeddings.video_b, progress=progress)
+    return ranks
 
 
 def sentences_of(clip_of: Tensor, clips: int) -> tuple[Tensor, Targets]:

@@ -12,6 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+class NotFiniteError(ValueError):
+    """An embedding holds NaN or infinity: training has diverged."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """Checked embeddings of one batch: unit rows in float32 or float64, with ids or None."""
@@ -72,7 +76,7 @@ def check_matrix(name: str, matrix: Tensor) -> None:
     if not bool(torch.isfinite(matrix.detach().sum())):  # one pass; a sum may also overflow, so look closely only then
         bad = (~torch.isfinite(matrix.detach())).any(dim=1).nonzero().flatten()
         if len(bad):
-            raise ValueError(
+            raise NotFiniteError(
                 f"{name} holds NaN or inf in {len(bad)} of {len(matrix)} rows; the first is row {int(bad[0])}"
             )
 
