@@ -5,43 +5,40 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.baselines.cca_baseline import cca_baseline
-from crossclr.evaluation.fitted_search.choice import any_kept, fit_search, kept_words
-from crossclr.evaluation.retrieval.metrics import flat
+from crossclr.evaluation.fitted_search.choice import any_kept, fit_search
+from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.evaluation.runs.evaluate import embed_run as embed
 from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
 from crossclr.evaluation.runs.model_card import write_card
+from crossclr.evaluation.runs.result_tables import results_table, summarise, summary_table
 from crossclr.features import DataError, Source, open_source
-from crossclr.models import TwoBranch, embed_source
-from crossclr.storage import naming_full_disk, write_file, write_json
+from crossclr.models import embed_source
+from crossclr.storage import write_file, write_json
 from crossclr.training import (
-    Interrupted,
+    JointTraining,
     RunConfig,
-    Training,
     dump_config,
-    fit,
+    fit_run,
     load_config,
     make_fabric,
 )
 from crossclr.training.processes import launch
-from crossclr.training.progress import LiveReporter
-from crossclr.training.run_folder.run import CONFIG, MODEL, Run, RunRecorder, free_folder
+from crossclr.training.run_folder.folder import CONFIG, MODEL, free_folder
+from crossclr.training.run_folder.run import Run
 from crossclr.training.torch_settings import torch_settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 SEEDS, SUMMARY = "seeds.json", "summary.json"
-SHOWN = ("R@1", "R@5", "R@10", "MdR")
 Results = dict[str, dict[str, float]]
 
 
@@ -141,56 +138,6 @@ def train_seeds(
     return runs
 
 
-def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean and sample standard deviation of each metric over several results.
-
-    Example:
-        >>> runs = [{"test": {"clip/b->a": {"R@1": 1.0}}}, {"test": {"clip/b->a": {"R@1": 3.0}}}]
-        >>> summarise(runs)["mean"]["clip/b->a"]["R@1"]
-        2.0
-    """
-    tests = [result["test"] for result in results if result.get("test")]
-    mean: Results = {}
-    deviation: Results = {}
-    for direction in tests[0] if tests else ():
-        for metric in tests[0][direction]:
-            values = [test[direction][metric] for test in tests]
-            mean.setdefault(direction, {})[metric] = statistics.fmean(values)
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            deviation.setdefault(direction, {})[metric] = spread
-    return {"runs": len(tests), "mean": mean, "std": deviation}
-
-
-def summary_table(summary: Mapping[str, Any], title: str) -> Table:
-    """Mean ± deviation as a table for the terminal."""
-    table = _table(title)
-    for direction, metrics in summary["mean"].items():
-        spread = summary["std"][direction]
-        table.add_row(direction, *(f"{metrics[name]:.1f} ± {spread[name]:.1f}" for name in SHOWN))
-    return table
-
-
-def results_table(results: Mapping[str, Any], title: str) -> Table:
-    """The final evaluation as a table for the terminal, the CCA baseline beside the learned figures."""
-    table = _table(title)
-    beside = {"search not fitted": results.get("test_not_fitted"), "CCA baseline": results.get("cca_baseline")}
-    for direction, metrics in (results.get("test") or {}).items():
-        table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
-        for title, other in beside.items():
-            if other and direction in other and other[direction] != metrics:
-                table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
-    table.caption = kept_words(results.get("fitted")) or None
-    return table
-
-
-def _table(title: str) -> Table:
-    table = Table(title=title)
-    table.add_column("", no_wrap=True)
-    for name in SHOWN:
-        table.add_column(name, justify="right")
-    return table
-
-
 def _configured(config: RunConfig | str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> RunConfig:
     if not isinstance(config, RunConfig):
         return load_config(config, overrides)
@@ -230,12 +177,12 @@ def _train(
     source = open_source(config.data)
     _check_splits(config, source)
     with torch_settings(config.training):
-        training = Training(config, source, fabric)
+        training = JointTraining(config, source, fabric)
         training.read_first_batch()  # faults of the data shall show before anything is written
         state = training.state_dict()
         if fabric.is_global_zero:
             on_creation()
-            Run.create(path, config, training.model, training.model.state_dict(), state)
+            Run.create(path, config, training.model, state)
         fabric.barrier()
         run = Run.open(path)
         try:
@@ -257,30 +204,19 @@ def _continue(run: Run, fabric: Fabric, baseline: bool, console: Console | None)
     if run.results is not None:
         return run
     with torch_settings(run.config.training):
-        training = Training(run.config, run.open_source(), fabric)
+        training = JointTraining(run.config, run.open_source(), fabric)
         weights, state = run.load_state()
         training.load_state_dict(weights, state)
         return _fit(run, training, state, baseline, console)
 
 
-def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, baseline: bool, console: Console | None) -> Run:
-    config, fabric = run.config, training.fabric
-    first = fabric.is_global_zero
-    recorder = RunRecorder(run, state) if first else _Silent()
-    steps = training.batches_per_epoch * config.training.epochs
-    next_step = f"free some space, then run: crossclr train --resume {run.path}"
-    reporter = None
-    if console is not None and first:
-        reporter = LiveReporter(console, config.training.epochs, steps, training.position.step)
-    try:
-        with naming_full_disk(run.path, next_step), reporter or contextlib.nullcontext():
-            fit(training, recorder, reporter, _validator(config, training.inputs, fabric, reporter))
-    except Interrupted:
-        raise Interrupted(run.path) from None
-    finally:
-        with contextlib.suppress(OSError):  # nothing is lost: what counts was synced with the last checkpoint
-            recorder.close()
-    if first:
+def _fit(
+    run: Run, training: JointTraining, state: Mapping[str, Any] | None, baseline: bool, console: Console | None
+) -> Run:
+    config = run.config
+    validate = retrieval_validator(training.inputs, config.splits.validate_, config.validation.batch_size)
+    fit_run(run, training, state, validate=validate, console=console)
+    if training.fabric.is_global_zero:
         with console.status("evaluating") if console is not None else contextlib.nullcontext():
             results = _final_results(run, training, baseline)
         run.write_results(results)
@@ -289,51 +225,16 @@ def _fit(run: Run, training: Training, state: Mapping[str, Any] | None, baseline
             if results["test"]:
                 console.print(results_table(results, f"{config.name}, split {config.splits.test}"))
             console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
-    fabric.barrier()
+    training.fabric.barrier()
     return run
 
 
-class _Silent:
-    """The recorder of every process but the first."""
-
-    def log(self, record: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-    def save(self, weights: Mapping[str, Any], state: Mapping[str, Any], best: bool) -> None:
-        """Nothing."""
-
-    def flush(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-
-def _validator(
-    config: RunConfig, source: Source, fabric: Fabric, reporter: LiveReporter | None
-) -> Callable[[TwoBranch], dict[str, float]] | None:
-    split = config.splits.validate_
-    progress = None if reporter is None else reporter.validation
-    if split is None:
-        return None
-
-    def validate(model: TwoBranch) -> dict[str, float]:
-        embeddings = embed_source(model, source, split, config.validation.batch_size, fabric.device, progress)
-        return flat(evaluate_embeddings(embeddings, progress=False))
-
-    return validate
-
-
-def _final_results(run: Run, training: Training, baseline: bool) -> dict[str, Any]:
+def _final_results(run: Run, training: JointTraining, baseline: bool) -> dict[str, Any]:
     config, device = run.config, training.fabric.device
-    epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
-    best = [record for record in epochs if record.get("best")]
     results: dict[str, Any] = {
         "name": config.name,
         "seed": config.seed,
-        "epochs": len(epochs),
-        "best_epoch": best[-1]["epoch"] if best else len(epochs) - 1,
-        "validation": best[-1]["validation"] if best else None,
+        **run.history(),
         "fitted": fit_search(run, training.inputs, device),
         "split": config.splits.test,
         "test": None,
@@ -351,7 +252,7 @@ def _final_results(run: Run, training: Training, baseline: bool) -> dict[str, An
     return results
 
 
-def _measured(run: Run, training: Training, split: str, fitted: bool = True) -> Results:
+def _measured(run: Run, training: JointTraining, split: str, fitted: bool = True) -> Results:
     model, size = run.load_model("best", fitted), run.config.validation.batch_size
     embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
     return evaluate_embeddings(embeddings, progress=False)

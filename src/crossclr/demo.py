@@ -12,7 +12,7 @@ from crossclr import api
 from crossclr.features.sources.emoji import EmojiSource
 from crossclr.search import Searcher, build_index
 from crossclr.training import Run, load_config
-from crossclr.training.run_folder.run import CONFIG, free_folder
+from crossclr.training.run_folder.folder import CONFIG, free_folder
 
 LOSSES = {"CrossCLR": [], "CLIP": ["loss.local={name: clip, temperature: 0.1}"]}
 # What is searched later is trained on every emoji and every vendor's drawings, with little held back by dropout; its

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,13 +17,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from crossclr.evaluation import evaluate_embeddings, retrieval_metrics
+from crossclr.evaluation import retrieval_metrics
+from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import ArraySource, Batch, Ragged, Side
-from crossclr.models import TwoBranch, build_model, embed_source
+from crossclr.models import TwoBranch, build_model
 from crossclr.storage import new_folder, write_file, write_json
-from crossclr.training import FitConfig, Interrupted, Training, fit, make_fabric
-from crossclr.training.run_folder.checkpoint import random_state as generator_states
-from crossclr.training.run_folder.checkpoint import set_random_state
+from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
+from crossclr.training.random_state import random_state as generator_states
+from crossclr.training.random_state import set_random_state
 
 PARAMETERS, WEIGHTS = "estimator.json", "model.safetensors"
 Data = npt.NDArray[np.floating] | Sequence[npt.NDArray[np.floating]]
@@ -123,15 +123,15 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         before = generator_states()  # training seeds the global generators, which are not ours to keep
         try:
             training = _LabelledTraining(config, source, make_fabric(self.device), labels)
-            memory = _Memory()
-            fit(training, memory, validate=_validator(source, config) if held_out.any() else None)
+            memory = MemoryRecorder()
+            fit(training, memory, validate=retrieval_validator(source, config.splits.validate_, batch_size=256))
         except Interrupted:
             raise KeyboardInterrupt from None
         finally:
             set_random_state(before)
         training.model.load_state_dict(memory.best)
         self._take(training.model)
-        self.history_ = memory.history
+        self.history_ = [{key: value for key, value in record.items() if key != "kind"} for record in memory.epochs]
         self.best_epoch_ = memory.best_epoch
         return self
 
@@ -258,50 +258,18 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return joined.numpy().astype(np.float32)
 
 
-class _LabelledTraining(Training):
+class _LabelledTraining(JointTraining):
     """Training whose batches have the user's labels as ids."""
 
     def __init__(self, config: FitConfig, source: ArraySource, fabric: Any, labels: npt.NDArray[np.int64]) -> None:
         super().__init__(config, source, fabric)
         self.labels = torch.from_numpy(labels.astype(np.int64))
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def batches(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch."""
         for batch in super().batches(epoch, start):
             ids = self.labels[[int(key) for key in batch.keys]]
             yield replace(batch, ids=ids, video_ids=ids)
-
-
-class _Memory:
-    """A recorder that keeps the best weights and the records of epochs."""
-
-    def __init__(self) -> None:
-        self.best: dict[str, Tensor] = {}
-        self.best_epoch = -1
-        self.history: list[dict[str, Any]] = []
-
-    def log(self, record: Mapping[str, Any]) -> None:
-        """Keep epochs only."""
-        if record["kind"] == "epoch":
-            self.history.append({name: value for name, value in record.items() if name != "kind"})
-
-    def save(self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> None:
-        """Keep the best weights only."""
-        if best:
-            self.best = copy.deepcopy(dict(weights))
-            self.best_epoch = state["position"]["epoch"] - 1
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-
-def _validator(source: ArraySource, config: FitConfig) -> Any:
-    def validate(model: TwoBranch) -> dict[str, float]:
-        embeddings = embed_source(model, source, "val", batch_size=256, device=model.device)
-        results = evaluate_embeddings(embeddings, progress=False)
-        return {f"{name}/{metric}": value for name, found in results.items() for metric, value in found.items()}
-
-    return validate
 
 
 def _held_out(labels: npt.NDArray[np.int64], fraction: float, seed: int) -> npt.NDArray[np.bool_]:

@@ -40,7 +40,7 @@ def run(*arguments):
 def test_a_clean_folder(folder):
     result = run("check", folder)
     assert result.exit_code == 0, result.output
-    for words in ("A 4, B 5", "two levels", "Connectivity of each clip", "0 faults, 0 warnings"):
+    for words in ("video 4, text 5", "two levels", "Connectivity of each clip", "0 faults, 0 warnings"):
         assert words in result.output
 
 

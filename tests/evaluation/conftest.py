@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features.sample import Sample
+from crossclr.features import Sample, Source
 from crossclr.models.embeddings import Embeddings
 
 
-class MemorySource:
+class MemorySource(Source):
     """Clips are noisy views of hidden points; sentences are a linear map of the same points with more noise."""
+
+    dims = (12, 9)
 
     def __init__(self, two_level=False, sentences=1, count=60, noise=0.3, seed=0):
         rng = np.random.default_rng(seed)
-        self.two_level, self.dims, self.reads = two_level, (12, 9), 0
+        self.two_level, self.reads = two_level, 0
         maps = rng.normal(size=(4, 12)), rng.normal(size=(4, 9))
         self.samples, self.splits = {}, {"train": [], "val": [], "test": []}
         for number in range(count):

@@ -60,10 +60,9 @@ def draw(key):
     """A function that puts the drawings of three vendors on frames, each a little larger."""
     from PIL import Image
 
-    from crossclr.features.emoji.catalogue import VENDORS
-    from crossclr.features.sources.emoji import EmojiSource
+    from crossclr.features.sources.emoji import VENDORS, emoji_image
 
-    drawings = [Image.open(io.BytesIO(EmojiSource().picture(key, vendor))).convert("RGBA") for vendor in VENDORS]
+    drawings = [Image.open(io.BytesIO(emoji_image(key, vendor))).convert("RGBA") for vendor in VENDORS]
 
     def picture(number, pixels):
         frame = Image.fromarray(pixels).convert("RGBA")

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features.sample import Sample
+from crossclr.features import Sample, Source
 from crossclr.models import ModelConfig, TwoBranch, build_model, embed_source
 
 
-class Fake:
+class Fake(Source):
     """A source in memory that notes who reads what."""
 
+    dims = (4, 6)
+
     def __init__(self, two_level: bool, samples: int = 7, several: bool = False) -> None:
-        self.dims, self.two_level, self.several = (4, 6), two_level, several
+        self.two_level, self.several = two_level, several
         self.names = [f"v{i}" for i in range(samples)]
         self.threads: set[int] = set()
         self.read_keys: list[str] = []

@@ -8,7 +8,7 @@ import torch
 
 from crossclr.features import open_source
 from crossclr.models import TwoBranch
-from crossclr.training import Training, make_fabric
+from crossclr.training import JointTraining, make_fabric
 from crossclr.training.config.config_files import check_config
 from crossclr.training.gradient_caching import backward_in_parts
 from crossclr.training.processes import part
@@ -29,11 +29,11 @@ def without_dropout(values: dict) -> dict:
     return values
 
 
-def training(values: dict, micro_batch: int | None) -> Training:
+def training(values: dict, micro_batch: int | None) -> JointTraining:
     values = copy.deepcopy(values)
     values["training"]["micro_batch"] = micro_batch
     config = check_config(values)
-    return Training(config, open_source(config.data), make_fabric("cpu"))
+    return JointTraining(config, open_source(config.data), make_fabric("cpu"))
 
 
 @pytest.mark.parametrize("local", [{"name": "crossclr", "queue_size": 30}, {"name": "clip"}, {"name": "coot"}])

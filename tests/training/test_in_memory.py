@@ -7,7 +7,7 @@ import torch
 from crossclr import api
 from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig
 from crossclr.training import RunConfig, load_config
-from crossclr.training.loop import memory_form
+from crossclr.training.joint_training import memory_form
 
 
 def config_of(folder, **training):

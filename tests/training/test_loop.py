@@ -8,11 +8,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from crossclr import api
 from crossclr.features import batches, open_source
 from crossclr.models import build_model
-from crossclr.training import Run, Training, TrainingError, make_fabric, selection_score
+from crossclr.training import JointTraining, Run, TrainingError, make_fabric, selection_score
 from crossclr.training.config.config_files import check_config
 from crossclr.training.config.run_config import OptimiserConfig, ScheduleConfig
 from crossclr.training.objective import Objective
-from crossclr.training.optimisation.optimiser import build_optimiser, build_schedule
+from crossclr.training.optimisation.optimiser import build_optimiser
+from crossclr.training.optimisation.schedule import build_schedule
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +87,7 @@ def test_run_folder_says_everything(tiny, tmp_path):
 
 def test_tensorboard_reads_the_events_and_hides_what_was_repeated(tiny, tmp_path, monkeypatch):
     tiny["training"]["epochs"] = 2
-    plain = Training.step
+    plain = JointTraining.step
 
     def cut(self, batch):
         if self.position.step == 6:
@@ -94,7 +95,7 @@ def test_tensorboard_reads_the_events_and_hides_what_was_repeated(tiny, tmp_path
         return plain(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "step", cut)
+        patch.setattr(JointTraining, "step", cut)
         with pytest.raises(RuntimeError):
             api.train(check_config(tiny), out=tmp_path / "run")
     run = api.resume(tmp_path / "run")
@@ -192,7 +193,7 @@ def test_schedules_by_name():
 
 def test_a_run_trained_by_other_processes_is_not_continued(tiny, tmp_path):
     config = check_config(tiny)
-    training = Training(config, open_source(config.data), make_fabric("cpu"))
+    training = JointTraining(config, open_source(config.data), make_fabric("cpu"))
     state = training.state_dict()
     state["random_of_processes"] = torch.cat([state["random_of_processes"]] * 2)
     with pytest.raises(TrainingError, match="by 2 processes"):

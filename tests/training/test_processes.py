@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.features import batches, open_source
-from crossclr.features.batching.epochs import bounds
+from crossclr.features.batching.order import bounds
 from crossclr.training import Run
 from crossclr.training.config.config_files import check_config
 from crossclr.training.processes import launch, make_fabric, part

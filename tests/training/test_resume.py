@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from crossclr import api
-from crossclr.training import Interrupted, Run, Training, TrainingError
+from crossclr.training import Interrupted, JointTraining, Run, TrainingError
 from crossclr.training.config.config_files import check_config
 
 STEPS_PER_EPOCH = 4  # 14 videos in batches of 4
@@ -38,7 +38,7 @@ def everything(run: Path) -> dict:
 
 
 def stop_at(monkeypatch, step: int, how) -> None:
-    plain = Training.step
+    plain = JointTraining.step
 
     def stepping(self, batch):
         record = plain(self, batch)
@@ -46,7 +46,7 @@ def stop_at(monkeypatch, step: int, how) -> None:
             how()
         return record
 
-    monkeypatch.setattr(Training, "step", stepping)
+    monkeypatch.setattr(JointTraining, "step", stepping)
 
 
 def power_cut() -> None:
@@ -193,7 +193,7 @@ def test_full_disk_leaves_a_usable_folder(tiny, whole, tmp_path, monkeypatch, ca
         process.join(120)
     assert process.exitcode == 3
     message = capfd.readouterr().err
-    assert f"File too large while writing to {tmp_path / 'run'}" in message
+    assert f"File too large while writing {tmp_path / 'run'}" in message
     assert f"crossclr train --resume {tmp_path / 'run'}" in message
     run = Run.open(tmp_path / "run")
     assert run.load_model("last") is not None

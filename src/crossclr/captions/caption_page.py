@@ -15,6 +15,7 @@ from pathlib import Path
 from crossclr.captions.data.caption_set import CaptionSet
 from crossclr.captions.scoring.caption_metrics import METRICS, Scores, clean, shown_name
 from crossclr.captions.scoring.predictions import Caption
+from crossclr.features import clip_keys
 
 SHARE = 0.25  # good: among this share of videos with the best scores; bad: likewise
 LIMIT = 8_000_000  # bytes of a file that is put into the page; a larger one is linked
@@ -183,6 +184,7 @@ def _card(
 ) -> str:
     start, stop = list(pairwise(data.starts))[number]
     clips = []
+    names = clip_keys(key, stop - start)
     for clip in range(start, stop):
         texts = data.texts[clip]
         shown = draw.sample(texts, min(references, len(texts)))
@@ -193,7 +195,7 @@ def _card(
         people = "".join(f"<li>{html.escape(text)}</li>" for text in shown)
         more = f'<li class="more">and {len(texts) - len(shown)} more</li>' if len(texts) > len(shown) else ""
         time = f"<time>{_clock(data.times[clip][0])}–{_clock(data.times[clip][1])}</time>" if stop - start > 1 else ""
-        own = _media(media.get(f"{key}/{clip - start}"))
+        own = _media(media.get(names[clip - start])) if len(names) > 1 else ""
         clips.append(f'<div class="clip">{time}{own}<div>{lines}</div><ul>{people}{more}</ul></div>')
     value = writers[0].scores.each[key]["CIDEr"]
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,21 @@ import torch
 from rich.console import Console
 
 from crossclr.captions.caption_config import CaptionConfig, DecodingConfig
-from crossclr.captions.caption_run import CaptionRecorder, CaptionRun, build_captioner
+from crossclr.captions.caption_run import CaptionRun, build_captioner
 from crossclr.captions.data.caption_set import CaptionSet
 from crossclr.captions.data.load_caption_set import load_caption_set
 from crossclr.captions.data.training_sentences import TrainingSentences
 from crossclr.captions.data.vocabulary import Vocabulary
 from crossclr.captions.decoding import write_captions
-from crossclr.captions.learning.caption_training import CaptionTraining, fit
+from crossclr.captions.learning.caption_training import CaptionTraining
 from crossclr.captions.network.captioner import Captioner
 from crossclr.captions.scoring.caption_metrics import Scores, score_captions
 from crossclr.captions.scoring.meteor import Meteor
 from crossclr.captions.scoring.predictions import Predictions, save_predictions
 from crossclr.evaluation.progress_bar import progress_bar
-from crossclr.storage import naming_full_disk
-from crossclr.training import Interrupted, seed_everything
-from crossclr.training.progress import LiveReporter
-from crossclr.training.run_folder.run import free_folder
+from crossclr.training import Validation, fit_run, seed_everything
+from crossclr.training.run_folder.folder import free_folder
+from crossclr.training.trainable import Progress, Validate
 
 
 def train_captions(
@@ -167,19 +166,8 @@ def _finish(
     meteor: Meteor | None,
 ) -> CaptionRun:
     config = run.config
-    recorder = CaptionRecorder(run, state)
-    next_step = f"free some space, then run: crossclr caption train --resume {run.path}"
-    reporter = None
-    if console is not None:
-        reporter = LiveReporter(console, config.training.epochs, training.steps, training.position.step)
-    try:
-        with naming_full_disk(run.path, next_step), reporter or contextlib.nullcontext():
-            fit(training, recorder, reporter, _validator(run, sets.get("validate"), reporter))
-    except Interrupted:
-        raise Interrupted(run.path) from None
-    finally:
-        with contextlib.suppress(OSError):  # nothing is lost: what counts was synced with the last checkpoint
-            recorder.close()
+    validate = _validator(run, sets.get("validate"))
+    fit_run(run, training, state, validate=validate, console=console, command="crossclr caption train")
     if "final" not in sets:
         run.write_results(_results(run, training, None))
         return run
@@ -212,8 +200,6 @@ def _write(
 
 def _results(run: CaptionRun, training: CaptionTraining, scores: Scores | None) -> dict[str, Any]:
     config = run.config
-    epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
-    best = [record for record in epochs if record.get("best")]
     return {
         "name": config.name,
         "seed": config.seed,
@@ -222,25 +208,21 @@ def _results(run: CaptionRun, training: CaptionTraining, scores: Scores | None) 
         "features": config.data.features,
         "weights": sum(weight.numel() for weight in training.model.parameters()),
         "words": len(run.vocabulary),
-        "epochs": len(epochs),
-        "best_epoch": best[-1]["epoch"] if best else len(epochs) - 1,
-        "validation": best[-1]["validation"] if best else None,
+        **run.history(),
         **({} if scores is None else {"part": Path(final_part(config)).stem, **scores.to_dict()}),
     }
 
 
-def _validator(
-    run: CaptionRun, data: CaptionSet | None, reporter: LiveReporter | None
-) -> Callable[[Captioner], Mapping[str, float | None]] | None:
+def _validator(run: CaptionRun, data: CaptionSet | None) -> Validate | None:
     if data is None:
         return None
     references, decoding = data.references(), run.config.decoding
     with_meteor = run.config.validation.select_by == "METEOR"
-    progress = None if reporter is None else reporter.validation
 
-    def validate(model: Captioner) -> Mapping[str, float | None]:
+    def validate(model: Captioner, progress: Progress | None) -> Validation:
         written = write_captions(model, data, run.vocabulary, decoding, progress)
-        return score_captions(written, references, with_meteor=with_meteor).metrics
+        found = score_captions(written, references, with_meteor=with_meteor).metrics
+        return Validation({name: score for name, score in found.items() if score is not None})
 
     return validate
 

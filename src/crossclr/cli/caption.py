@@ -296,24 +296,21 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
     from crossclr.captions.caption_page import Shown, load_shown
     from crossclr.experts.media.playable import media_type
     from crossclr.features import clip_keys
-    from crossclr.features.sources.emoji import EmojiSource
-    from crossclr.search.items.media_files import MediaFinder, built_in, read_built_in, vendors_of
+    from crossclr.search.items.media_files import MediaFinder
     from crossclr.training import Run
 
     if run is None:
         return {}
     source = Run.open(run).open_source()
     found: dict[str, Shown] = {}
-    if isinstance(source, EmojiSource):
-        for vendor in vendors_of(source.modalities[0])[:1]:
-            for key in keys:
-                content = read_built_in(built_in(vendor, source.emoji(key).key).file)
-                found[key] = Shown("image", "image/webp", content)
-        return found
     finder = MediaFinder(source, place)
     for key in keys:
         sample = source.read(key)
         for number, name in enumerate(clip_keys(sample.key, len(sample.clips))):
+            image = source.image(name)
+            if image is not None:
+                found[name] = Shown("image", "image/webp", image)
+                continue
             media = finder.find(sample, number, name)
             if media is not None:
                 path = Path(media.file)

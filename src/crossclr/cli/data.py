@@ -12,15 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from crossclr.features import (
-    DataError,
-    DataReport,
-    EmojiConfig,
-    check_data,
-    guess_data_config,
-    load_data_config,
-)
-from crossclr.features.sources.data_config import AnyData
+from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
 
 app = typer.Typer(help="Check a data set before training; compute text features for one.", no_args_is_help=True)
 
@@ -124,17 +116,14 @@ def find_data_config(data: str, root: str | None = None) -> AnyData:
         from crossclr.training.config.config_files import load_config
 
         config = load_config(data).data
-    if root is None:
-        return config
-    if isinstance(config, EmojiConfig):
-        raise DataError("--root is for data on disk; the built-in set has none")
-    return config.model_copy(update={"root": str(Path(root).expanduser().resolve())})
+    return config if root is None else config.with_root(Path(root).expanduser().resolve())
 
 
 def show_report(report: DataReport, console: Console) -> None:
     """Print a report for people."""
     level = "two levels" if report.two_level else "one level"
-    console.print(f"dims: A {report.dims[0]}, B {report.dims[1]}; {level}")
+    dims = ", ".join(f"{name} {dim}" for name, dim in zip(report.modalities, report.dims, strict=True))
+    console.print(f"channels: {dims}; {level}")
     splits = Table("split", "samples", "clips", "sentences", title="Splits")
     lengths = Table("split", "sequence", "least", "median", "mean", "most", "over the limit", title="Rows")
     for name, split in report.splits.items():

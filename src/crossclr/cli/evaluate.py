@@ -137,19 +137,17 @@ def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | N
     from crossclr.evaluation.export.bulk import embed_shards
     from crossclr.evaluation.progress_bar import progress_bar
     from crossclr.evaluation.runs.evaluate import default_split
-    from crossclr.features.sources.sharded import ShardSource
     from crossclr.training import Run
 
     opened = Run.open(run)
     chosen: list[str | Path] = list(shards or [])
     if not chosen:
-        source = opened.open_source()
-        if not isinstance(source, ShardSource):
+        chosen = list(opened.open_source().shards(split or default_split(opened.config)))
+        if not chosen:
             raise ValueError(
                 "name the shards to embed with --shards (the data of this run is not in shards), or give --out a file "
                 "ending in .h5 or .npz"
             )
-        chosen = list(source.shards(split or default_split(opened.config)))
     with progress_bar(True) as bar:
         task = bar.add_task("embedding shards", total=None)
         counts = embed_shards(

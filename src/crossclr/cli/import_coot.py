@@ -46,10 +46,9 @@ def import_coot(
     from crossclr.features import DataError
     from crossclr.models.coot.coot_checkpoint import import_coot as build
     from crossclr.models.coot.coot_checkpoint import read_coot
-    from crossclr.storage import new_folder, write_file, write_json
-    from crossclr.training.config.config_files import dump_config, load_config
+    from crossclr.training.config.config_files import load_config
     from crossclr.training.run_folder.checkpoint import save_checkpoint
-    from crossclr.training.run_folder.run import CONFIG, ENVIRONMENT, MODEL, environment, with_absolute_paths
+    from crossclr.training.run_folder.run import Run, shape_of
 
     if out.exists():
         raise FileExistsError(f"{out} is already there; choose another --out")
@@ -57,15 +56,12 @@ def import_coot(
     model = build(read_coot(checkpoint), heads=heads, global_pool=pool.value, global_heads=global_heads)
     note = ""
     try:
-        run_config = run_config.model_copy(update={"data": with_absolute_paths(run_config.data)})
+        run_config = run_config.model_copy(update={"data": run_config.data.with_absolute_paths()})
     except DataError as error:  # weights can be read long before the features are at hand
         note = f"note: its data is not here yet: {error}"
     run_config = run_config.model_copy(update={"model": model.config})
-    with new_folder(out) as partial:
-        write_file(partial / CONFIG, dump_config(run_config))
-        write_json(partial / ENVIRONMENT, environment())
-        write_json(partial / MODEL, {"dims": list(model.dims), "two_level": model.two_level})
-        save_checkpoint(partial / "best", model.state_dict(), {"imported_from": checkpoint.name})
+    with Run.creating(out, run_config, shape_of(model)) as folder:
+        save_checkpoint(folder / "best", model.state_dict(), {"imported_from": checkpoint.name})
     if note:
         typer.echo(note, err=True)
     count = sum(parameter.numel() for parameter in model.parameters())

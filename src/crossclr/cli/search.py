@@ -220,6 +220,8 @@ def _print_hits(hits: list[Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from crossclr.features.sources.emoji import is_built_in
+
     if not hits:
         typer.echo("nothing was found; the filters let no item pass")
         return
@@ -227,7 +229,7 @@ def _print_hits(hits: list[Any]) -> None:
     table.add_column("score", justify="right")
     table.add_column("id", no_wrap=True)
     table.add_column("text", overflow="fold")
-    files = any(hit.item.media and not hit.item.file.startswith("emoji:") for hit in hits)
+    files = any(hit.item.media and not is_built_in(hit.item.file) for hit in hits)
     if files:
         table.add_column("file", overflow="fold")
         table.add_column("seconds", justify="right", no_wrap=True)

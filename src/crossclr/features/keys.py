@@ -1,12 +1,22 @@
-"""Numbers for keys that are the same in every process and on every machine."""
+"""Keys of clips, and numbers for keys that are the same in every process and on every machine."""
 
 from __future__ import annotations
 
 import hashlib
 
 
+def clip_keys(key: str, count: int) -> list[str]:
+    """Keys of the clips of a sample: the sample's own key if it has one clip, otherwise ``key/index``.
+
+    Example:
+        >>> clip_keys("v1", 1), clip_keys("v2", 2)
+        (['v1'], ['v2/0', 'v2/1'])
+    """
+    return [key] if count == 1 else [f"{key}/{index}" for index in range(count)]
+
+
 def stable_hash(text: str) -> int:
-    """A 63-bit number that depends on the text alone.
+    """A 63-bit number that depends on the text only.
 
     Example:
         >>> stable_hash("v1/0") == stable_hash("v1/0"), stable_hash("v1/0") != stable_hash("v1/1")
@@ -15,13 +25,3 @@ def stable_hash(text: str) -> int:
         True
     """
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
-
-
-def clip_keys(key: str, count: int) -> list[str]:
-    """Keys of the clips of a sample: the sample's own key for a single clip, else ``key/index``.
-
-    Example:
-        >>> clip_keys("v1", 1), clip_keys("v2", 2)
-        (['v1'], ['v2/0', 'v2/1'])
-    """
-    return [key] if count == 1 else [f"{key}/{index}" for index in range(count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +13,19 @@ Rows = npt.NDArray[np.float32]  # (rows, dim), at least one row
 
 @dataclass(frozen=True)
 class Sample:
-    """One video with its clips and sentences (data of one level: one clip).
+    """One video with its clips and sentences. A sample of one-level data has one clip.
 
     Args:
         key: the sample's key in its source.
-        clips: rows of each clip (modality A).
-        sentences: rows of each sentence (modality B).
-        video: rows of the whole video, or None for data of one level.
-        paragraph: rows of the whole paragraph, or None for data of one level.
+        clips: rows of each clip (first modality).
+        sentences: rows of each sentence (second modality).
+        video: rows of the whole video, or None for one-level data.
+        paragraph: rows of the whole paragraph, or None for one-level data.
         clip_of: for each sentence, the index of its clip; a clip may have several sentences.
-        texts: the sentences as text where the data has them (for people, never for the model).
-        group: a coarse label where the data has one (recipe, Unicode group, parent video).
+        texts: the sentences as text if the data has them (for people, never for the model).
+        group: a coarse label if the data has one (recipe, Unicode group, parent video).
+        split: the split that it belongs to, if its source knows and also has splits that are unions of others.
+        extra: further facts by name, such as ``media``, the file that shows the sample.
     """
 
     key: str
@@ -34,13 +36,28 @@ class Sample:
     clip_of: Sequence[int] = ()
     texts: Sequence[str] = ()
     group: str = ""
+    split: str = ""
     extra: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.clip_of:
             if len(self.clips) != len(self.sentences):
                 raise ValueError(
-                    f"sample {self.key!r} has {len(self.clips)} clips and {len(self.sentences)} sentences; "
-                    "where they are not one to one, clip_of must name the clip of each sentence"
+                    f"sample {self.key!r} has {len(self.clips)} clips and {len(self.sentences)} sentences; unless they "
+                    "are one to one, clip_of must name the clip of each sentence"
                 )
             object.__setattr__(self, "clip_of", tuple(range(len(self.clips))))
+
+    @property
+    def one_to_one(self) -> bool:
+        """Whether every clip has one sentence, in the order of the clips."""
+        return list(self.clip_of) == list(range(len(self.clips)))
+
+    def with_sentences(self, chosen: Sequence[int]) -> Sample:
+        """The sample with one sentence per clip, ``chosen`` by index in the order of the clips."""
+        return replace(
+            self,
+            sentences=[self.sentences[number] for number in chosen],
+            clip_of=(),
+            texts=tuple(self.texts[number] for number in chosen) if self.texts else (),
+        )

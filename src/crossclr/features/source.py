@@ -1,36 +1,170 @@
-"""The contract of a data set: two methods, on which batching, checking, caching and embedding are built."""
+"""The contract of a data set. Batching, checking, training, embedding and search build on it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from crossclr.features.sample import Sample
+from crossclr.features.batch import Batch
+from crossclr.features.batching.collate import collate, first_sentences
+from crossclr.features.batching.order import epoch_order
+from crossclr.features.check.findings import Finding
+from crossclr.features.keys import stable_hash
+from crossclr.features.sample import Rows, Sample
 
 
-class Source(Protocol):
-    """A data set that is read on demand."""
+@dataclass(frozen=True)
+class Variant:
+    """One of several forms of a clip, such as the drawing of one vendor.
+
+    Args:
+        name: distinguishes it from the other forms; empty if there is only one.
+        rows: (rows, dim) its features.
+        image: where its image is, for `read_image`.
+    """
+
+    name: str
+    rows: Rows
+    image: str
+
+
+class Source(ABC):
+    """A data set that is read on demand.
+
+    A subclass implements `dims`, `keys` and `read`, and sets the attributes that differ from the defaults. The other
+    methods are optional abilities; their defaults say that the source does not have them.
+
+    Attributes:
+        modalities: names of the two modalities, such as ``("video", "text")``, for results and messages.
+        splits: names of the splits, without names for unions of splits.
+        two_level: whether samples contain the rows of whole videos and paragraphs.
+        varies: whether each reading for training draws other features, so that samples cannot be kept in memory.
+        in_memory: whether samples are kept in memory, so that batches need no reader threads.
+        groups_are_parents: whether a sample's group is its parent video, which belongs in one split, and not a class.
+
+    Example:
+        >>> class Pairs(Source):
+        ...     dims, modalities, splits = (2, 1), ("image", "text"), ("train",)
+        ...     def keys(self, split): return ["x", "y"]
+        ...     def read(self, key, rng=None):
+        ...         return Sample(key, [np.ones((1, 2), np.float32)], [np.zeros((3, 1), np.float32)])
+        >>> Pairs().gather("train", [1, 0]).keys
+        ('y', 'x')
+    """
+
+    modalities: tuple[str, str] = ("a", "b")
+    splits: tuple[str, ...] = ()
+    two_level: bool = False
+    varies: bool = False
+    in_memory: bool = False
+    groups_are_parents: bool = True
 
     @property
+    @abstractmethod
     def dims(self) -> tuple[int, int]:
-        """Channels of modality A and of modality B."""
-        ...
+        """Channels of the rows of each modality."""
 
-    @property
-    def two_level(self) -> bool:
-        """Whether samples have whole-video and whole-paragraph rows."""
-        ...
-
+    @abstractmethod
     def keys(self, split: str) -> Sequence[str]:
-        """Keys of a split, in a fixed order; an unknown split is a ValueError that names the known ones."""
-        ...
+        """Keys of a split in a fixed order; an unknown split raises a ValueError that lists the known ones."""
 
+    @abstractmethod
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """One sample.
 
-        With a generator (training) frames are drawn at random and one of several sentences of a clip is picked;
-        without one (evaluation) frames are the interval centres and all sentences are given.
+        With a generator (training), frames are drawn at random and one of several sentences of a clip is picked.
+        Without one (evaluation), frames are the interval centres and all sentences are returned.
         """
-        ...
+
+    def order(self, split: str, seed: int, epoch: int) -> Sequence[int]:
+        """The order of the samples in an epoch of training, as positions in ``keys(split)``."""
+        return epoch_order(len(self.keys(split)), seed, epoch)
+
+    def gather(self, split: str, places: Sequence[int], seed: int | None = None, epoch: int = 0) -> Batch:
+        """A batch of the samples at these positions of ``keys(split)``.
+
+        Args:
+            split: the split.
+            places: positions in ``keys(split)``.
+            seed: seed of the run. The random choices within a sample depend on (seed, epoch, key) only. None reads for
+                evaluation and takes the first sentence of each clip.
+            epoch: number of the epoch.
+        """
+        keys = self.keys(split)
+        chosen = [keys[place] for place in places]
+        if seed is None:
+            return collate([first_sentences(self.read(key)) for key in chosen])
+        return collate([self.read(key, np.random.default_rng([seed, epoch, stable_hash(key)])) for key in chosen])
+
+    def clip_times(self, key: str) -> Sequence[tuple[float, float]]:
+        """First and last second of each clip of a sample; empty if the data does not say."""
+        return ()
+
+    def variants(self, clip_key: str, modality: int) -> Sequence[Variant]:
+        """The forms of a clip in modality 0 or 1, the one that `read` returns first; empty if there is nothing to show.
+
+        Search indexes every form.
+        """
+        return ()
+
+    def image(self, clip_key: str) -> bytes | None:
+        """An image of a clip that comes with the data, as a WebP file; None if there is none."""
+        return None
+
+    def shards(self, split: str) -> list[Path]:
+        """The files of a split if the data is in shards, which bulk embedding reads on its own."""
+        return []
+
+    def missing_experts(self, key: str) -> list[Path]:
+        """Files of joined experts that have no rows for a sample, so that their channels are zero."""
+        return []
+
+    def audit(self) -> list[Finding]:
+        """Findings that only this kind of source can report."""
+        return []
+
+
+class SourceWrapper(Source):
+    """A source that stands in for another one; subclasses override what they change."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.modalities, self.splits, self.two_level = source.modalities, source.splits, source.two_level
+        self.varies, self.groups_are_parents = source.varies, source.groups_are_parents
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Channels of the rows of each modality."""
+        return self.source.dims
+
+    def keys(self, split: str) -> Sequence[str]:
+        """Keys of a split."""
+        return self.source.keys(split)
+
+    def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
+        """One sample."""
+        return self.source.read(key, rng)
+
+    def clip_times(self, key: str) -> Sequence[tuple[float, float]]:
+        """First and last second of each clip of a sample."""
+        return self.source.clip_times(key)
+
+    def variants(self, clip_key: str, modality: int) -> Sequence[Variant]:
+        """The forms of a clip."""
+        return self.source.variants(clip_key, modality)
+
+    def image(self, clip_key: str) -> bytes | None:
+        """An image of a clip."""
+        return self.source.image(clip_key)
+
+    def missing_experts(self, key: str) -> list[Path]:
+        """Files of joined experts that have no rows for a sample."""
+        return self.source.missing_experts(key)
+
+    def audit(self) -> list[Finding]:
+        """Findings of the wrapped source."""
+        return self.source.audit()

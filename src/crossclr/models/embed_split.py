@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from crossclr.features.batch import Side
+from crossclr.features.batching.read_ahead import read_ahead
+from crossclr.features.keys import clip_keys
 from crossclr.features.ragged import Ragged
 from crossclr.features.sample import Rows, Sample
 from crossclr.features.source import Source
@@ -21,35 +22,12 @@ from crossclr.models.two_branch import TwoBranch
 Progress = Callable[[int, int], None]
 
 
-def _read_ahead(source: Source, keys: Sequence[str], batch_size: int) -> Iterator[list[Sample]]:
-    """Samples of each batch; one thread reads the next batch while the model works on this one."""
-
-    def read(start: int) -> list[Sample]:
-        return [source.read(key) for key in keys[start : start + batch_size]]
-
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed-reader") as pool:
-        starts = iter(range(0, len(keys), batch_size))
-        first = next(starts, None)
-        ahead: Future[list[Sample]] | None = None if first is None else pool.submit(read, first)
-        while ahead is not None:
-            samples = ahead.result()
-            following = next(starts, None)
-            ahead = None if following is None else pool.submit(read, following)
-            yield samples
-
-
 def _side(parts: Sequence[Rows], whole: Sequence[Rows | None], two_level: bool, device: torch.device) -> Side:
     context = [rows for rows in whole if rows is not None]
     if two_level and context and len(context) != len(whole):
         raise ValueError("some samples of the batch have whole-video rows and some have none; give all of them or none")
     clips = Ragged.from_list(parts)
     return Side(clips, Ragged.from_list(context) if two_level and context else None).to(device)
-
-
-def _clip_keys(sample: Sample) -> list[str]:
-    if len(sample.clips) == 1:
-        return [sample.key]
-    return [f"{sample.key}/{index}" for index in range(len(sample.clips))]
 
 
 def embed_source(
@@ -110,22 +88,26 @@ def _through(
         raise ValueError(f"split {split!r} has no samples to embed")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+
+    def read(start: int) -> list[Sample]:
+        return [source.read(key) for key in keys[start : start + batch_size]]
+
     was_training, home, place = model.training, model.device, torch.device(device)
     columns: dict[str, list[Tensor]] = {}
     clip_of: list[int] = []
-    clip_keys: list[str] = []
+    names: list[str] = []
     counts: list[int] = []
     texts: list[str] = []
     groups: list[str] = []
     try:
         model.eval().to(place)
         with torch.inference_mode():
-            for samples in _read_ahead(source, keys, batch_size):
+            for samples in read_ahead(read, range(0, len(keys), batch_size), workers=1, pending=2):
                 for name, embedded in encode(model, samples, place).items():
                     columns.setdefault(name, []).append(embedded.to("cpu", torch.float32))
                 for sample in samples:
-                    clip_of.extend(len(clip_keys) + index for index in sample.clip_of)
-                    clip_keys.extend(_clip_keys(sample))
+                    clip_of.extend(len(names) + index for index in sample.clip_of)
+                    names.extend(clip_keys(sample.key, len(sample.clips)))
                     counts.append(len(sample.clips))
                     texts.extend(sample.texts)
                     groups.append(sample.group)
@@ -139,7 +121,7 @@ def _through(
         clip_a=joined["clip_emb"],
         clip_b=joined["sent_emb"],
         clip_of=torch.tensor(clip_of, dtype=torch.int64),
-        clip_keys=tuple(clip_keys),
+        clip_keys=tuple(names),
         clip_counts=torch.tensor(counts, dtype=torch.int64),
         video_keys=tuple(keys),
         texts=tuple(texts),
@@ -148,6 +130,7 @@ def _through(
         video_b=joined.get("par_emb"),
         context_a=joined.get("vid_context"),
         context_b=joined.get("par_context"),
+        modalities=source.modalities,
     )
 
 

@@ -27,6 +27,7 @@ class Embeddings:
         anchored_a: (clips, D) where sentences shall look for the clips, moved by anchors; None: at ``clip_a``.
         hub_a: (clips,) what is added to the score of a clip that is searched, see `Hubs`; None: nothing.
         hub_b: (sentences,) likewise.
+        modalities: names of the two modalities, as their source has them.
     """
 
     clip_a: Tensor
@@ -44,6 +45,7 @@ class Embeddings:
     anchored_a: Tensor | None = None
     hub_a: Tensor | None = None
     hub_b: Tensor | None = None
+    modalities: tuple[str, str] = ("a", "b")
 
     @property
     def gallery_a(self) -> Tensor:

@@ -26,7 +26,7 @@ class LiveReporter:
     def __init__(self, console: Console, epochs: int, steps: int, done: int = 0) -> None:
         self.console, self.epochs, self.steps, self.first = console, epochs, steps, done
         self._began = self._spoke = time.monotonic()
-        self._clips = 0
+        self._items = 0
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -49,11 +49,11 @@ class LiveReporter:
     ) -> None:
         self._progress.stop()
 
-    def step(self, record: Mapping[str, Any], clips: int) -> None:
+    def step(self, record: Mapping[str, Any], items: int) -> None:
         """Move the bar; without a terminal, a plain line from time to time."""
-        self._clips += clips
+        self._items += items
         now = time.monotonic()
-        throughput = self._clips / max(1e-9, now - self._began)
+        throughput = self._items / max(1e-9, now - self._began)
         state = f"{summary(record)}  {throughput:.0f} clips/s"
         description = f"epoch {record['epoch'] + 1}/{self.epochs}"
         self._progress.update(self._task, completed=record["step"], description=description, state=state)
@@ -74,6 +74,8 @@ class LiveReporter:
             line += f"  score {record['score']:.2f}" + ("  best so far" if record["best"] else "")
         self._spoke = time.monotonic()
         self.console.print(line, soft_wrap=True, highlight=False, markup=False)
+        if "warning" in record:
+            self.console.print(f"warning: {record['warning']}", style="yellow", soft_wrap=True, markup=False)
 
 
 def summary(record: Mapping[str, Any]) -> str:

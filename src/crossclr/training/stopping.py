@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that is granted at the end of a step."""
+"""Ctrl-C and SIGTERM stop a training at the end of a step."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-@contextmanager
-def stop_on_signal() -> Iterator[Callable[..., bool]]:
-    """Gives a function that tells whether any process of a Fabric (without one, this process) was asked to stop.
+StopRequested = Callable[["Fabric"], bool]
 
-    The first Ctrl-C or SIGTERM is remembered until the step is done; a second Ctrl-C ends at once.
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopRequested]:
+    """A function that says whether any process of a Fabric received a request to stop.
+
+    The first Ctrl-C or SIGTERM is remembered until the step is finished; a second Ctrl-C stops at once.
     """
-    asked = threading.Event()
+    requested = threading.Event()
 
     def remember(number: int, frame: object) -> None:
-        if asked.is_set() and number == signal.SIGINT:
+        if requested.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        asked.set()
+        requested.set()
 
-    def anyone_asked(fabric: Fabric | None = None) -> bool:
-        if fabric is None or fabric.world_size == 1:
-            return asked.is_set()
-        votes = fabric.all_reduce(torch.tensor(float(asked.is_set())), reduce_op="sum")
+    def anywhere(fabric: Fabric) -> bool:
+        if fabric.world_size == 1:
+            return requested.is_set()
+        votes = fabric.all_reduce(torch.tensor(float(requested.is_set())), reduce_op="sum")
         return bool(float(votes))  # type: ignore[arg-type]  # a tensor goes in, so a tensor comes out
 
     if threading.current_thread() is not threading.main_thread():
-        yield anyone_asked
+        yield anywhere
         return
     before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield anyone_asked
+        yield anywhere
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

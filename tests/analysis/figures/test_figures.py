@@ -8,7 +8,7 @@ from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.figures import connectivity_graph as graph
 from crossclr.analysis.figures import examples, maps, plots, similarities
 from crossclr.analysis.figures.images import Pictures
-from crossclr.features import ArraySource
+from crossclr.features import ArraySource, SourceWrapper
 from crossclr.features.sources.emoji import EmojiSource
 from crossclr.models import Embeddings
 from tests.support.vectors import cosine
@@ -126,11 +126,11 @@ def test_pictures_of_the_built_in_set_and_of_files(tmp_path):
     sample = plain.read("0")
     sample.extra["media"] = str(tmp_path / "x.png")
 
-    class WithMedia:
-        def read(self, key):
+    class WithMedia(SourceWrapper):
+        def read(self, key, rng=None):
             return sample
 
-    assert Pictures(WithMedia()).uri("0").startswith("data:image/jpeg;base64,")
+    assert Pictures(WithMedia(plain)).uri("0").startswith("data:image/jpeg;base64,")
 
 
 def test_a_curve_is_drawn_with_its_band():

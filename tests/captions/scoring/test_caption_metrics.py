@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from crossclr.captions import metrics
+from crossclr.captions.scoring import caption_metrics as metrics
 from crossclr.captions.scoring.caption_metrics import METRICS, clean, score_captions
 from crossclr.captions.scoring.meteor import MeteorError
 from crossclr.captions.scoring.predictions import Caption

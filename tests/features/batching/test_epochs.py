@@ -12,6 +12,7 @@ from crossclr.features import (
     CootConfig,
     DataError,
     Sample,
+    Source,
     batches,
     collate,
     open_source,
@@ -142,10 +143,10 @@ def test_without_shuffling_it_is_evaluation(coot):
     assert batch.b.clips.values.ravel().tolist() == [0, 2]
 
 
-class Slow:
+class Slow(Source):
     """A source that counts what is read."""
 
-    dims, two_level = (1, 1), False
+    dims = (1, 1)
 
     def __init__(self, count, faulty=-1):
         self.count, self.faulty, self.reads, self.lock = count, faulty, 0, threading.Lock()

@@ -185,12 +185,12 @@ def test_missing_expert_is_counted(coot):
     assert "second.h5" in finding.message
 
 
-def test_features_that_are_all_alike_get_advice():
+def test_similar_features_get_advice():
     rng = np.random.default_rng(0)
     alike = 1 + 0.01 * rng.standard_normal((50, 8))
     report = check_source(ArraySource(alike, rng.standard_normal((50, 8))))
     (finding,) = [finding for finding in report.warnings if finding.kind == "narrow-connectivity"]
-    assert "all clips are alike" in finding.message
+    assert "all clips are similar" in finding.message
     assert "quantile" in finding.message
 
 

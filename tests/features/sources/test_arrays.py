@@ -192,7 +192,7 @@ def test_splits_by_fraction_keep_groups_together():
     [
         ({"b": B[:5]}, "array b: 5 rows for 6 ids of modality A; pair them by id"),
         ({"ids": IDS[:5]}, "array a: 6 rows but 5 ids"),
-        ({"ids": ["x"] * 6}, "array a: id 'x' stands twice"),
+        ({"ids": ["x"] * 6}, "array a: id 'x' occurs twice"),
         ({"owners": ["0"] * 6}, r"array a: 5 keys have no partner in array b \(first: '1'\)"),
         ({"owners": ["0", "1", "2", "3", "4", "9"]}, "no partner"),
         ({"splits": {"train": ["0", "77"]}}, "split 'train' names 1 keys that array a does not have .*'77'"),

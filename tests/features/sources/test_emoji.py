@@ -11,8 +11,8 @@ import pytest
 
 import crossclr
 from crossclr.features import batches, clip_keys
-from crossclr.features.emoji.catalogue import MODALITIES, VENDORS, load_emoji, load_rows
-from crossclr.features.sources.emoji import EmojiSource
+from crossclr.features.sources.emoji import EmojiSource, emoji_image
+from crossclr.features.sources.emoji.emoji_catalogue import MODALITIES, VENDORS, load_emoji, load_rows
 from tests.support.vectors import unit
 
 FOLDER = Path(crossclr.__file__).parent / "data" / "emoji"
@@ -57,19 +57,19 @@ def test_every_picture_shows_something(vendor):
     source = EmojiSource()
     seen = Counter()
     for item in source.items:
-        picture = image.open(io.BytesIO(source.picture(item.key, vendor)))
+        picture = image.open(io.BytesIO(emoji_image(item.key, vendor)))
         assert (picture.format, picture.size) == ("WEBP", (64, 64)), item
         pixels = np.asarray(picture.convert("RGBA"))
         opaque = pixels[..., 3] > 127
         assert opaque.mean() > 0.04, f"{vendor} {item.name} is (nearly) blank"
-        seen[source.picture(item.key, vendor)] += 1
+        seen[emoji_image(item.key, vendor)] += 1
     # noto draws its three astronauts alike and fluent two of its cats; a fault in drawing would make many alike
     assert len(seen) >= len(source.items) - 2
 
 
 def test_transparent_corners():
     image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
-    picture = np.asarray(image.open(io.BytesIO(EmojiSource().picture("1F34E", "noto"))))
+    picture = np.asarray(image.open(io.BytesIO(emoji_image("1F34E", "noto"))))
     assert picture[0, 0, 3] == 0
     red, green, blue, alpha = picture[40, 32]
     assert red > 150 > max(green, blue), "the red apple is red"
@@ -85,7 +85,7 @@ def test_picture_features_recomputed(vendor, sample_of_items):
 
     source = EmojiSource()
     chosen = sample_of_items[:4] if vendor != "noto" else sample_of_items[4:8]
-    pictures = [image.open(io.BytesIO(source.picture(source.items[i].key, vendor))) for i in chosen]
+    pictures = [image.open(io.BytesIO(emoji_image(source.items[i].key, vendor))) for i in chosen]
     exact = ImageEncoder()(pictures)
     shipped = np.concatenate([load_rows(vendor)[i] for i in chosen])
     assert cosines(exact, shipped).min() > 0.999
@@ -194,9 +194,9 @@ def test_faults_are_named():
     with pytest.raises(ValueError, match="no video '1F34E'"):
         EmojiSource(two_level=True).read("1F34E")
     with pytest.raises(ValueError, match="no vendor 'apple'"):
-        source.picture("1F34E", "apple")
+        emoji_image("1F34E", "apple")
     with pytest.raises(ValueError, match="no emoji 'x'"):
-        source.picture("x")
+        emoji_image("x")
     with pytest.raises(ValueError, match="no clip 'x'"):
         source.emoji("x")
     with pytest.raises(ValueError, match="a='apple'"):
@@ -241,7 +241,7 @@ def test_main_colours_recomputed(sample_of_items) -> None:
     source = EmojiSource()
     for index in sample_of_items:
         item = source.items[index]
-        drawings = [image.open(io.BytesIO(source.picture(item.key, vendor))) for vendor in VENDORS]
+        drawings = [image.open(io.BytesIO(emoji_image(item.key, vendor))) for vendor in VENDORS]
         assert colours.main_colour(drawings) == item.colour, item.name
     named = {item.name: item.colour for item in source.items}
     for colour in ("red", "orange", "yellow", "green", "blue", "purple", "brown", "black", "white"):

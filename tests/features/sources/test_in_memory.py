@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features import ArraySource, DataError, batches
+from crossclr.features import ArraySource, DataError, SourceWrapper, batches
 from crossclr.features.sources.emoji import EmojiSource
 from crossclr.features.sources.in_memory import MemorySource
 from crossclr.models import ModelConfig, build_model, embed_source
@@ -42,7 +42,7 @@ def assert_equal_batches(got, wanted):
 def test_batches_are_those_of_the_source(source, epoch):
     memory = MemorySource(source)
     wanted = list(batches(source, "train", 4, seed=7, epoch=epoch, start=1, workers=0))[:5]
-    got = list(memory.batches("train", 4, seed=7, epoch=epoch, start=1))
+    got = list(batches(memory, "train", 4, seed=7, epoch=epoch, start=1))
     assert len(got) == len(list(batches(source, "train", 4, seed=7, epoch=epoch, start=1, workers=0)))
     for x, y in zip(got, wanted, strict=False):
         assert_equal_batches(x, y)
@@ -70,7 +70,7 @@ def test_what_is_pooled_before_is_embedded_alike(form):
     assert got.groups == wanted.groups
     assert torch.equal(got.clip_of, wanted.clip_of)
     model.eval()
-    for x, y in zip(memory.batches("train", 4), batches(source, "train", 4), strict=True):
+    for x, y in zip(batches(memory, "train", 4), batches(source, "train", 4), strict=True):
         assert x.a.clips.values.shape == (len(x.ids), 10 if form == "mean_max" else 5)
         torch.testing.assert_close(x.pooled_a, y.pooled_a)  # connectivity looks at the mean, whatever the encoder
         torch.testing.assert_close(model(x)["sent_emb"], model(y)["sent_emb"])
@@ -80,16 +80,14 @@ def test_each_sample_is_read_once():
     source = captioned()
     reads = []
 
-    class Counting:
-        dims, two_level, keys = source.dims, source.two_level, staticmethod(source.keys)
-
+    class Counting(SourceWrapper):
         def read(self, key, rng=None):
             reads.append(key)
             return source.read(key, rng)
 
-    memory = MemorySource(Counting())
+    memory = MemorySource(Counting(source))
     for epoch in range(3):
-        list(memory.batches("train", 4, epoch=epoch))
+        list(batches(memory, "train", 4, epoch=epoch))
     assert sorted(reads) == sorted(source.keys("train"))
     memory.keys("val")
     memory.read("12")
@@ -106,7 +104,7 @@ def test_faults_are_named():
     bad = np.ones((3, 2, 4), np.float32)
     bad[1, 0, 0] = np.nan
     with pytest.raises(DataError, match="'1'"):
-        next(MemorySource(ArraySource(bad, np.ones((3, 2)))).batches("train", 2))
+        next(batches(MemorySource(ArraySource(bad, np.ones((3, 2)))), "train", 2, workers=0))
     with pytest.raises(DataError, match="no sample"):
         MemorySource(captioned()).read("nobody")
 
@@ -116,5 +114,5 @@ def test_processes_share_batches_as_those_of_the_source():
     memory = MemorySource(source)
     for part in range(3):
         wanted = batches(source, "train", 4, seed=2, share=(part, 3), workers=0)
-        for x, y in zip(memory.batches("train", 4, seed=2, share=(part, 3)), wanted, strict=True):
+        for x, y in zip(batches(memory, "train", 4, seed=2, share=(part, 3)), wanted, strict=True):
             assert_equal_batches(x, y)

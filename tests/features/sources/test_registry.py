@@ -1,50 +1,43 @@
-import sys
-import types
-
 import numpy as np
 import pytest
 
-from crossclr.features import DataError, EmojiConfig, Sample, check_data, check_source, open_source
+from crossclr.features import DataError, EmojiConfig, Sample, Source, check_data, check_source, open_source
 
 
-class FakeEmoji:
-    """Stands for the built-in set: its groups are classes, and its split ``all`` is a union."""
+class Unsplit(Source):
+    """A source that does not list its splits."""
 
     dims = (2, 2)
 
-    def __init__(self, a, b, two_level, vary=False):
-        self.options, self.two_level, self.vary = (a, b), two_level, vary
-
     def keys(self, split):
-        return {"train": ["0", "1", "2"], "val": ["3"], "test": ["4"], "all": list("01234")}[split]
+        return {"train": ["0", "1", "2"], "val": ["3"]}[split]
 
     def read(self, key, rng=None):
         rows = np.full((1, 2), int(key), np.float32) + np.array([1, -1], np.float32)
-        return Sample(key, [rows], [rows], texts=(f"emoji {key}",), group="food")
+        return Sample(key, [rows], [rows], texts=(f"thing {key}",), group="food")
 
 
-@pytest.fixture
-def emoji(monkeypatch):
-    module = types.ModuleType("crossclr.features.sources.emoji")
-    module.EmojiSource = FakeEmoji
-    monkeypatch.setitem(sys.modules, "crossclr.features.sources.emoji", module)
-
-
-def test_the_built_in_set_gets_its_options(emoji):
+def test_the_built_in_set_gets_its_options():
     source = open_source(EmojiConfig(a="fluent+noto", b="twemoji", two_level=True, vary=True))
-    assert source.vary
-    assert source.options == ("fluent+noto", "twemoji")
+    assert source.varies
     assert source.two_level
+    assert source.modalities == ("fluent+noto", "twemoji")
+    assert source.dims == (2560, 1280)
 
 
-def test_the_built_in_set_is_checked_without_its_union_and_its_classes(emoji):
-    report = check_data(EmojiConfig())
+def test_the_built_in_set_is_checked_without_its_union_and_its_classes():
+    report = check_data(EmojiConfig(), limit=50)
     assert list(report.splits) == ["train", "val", "test"]
     assert report.faults == []
     assert not [finding for finding in report.warnings if finding.kind == "shared-group"]
 
 
+def test_groups_that_are_parents_belong_in_one_split():
+    report = check_source(Unsplit(), splits=["train", "val"])
+    assert [finding.kind for finding in report.warnings].count("shared-group") == 1
+
+
 def test_a_source_without_splits_needs_names():
-    with pytest.raises(DataError, match="no attribute 'splits'"):
-        check_source(FakeEmoji("a", "b", False))
-    assert check_source(FakeEmoji("a", "b", False), splits=["val"]).splits["val"].samples == 1
+    with pytest.raises(DataError, match="lists none in 'splits'"):
+        check_source(Unsplit())
+    assert check_source(Unsplit(), splits=["val"]).splits["val"].samples == 1

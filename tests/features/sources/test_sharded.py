@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from crossclr.features import DataError, batches, open_source, parse_data_config, stable_hash
 from crossclr.features.reading import shard_files as shards_file
 from crossclr.features.reading.shard_files import find_shards, open_shard
-from crossclr.features.sources.sharded import ShardSource, WindowOrder
+from crossclr.features.sources.shards.shard_order import WindowOrder
+from crossclr.features.sources.shards.shard_source import ShardSource
 
 
 def sequences(count: int, dim: int, seed: int) -> list[np.ndarray]:
@@ -90,7 +91,7 @@ def test_few_blocks_are_held_and_each_is_decoded_once_an_epoch(folder, monkeypat
     monkeypatch.setattr(shards_file.ParquetShard, "read", watched)
     source = ShardSource({"train": sorted(folder.glob("*.parquet"))}, window=2)
     for _ in batches(source, "train", 4, seed=0, epoch=0, workers=2):
-        assert len(source._kept) <= 4
+        assert len(source.blocks) <= 4
     assert sorted(read) == sorted({(f"part{number}.parquet", block) for number in (0, 2) for block in range(3)})
 
 

@@ -14,7 +14,7 @@ from crossclr.features import ArraySource, Ragged, Side
 from crossclr.features.sources.in_memory import MemorySource
 from crossclr.models import ModelConfig, TwoBranch, Views, build_model, embed_source, pool_source
 from crossclr.models.adjustments.linear_views import pool
-from crossclr.training.loop import memory_form
+from crossclr.training.joint_training import memory_form
 
 
 def drawn(*shape: int, seed: int) -> Tensor:

@@ -8,7 +8,7 @@ from crossclr.features import open_source, parse_data_config
 from crossclr.models import ModelConfig, build_model, embed_source, fit_norms
 from crossclr.models.fit_norms import fit_standard_norms
 from crossclr.models.layers.standard_norm import StandardNorm
-from crossclr.training import RunConfig, Training, make_fabric
+from crossclr.training import JointTraining, RunConfig, make_fabric
 
 MLP = {"kind": "mlp", "sequence_pooling": "mean_max", "blocks": 0, "input_norm": "standard"}
 TRANSFORMER = {"kind": "transformer", "heads": 2, "input_norm": "standard"}
@@ -68,7 +68,7 @@ def test_training_begins_with_it_and_checkpoints_hold_it(data):
         "splits": {"validate": None},
     }
     made = RunConfig.model_validate(values)
-    training = Training(made, open_source(config), make_fabric("cpu", 1, "32-true"))
+    training = JointTraining(made, open_source(config), make_fabric("cpu", 1, "32-true"))
     weights = training.model.state_dict()
     mean = weights["branch_a.local.input_norm.mean"]
     np.testing.assert_allclose(mean, a.reshape(-1, 4).mean(0), rtol=1e-5)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features.emoji.catalogue import load_rows
-from crossclr.features.sources.emoji import EmojiSource
+from crossclr.features.sources.emoji import EmojiSource, emoji_image
+from crossclr.features.sources.emoji.emoji_catalogue import load_rows
 from crossclr.models import embed_source
 from crossclr.search import QueryError, Searcher, build_index, update_index
 from crossclr.search.index.generations import current_generation
@@ -217,7 +217,7 @@ def test_one_modality_alone(trained, tmp_path):
 
 def test_drawings_that_are_joined_make_one_item_with_all_of_them(tmp_path):
     from crossclr import api
-    from crossclr.search.items.media_files import read_built_in
+    from crossclr.features.sources.emoji import read_image
     from crossclr.search.service.answers import plain_item
     from crossclr.training import load_config
     from tests.search.conftest import SMALL
@@ -229,8 +229,8 @@ def test_drawings_that_are_joined_make_one_item_with_all_of_them(tmp_path):
     assert searcher.meta["modalities"]["a"]["count"] == 151
     item = searcher.items.get([3])[0]
     assert plain_item(item)["media"]["parts"] == 2
-    drawn = [EmojiSource().picture(item.key, vendor) for vendor in ("noto", "twemoji")]
-    assert [read_built_in(item.file, part) for part in range(2)] == drawn
+    drawn = [emoji_image(item.key, vendor) for vendor in ("noto", "twemoji")]
+    assert [read_image(item.file, part) for part in range(2)] == drawn
     searcher.close()
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from crossclr.features.sources.emoji import EmojiSource
+from crossclr.features.sources.emoji import emoji_image
 from crossclr.search.service.limits import LARGEST_BODY, Limits, PatientProtocol
 from crossclr.search.service.search_routes import MOST_RESULTS
 from crossclr.search.service.server import make_server
@@ -88,7 +88,7 @@ def test_an_item_its_partners_and_its_picture(address, searcher):
     status, headers, picture = call(address, "GET", f"/media?id={quote(name)}")
     assert (status, headers["content-type"]) == (200, "image/webp")
     key, vendor = name.removeprefix("a/").split("@")
-    assert picture == EmojiSource().picture(key, vendor)
+    assert picture == emoji_image(key, vendor)
     assert call(address, "GET", f"/media?id={quote(item['partners'][-1]['id'])}")[0] == 404  # a sentence
 
 

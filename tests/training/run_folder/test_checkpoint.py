@@ -15,17 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.storage import restore_folder
+from crossclr.training.random_state import random_state, set_random_state
 from crossclr.training.run_folder.checkpoint import (
     MODEL,
-    BackgroundWriter,
     CheckpointError,
     load_checkpoint,
     load_weights,
-    random_state,
     save_checkpoint,
-    set_random_state,
     snapshot,
 )
+from crossclr.training.run_folder.recorder import BackgroundWriter
 
 leaves = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=5)
@@ -169,8 +168,8 @@ def test_training_does_not_wait_for_the_disk(tmp_path, tiny, monkeypatch):
     import threading
 
     from crossclr import api
-    from crossclr.training import run as run_file
     from crossclr.training.config.config_files import check_config
+    from crossclr.training.run_folder import recorder as run_file
 
     gate, begun, behind = threading.Event(), threading.Event(), []
     plain = run_file.save_checkpoint
@@ -183,9 +182,9 @@ def test_training_does_not_wait_for_the_disk(tmp_path, tiny, monkeypatch):
         plain(folder, weights, state)
 
     steps = []
-    from crossclr.training import Training
+    from crossclr.training import JointTraining
 
-    step = Training.step
+    step = JointTraining.step
 
     def stepping(self, batch):
         record = step(self, batch)
@@ -198,7 +197,7 @@ def test_training_does_not_wait_for_the_disk(tmp_path, tiny, monkeypatch):
         return steps[-1]
 
     monkeypatch.setattr(run_file, "save_checkpoint", slow)
-    monkeypatch.setattr(Training, "step", stepping)
+    monkeypatch.setattr(JointTraining, "step", stepping)
     tiny["training"].update(epochs=1, checkpoint_every=2)
     api.train(check_config(tiny), out=tmp_path / "run", baseline=False)
     assert behind == [(2, 3)]

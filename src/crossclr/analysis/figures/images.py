@@ -7,15 +7,13 @@ import io
 from pathlib import Path
 
 from crossclr.features import DataError, Source
-from crossclr.features.emoji.catalogue import VENDORS
-from crossclr.features.sources.emoji import EmojiSource
 
 SIDE = 64  # pixels
 ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".gif"}
 
 
 class Pictures:
-    """Pictures as data URIs: the drawings of the built-in set, or files that samples name as their media.
+    """Pictures as data URIs: those that come with the data, or files that samples name as their media.
 
     Args:
         source: the data.
@@ -23,15 +21,11 @@ class Pictures:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._vendor = ""
-        if isinstance(source, EmojiSource):
-            drawn = [part for side in source.modalities for part in side if part in VENDORS]
-            self._vendor = drawn[0] if drawn else VENDORS[0]
 
     def uri(self, clip_key: str) -> str:
         """The picture of a clip, or an empty string."""
-        if isinstance(self.source, EmojiSource):
-            content = self.source.picture(self.source.emoji(clip_key).key, self._vendor)
+        content = self.source.image(clip_key)
+        if content is not None:
             return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
         try:
             media = self.source.read(clip_key).extra.get("media", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from crossclr.features import open_source
-from crossclr.training import RunConfig, Training, make_fabric
+from crossclr.training import JointTraining, RunConfig, make_fabric
 from crossclr.training.torch_settings import torch_settings
 
 STEPS = 2  # measured, after one that warms up
@@ -19,7 +19,9 @@ def estimated_seconds(config: RunConfig) -> float:
         DataError: the data cannot be read.
     """
     with torch_settings(config.training):
-        training = Training(config, open_source(config.data), make_fabric(config.training.accelerator, 1, "32-true"))
+        training = JointTraining(
+            config, open_source(config.data), make_fabric(config.training.accelerator, 1, "32-true")
+        )
         stream = training.batches(0)
         training.step(next(stream))
         count, began = 0, time.monotonic()

@@ -219,6 +219,4 @@ def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
         raise ValueError(f"{path} is missing; finish `crossclr experiment losses --out {folder}` first")
     found: dict[str, dict[str, float]] = json.loads(path.read_text())
     # A rate or a number of epochs belongs to the model that it was tuned for.
-    return {
-        loss: {name: value for name, value in options.items() if "." not in name} for loss, options in found.items()
-    }
+    return {loss: {name: options[name] for name in options if "." not in name} for loss, options in found.items()}

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from crossclr.analysis.studies.trainer import Trained, Trainer, open_trainer
-from crossclr.losses.inputs.embeddings import NotFiniteError
-from crossclr.storage import new_folder, write_file, write_json
-from crossclr.training import Run, RunConfig, TrainingError, dump_config
+from crossclr.storage import write_file, write_json
+from crossclr.training import Run, RunConfig, TrainingError
 from crossclr.training.config.run_config import FITTED
 from crossclr.training.run_folder.checkpoint import save_checkpoint
+from crossclr.training.run_folder.folder import RESULTS
 from crossclr.training.run_folder.journal import METRICS
-from crossclr.training.run_folder.run import CONFIG, ENVIRONMENT, MODEL, RESULTS, environment, with_absolute_paths
+from crossclr.training.run_folder.run import shape_of
 
-RUNS = "runs"
-RANKS = "ranks.npz"
+RUNS, RANKS = "runs", "ranks.npz"
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def perform(job: Job, out: Path) -> dict[str, Any]:
     try:
         trained = _from_twin(job, trainer, Finished(out)) or trainer.train(job.config)
         results = trained.results
-    except (TrainingError, NotFiniteError) as error:
+    except TrainingError as error:
         results = {"name": job.name, "seed": job.config.seed, "error": str(error)}
     write_run(job, job.path(out), trained, results)
     return results
@@ -132,15 +131,14 @@ def _from_twin(job: Job, trainer: Trainer, finished: Finished) -> Trained | None
 
 def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:
     """Write a run folder as `crossclr train` does; weights only if the job keeps them."""
-    config = job.config.model_copy(update={"data": with_absolute_paths(job.config.data)})
-    with new_folder(path, replace=True) as partial:  # a finished one without weights is replaced
-        write_file(partial / CONFIG, dump_config(config))
-        write_json(partial / ENVIRONMENT, environment())
+    config = job.config.model_copy(update={"data": job.config.data.with_absolute_paths()})
+    shape = None if trained is None else shape_of(trained.model)
+    with Run.creating(path, config, shape, replace=True) as folder:  # replaces a finished one without weights
         if trained is not None:
-            write_json(partial / MODEL, {"dims": list(trained.model.dims), "two_level": trained.model.two_level})
-            write_file(partial / METRICS, "".join(json.dumps(record) + "\n" for record in trained.records))
+            write_file(folder / METRICS, "".join(json.dumps(record) + "\n" for record in trained.records))
             if trained.ranks:
-                np.savez(partial / RANKS, **{name: ranks.numpy() for name, ranks in trained.ranks.items()})  # type: ignore[arg-type]
+                ranks = {name: found.numpy() for name, found in trained.ranks.items()}
+                np.savez(folder / RANKS, **ranks)  # type: ignore[arg-type]  # the stubs take the names for options
             if job.keep:
-                save_checkpoint(partial / "best", trained.model.state_dict(), {})
-        write_json(partial / RESULTS, results)
+                save_checkpoint(folder / "best", trained.model.state_dict(), {})
+        write_json(folder / RESULTS, results)

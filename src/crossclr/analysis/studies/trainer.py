@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
 
-from crossclr.evaluation import Semantics, evaluate_embeddings, kept_neighbours, pooled_split
+from crossclr.evaluation import Semantics, kept_neighbours, pooled_split
 from crossclr.evaluation.fitted_search.choice import choose_search
-from crossclr.evaluation.retrieval.metrics import embedding_ranks, flat, rank_metrics
+from crossclr.evaluation.retrieval.metrics import embedding_ranks, rank_metrics
+from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.models import Embeddings, TwoBranch, embed_source, pool_source
-from crossclr.training import RunConfig, Training, fit, make_fabric
-from crossclr.training.loop import memory_form
+from crossclr.training import JointTraining, MemoryRecorder, RunConfig, fit, make_fabric
+from crossclr.training.joint_training import memory_form
 from crossclr.training.torch_settings import torch_settings
 
 Results = dict[str, dict[str, float]]
@@ -75,12 +76,12 @@ class Trainer:
         began = time.monotonic()
         with torch_settings(config.training):
             fabric = make_fabric("cpu", 1, config.training.precision)
-            training = Training(config, self.source, fabric)
-            memory = _Memory()
-            fit(training, memory, None, self._validator(config.splits.validate_))
+            training = JointTraining(config, self.source, fabric)
+            memory = MemoryRecorder()
+            fit(training, memory, validate=retrieval_validator(self.source, config.splits.validate_, BATCH))
             training.model.load_state_dict(memory.best)
         about = {
-            "epochs": sum(record["kind"] == "epoch" for record in memory.records),
+            "epochs": len(memory.epochs),
             "best_epoch": memory.best_epoch,
             "seconds": time.monotonic() - began,
         }
@@ -128,15 +129,6 @@ class Trainer:
         results["seconds"] = round(about["seconds"] + time.monotonic() - began, 2)
         return Trained(model, records, results, ranks)
 
-    def _validator(self, split: str | None) -> Callable[[TwoBranch], dict[str, float]] | None:
-        if split is None:
-            return None
-
-        def validate(model: TwoBranch) -> dict[str, float]:
-            return flat(evaluate_embeddings(self.embed(model, split), progress=False))
-
-        return validate
-
 
 @dataclass(frozen=True)
 class Trained:
@@ -153,28 +145,6 @@ class Trained:
     records: list[dict[str, Any]]
     results: dict[str, Any]
     ranks: Ranks
-
-
-class _Memory:
-    """Records in memory: a training of seconds is repeated rather than resumed."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-        self.best: dict[str, Tensor] = {}
-        self.best_epoch = 0
-
-    def log(self, record: Mapping[str, Any]) -> None:
-        """Keep a record."""
-        self.records.append(dict(record))
-
-    def save(self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> None:
-        """Keep the best weights."""
-        if best:
-            self.best = {name: tensor.detach().clone() for name, tensor in weights.items()}
-            self.best_epoch = int(state["position"]["epoch"]) - 1
-
-    def flush(self) -> None:
-        """Nothing is pending."""
 
 
 def open_trainer(config: RunConfig) -> Trainer:

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from crossclr.captions.caption_config import CaptionDataConfig
 from crossclr.captions.data.caption_set import CaptionSet, replace_texts
 from crossclr.evaluation.export.embedding_files import load_embeddings
-from crossclr.features import CootSource, Source
+from crossclr.features import Source
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.models import Embeddings, TwoBranch, build_model, embed_source
 from crossclr.training import Run, seed_everything
@@ -117,11 +117,8 @@ def _times(
     """Seconds of clips where the data knows them; else their place in the video."""
     found: list[tuple[float, float]] = []
     for key, count in zip(keys, counts, strict=True):
-        entry = source.entries.get(key) if isinstance(source, CootSource) and source.two_level else None
-        if entry is not None:
-            found += [(float(start), float(stop)) for start, stop in zip(entry.starts, entry.stops, strict=True)]
-        else:
-            found += [(float(number), float(number + 1)) for number in range(count)]
+        times = source.clip_times(key) if source is not None and source.two_level else ()
+        found += times or [(float(number), float(number + 1)) for number in range(count)]
     return tuple(found)
 
 

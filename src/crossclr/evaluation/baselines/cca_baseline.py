@@ -12,6 +12,7 @@ from torch import Tensor
 
 from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.evaluation.retrieval.metrics import evaluate_embeddings, retrieval_metrics, sentences_of
+from crossclr.features.keys import clip_keys
 from crossclr.features.sample import Rows
 from crossclr.features.source import Source
 from crossclr.models.closed_form.cca import CCA, Moments, fit_cca
@@ -138,17 +139,14 @@ def pooled_batches(
                 clip_of=torch.tensor(
                     [first + clip for first, s in zip(firsts, samples, strict=True) for clip in s.clip_of]
                 ),
-                clip_keys=tuple(
-                    f"{sample.key}/{i}" if len(sample.clips) > 1 else sample.key
-                    for sample in samples
-                    for i in range(len(sample.clips))
-                ),
+                clip_keys=tuple(name for sample in samples for name in clip_keys(sample.key, len(sample.clips))),
                 clip_counts=torch.tensor(counts),
                 video_keys=tuple(sample.key for sample in samples),
                 texts=tuple(text for sample in samples for text in sample.texts),
                 groups=tuple(sample.group for sample in samples),
                 video_a=_means([s.video for s in samples if s.video is not None]) if two_level else None,
                 video_b=_means([s.paragraph for s in samples if s.paragraph is not None]) if two_level else None,
+                modalities=source.modalities,
             )
             bar.update(task, completed=start + len(samples))
 

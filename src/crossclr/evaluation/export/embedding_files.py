@@ -7,7 +7,7 @@
 | ``clip_emb``, ``sent_emb`` | L2-normalised rows of modality A and B |
 | ``vid_emb``, ``par_emb``, ``vid_context``, ``par_context`` | the same for whole videos (data of two levels) |
 | ``<name>_before_norm`` | the raw rows |
-| ``clip_of``, ``clip_key``, ``text``, ``group`` | additions that COOT's own files lack; not needed to read a file |
+| ``clip_of``, ``clip_key``, ``text``, ``group``, ``modality`` | optional additions that COOT's own files lack |
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from crossclr.features import clip_keys
 from crossclr.models.embeddings import Embeddings
 from crossclr.storage import new_file
 
@@ -104,6 +105,7 @@ def _arrays(embeddings: Embeddings) -> dict[str, Array]:
         "sent_num": torch.bincount(owner, minlength=len(counts)).numpy(),
         "clip_of": embeddings.clip_of.numpy(),
         "clip_key": _bytes(embeddings.clip_keys),
+        "modality": _bytes(embeddings.modalities),
     }
     if embeddings.texts:
         arrays["text"] = _bytes(embeddings.texts)
@@ -145,20 +147,18 @@ def _embeddings(arrays: Mapping[str, Array], path: Path) -> Embeddings:
     if len(clip_of) != sentences or (sentences and not 0 <= int(clip_of.min()) <= int(clip_of.max()) < clips):
         raise ValueError(f"{path}: 'clip_of' must name one of {clips} clips for each of {sentences} sentences")
     if "clip_key" in arrays:
-        clip_keys = _strings(arrays["clip_key"])
+        names = _strings(arrays["clip_key"])
     else:
-        clip_keys = tuple(
-            f"{key}/{i}" if count > 1 else key
-            for key, count in zip(keys, counts.tolist(), strict=True)
-            for i in range(count)
-        )
+        names = tuple(name for key, count in zip(keys, counts.tolist(), strict=True) for name in clip_keys(key, count))
+    first, second = _strings(arrays["modality"]) if "modality" in arrays else ("video", "text")  # COOT's
     return Embeddings(
         clip_of=clip_of,
-        clip_keys=clip_keys,
+        clip_keys=names,
         clip_counts=counts,
         video_keys=keys,
         texts=_strings(arrays["text"]) if "text" in arrays else (),
         groups=_strings(arrays["group"]) if "group" in arrays else (),
+        modalities=(first, second),
         **rows,
     )
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from rich.table import Table
 
 from crossclr.evaluation.baselines.cca_baseline import embed_baseline, pooled_split
-from crossclr.evaluation.runs.fusion import fuse
-from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings
-from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.evaluation.meaning.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
+from crossclr.evaluation.progress_bar import progress_bar
+from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings
+from crossclr.evaluation.runs.fusion import fuse
 from crossclr.models import Embeddings, embed_source
 from crossclr.training import Run, RunConfig
 
@@ -108,8 +108,9 @@ def evaluate_runs(
         paths: run folders.
         split: where to measure; None: the test split of the first run's config (without one, its validation split).
         which: the checkpoint.
-        baseline: also fit CCA on the training split, its settings chosen on the validation split (or on held-out training
-            samples if that is the split to measure). Runs on different features have their CCA embeddings joined too.
+        baseline: also fit CCA on the training split, its settings chosen on the validation split (or on held-out
+            training samples if that is the split to measure). Runs on different features have their CCA embeddings
+            joined too.
         semantics: also measure nDCG and shared-caption recall where the data has texts, and the share of input-space
             neighbours that each run keeps.
         batch_size: samples that are embedded at once.

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.evaluation.retrieval.metrics import METRICS
-from crossclr.features import CootConfig, EmojiConfig
-from crossclr.features.sources.data_config import ShardsConfig
 from crossclr.storage import write_file
 from crossclr.training import Run, RunConfig
 
@@ -52,27 +50,11 @@ def model_card(run: Run) -> str:
 
 
 def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
-    data = config.data
-    if isinstance(data, EmojiConfig):
-        what = f"The built-in emoji set. Modality A: `{data.a}`, modality B: `{data.b}`."
-    elif isinstance(data, CootConfig):
-        what = f"Files in COOT's layout. A: {_files(data.video)}; B: {_files(data.text)}; meta: {_files([data.meta])}."
-    elif isinstance(data, ShardsConfig):
-        parts = (f"{split}: {_files(patterns)}" for split, patterns in data.shards.items())
-        what = f"Shards. {'; '.join(parts)}."
-    else:
-        sides = (_files([expert.values for expert in side]) for side in (data.a, data.b))
-        what = "Arrays. A: {}; B: {}.".format(*sides)
     dims = f"Rows of {shape['dims'][0]:,} channels (A) and {shape['dims'][1]:,} channels (B)."
     levels = "Two levels: clips within videos." if shape["two_level"] else "One level: clips."
     splits = config.splits
     used = f"Trained on `{splits.train}`, epoch chosen on `{splits.validate_}`, measured on `{splits.test}`."
-    return f"{what}\n{dims} {levels}\n{used}"
-
-
-def _files(paths: list[str]) -> str:
-    """Names without folders: a card is passed on, and whose disk it was is nobody's business."""
-    return ", ".join(f"`{Path(path.partition('#')[0]).name}`" for path in paths)
+    return f"{config.data.describe()}\n{dims} {levels}\n{used}"
 
 
 def _figures(results: Mapping[str, Any] | None) -> str:
@@ -124,19 +106,11 @@ def _limits(config: RunConfig, shape: Mapping[str, Any]) -> str:
         "- A nearest neighbour is not a proof: every query has a nearest item, also when nothing fits.",
         "- Whatever is uneven in the data (topics, people, languages) is uneven in the embedding.",
     ]
-    if isinstance(config.data, EmojiConfig):
-        lines.append("- Pictures are drawings of emoji; photographs are out of its reach. Texts are English.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"- {caveat}" for caveat in config.data.caveats())])
 
 
 def _licence(config: RunConfig) -> str:
-    if isinstance(config.data, EmojiConfig):
-        return (
-            "Drawings: Noto Emoji (Google, Apache-2.0), Fluent Emoji (Microsoft, MIT), Twemoji (Twitter and "
-            "contributors, CC BY 4.0). Names and tags: emojibase-data (MIT) with Unicode CLDR (Unicode-3.0). "
-            "`crossclr/data/emoji/LICENSES.md` in the package has the details."
-        )
-    return (
+    return config.data.licence() or (
         "The config does not say under which terms the data may be used, and a model trained on it may be bound by "
         "them: look them up where the data came from, and state them here before passing the run on."
     )

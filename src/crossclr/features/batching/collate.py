@@ -1,4 +1,4 @@
-"""Samples joined to one batch, without padding."""
+"""Samples joined into one batch, without padding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
     """Samples as one batch.
 
     Args:
-        samples: samples with one sentence for each clip, in the clips' order (as training reads them).
+        samples: samples with one sentence for each clip, in the order of the clips (as training reads them).
 
     Raises:
         DataError: a clip has no or several sentences, a sequence is empty, dims differ, or a value is not finite.
@@ -33,52 +33,54 @@ def collate(samples: Sequence[Sample]) -> Batch:
     if not samples:
         raise ValueError("a batch needs at least one sample")
     for sample in samples:
-        if list(sample.clip_of) != list(range(len(sample.clips))):
+        if not sample.one_to_one:
             raise DataError(
                 f"sample {sample.key!r} has {len(sample.sentences)} sentences for {len(sample.clips)} clips; a batch "
-                "needs one for each: read it with a generator, which picks one"
+                "needs one per clip: read the sample with a generator, which picks one"
             )
-    two_level = samples[0].video is not None
-    if any((sample.video is None) == two_level or (sample.paragraph is None) == two_level for sample in samples):
+    if len({whole is None for sample in samples for whole in (sample.video, sample.paragraph)}) > 1:
         raise DataError("a batch cannot mix samples with and without whole-video and whole-paragraph rows")
-    a, b = (_ragged(samples, [sample.clips for sample in samples]), _ragged(samples, [s.sentences for s in samples]))
-    video = paragraph = None
-    if two_level:
-        video = _ragged(samples, [[s.video] for s in samples if s.video is not None])
-        paragraph = _ragged(samples, [[s.paragraph] for s in samples if s.paragraph is not None])
-    counts = [len(sample.clips) for sample in samples]
-    names = [name for sample, count in zip(samples, counts, strict=True) for name in clip_keys(sample.key, count)]
+    keys = [sample.key for sample in samples]
+    names = [name for sample in samples for name in clip_keys(sample.key, len(sample.clips))]
+    clips = ([sample.clips for sample in samples], [sample.sentences for sample in samples])
+    whole = ([sample.video for sample in samples], [sample.paragraph for sample in samples])
+    sides, pooled, pooled_context = [], [], []
+    for parts, wholes in zip(clips, whole, strict=True):
+        sequences = _ragged(keys, parts)
+        contexts = [[rows] for rows in wholes if rows is not None]
+        context = _ragged(keys, contexts) if contexts else None
+        sides.append(Side(sequences, context))
+        pooled.append(_pooled(sequences, names))
+        pooled_context.append(None if context is None else _pooled(context, keys))
     return Batch(
-        a=Side(a, video),
-        b=Side(b, paragraph),
-        pooled_a=_pooled(a, names),
-        pooled_b=_pooled(b, names),
-        clip_counts=torch.tensor(counts, dtype=torch.int64),
+        a=sides[0],
+        b=sides[1],
+        pooled_a=pooled[0],
+        pooled_b=pooled[1],
+        clip_counts=torch.tensor([len(sample.clips) for sample in samples], dtype=torch.int64),
         ids=torch.tensor([stable_hash(name) for name in names], dtype=torch.int64),
-        video_ids=torch.tensor([stable_hash(sample.key) for sample in samples], dtype=torch.int64),
-        keys=tuple(sample.key for sample in samples),
-        pooled_context_a=None if video is None else _pooled(video, [sample.key for sample in samples]),
-        pooled_context_b=None if paragraph is None else _pooled(paragraph, [sample.key for sample in samples]),
+        video_ids=torch.tensor([stable_hash(key) for key in keys], dtype=torch.int64),
+        keys=tuple(keys),
+        pooled_context_a=pooled_context[0],
+        pooled_context_b=pooled_context[1],
     )
 
 
-def _ragged(samples: Sequence[Sample], parts: Sequence[Sequence[Rows]]) -> Ragged:
+def _ragged(keys: Sequence[str], parts: Sequence[Sequence[Rows]]) -> Ragged:
     sequences = [rows for rows_of_sample in parts for rows in rows_of_sample]
     lengths = torch.tensor([len(rows) for rows in sequences], dtype=torch.int64)
     try:
-        values = torch.from_numpy(np.concatenate(sequences, dtype=np.float32))
-        return Ragged(values, lengths)
-    except ValueError:
-        pass
-    dim = sequences[0].shape[-1]
-    for sample, rows_of_sample in zip(samples, parts, strict=True):
-        for number, rows in enumerate(rows_of_sample):
-            if rows.ndim != 2 or not len(rows) or rows.shape[1] != dim:
-                raise DataError(
-                    f"sample {sample.key!r}, sequence {number}: shape {rows.shape}, but at least one row of {dim} "
-                    "channels is needed"
-                )
-    raise DataError(f"the sequences of samples {samples[0].key!r} to {samples[-1].key!r} cannot be joined")
+        return Ragged(torch.from_numpy(np.concatenate(sequences, dtype=np.float32)), lengths)
+    except ValueError as error:
+        dim = sequences[0].shape[-1]
+        for key, rows_of_sample in zip(keys, parts, strict=True):
+            for number, rows in enumerate(rows_of_sample):
+                if rows.ndim != 2 or not len(rows) or rows.shape[1] != dim:
+                    raise DataError(
+                        f"sample {key!r}, sequence {number}: shape {rows.shape}, but at least one row of {dim} "
+                        "channels is needed"
+                    ) from error
+        raise DataError(f"the sequences of samples {keys[0]!r} to {keys[-1]!r} cannot be joined ({error})") from error
 
 
 def _pooled(sequences: Ragged, names: Sequence[str]) -> Tensor:
@@ -98,17 +100,6 @@ def first_sentences(sample: Sample) -> Sample:
         >>> first_sentences(sample).texts
         ('y', 'x')
     """
-    if list(sample.clip_of) == list(range(len(sample.clips))):
+    if sample.one_to_one:
         return sample
-    owners = list(sample.clip_of)
-    chosen = [owners.index(clip) for clip in range(len(sample.clips))]
-    return Sample(
-        key=sample.key,
-        clips=sample.clips,
-        sentences=[sample.sentences[number] for number in chosen],
-        video=sample.video,
-        paragraph=sample.paragraph,
-        texts=tuple(sample.texts[number] for number in chosen) if sample.texts else (),
-        group=sample.group,
-        extra=sample.extra,
-    )
+    return sample.with_sentences([list(sample.clip_of).index(clip) for clip in range(len(sample.clips))])

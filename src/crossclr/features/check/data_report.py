@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from crossclr.features.check.findings import Finding
 from crossclr.features.check.influence_summary import InfluenceSummary
@@ -11,7 +14,7 @@ from crossclr.features.check.influence_summary import InfluenceSummary
 
 @dataclass(frozen=True)
 class Lengths:
-    """Rows of a kind of sequence; ``over_limit`` of them are longer than the model is given."""
+    """Number of rows of one kind of sequence; ``over_limit`` sequences are longer than the limit of the config."""
 
     count: int
     least: int
@@ -20,10 +23,23 @@ class Lengths:
     most: int
     over_limit: int = 0
 
+    @classmethod
+    def of(cls, lengths: Sequence[int], limit: int | None) -> Lengths:
+        """From the number of rows of each sequence."""
+        rows = np.array(lengths)
+        return cls(
+            count=len(rows),
+            least=int(rows.min()),
+            median=float(np.median(rows)),
+            mean=float(rows.mean()),
+            most=int(rows.max()),
+            over_limit=0 if limit is None else int((rows > limit).sum()),
+        )
+
 
 @dataclass
 class SplitSummary:
-    """What one split holds."""
+    """The contents of one split."""
 
     samples: int = 0
     unreadable: int = 0
@@ -36,6 +52,7 @@ class SplitSummary:
 class DataReport:
     """The result of a check."""
 
+    modalities: tuple[str, str]
     dims: tuple[int, int]
     two_level: bool
     splits: dict[str, SplitSummary]
@@ -45,12 +62,12 @@ class DataReport:
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that training would fail on."""
+        """The findings that make training fail."""
         return [finding for finding in self.findings if finding.level == "fault"]
 
     @property
     def warnings(self) -> list[Finding]:
-        """The findings that may be meant."""
+        """The findings that may be intended."""
         return [finding for finding in self.findings if finding.level == "warning"]
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.features.connectivity import connectivity_to
+from crossclr.features.row_connectivity import connectivity_to
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 BLOCK = 4096  # rows held in memory at a time

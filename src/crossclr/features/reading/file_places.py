@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from crossclr.features.errors import DataError
-from crossclr.features.reading.coot_meta import read_json
 from crossclr.features.reading.disk_array import DiskArray, open_npy, open_npz
 from crossclr.features.reading.parquet import ParquetSequences, read_column
 from crossclr.features.reading.sequences import Array, FlatSequences, Sequences, StackedSequences
+from crossclr.features.reading.strict_json import read_json
 
 ARRAY_TYPES = ".npy, .npz or .parquet"
 

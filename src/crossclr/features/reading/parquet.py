@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossclr.features.errors import DataError
+from crossclr.features.reading.block_cache import BlockCache
 
 Array = npt.NDArray[Any]
 
@@ -23,6 +22,14 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path, memory_map=False)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be read as Parquet ({error}); copy or write it again") from error
+
+
+def read_row_group(path: Path, file: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
+    """Some columns of a row group."""
+    try:
+        return file.read_row_group(group, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: row group {group} cannot be read ({error}); copy it again") from error
 
 
 def choose_column(path: Path, file: pq.ParquetFile, column: str | None) -> str:
@@ -67,9 +74,7 @@ class ParquetSequences:
         meta = self._file.metadata
         sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self._kept: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
-        self._groups_kept = groups_kept
-        self._lock = threading.Lock()
+        self._groups = BlockCache[int, tuple[Array, Array]](self._decode, size=groups_kept)
         self._dim: int | None = None
 
     def __len__(self) -> int:
@@ -90,24 +95,13 @@ class ParquetSequences:
     def rows(self, index: int) -> Array:
         """(rows, dim) of one sample."""
         group = int(np.searchsorted(self._starts, index, side="right")) - 1
-        values, offsets = self._group(group)
+        values, offsets = self._groups[group]
         local = index - int(self._starts[group])
         return values[int(offsets[local]) : int(offsets[local + 1])]
 
-    def _group(self, group: int) -> tuple[Array, Array]:
-        with self._lock:
-            if group in self._kept:
-                self._kept.move_to_end(group)
-                return self._kept[group]
-            try:
-                column = self._file.read_row_group(group, columns=[self._column]).column(0).combine_chunks()
-            except (OSError, pa.ArrowException) as error:
-                raise DataError(f"{self.path}: row group {group} cannot be read ({error}); copy it again") from error
-            decoded = decode_lists(self.path, self._column, column)
-            self._kept[group] = decoded
-            while len(self._kept) > self._groups_kept:
-                self._kept.popitem(last=False)
-            return decoded
+    def _decode(self, group: int) -> tuple[Array, Array]:
+        table = read_row_group(self.path, self._file, group, [self._column])
+        return decode_lists(self.path, self._column, table.column(0).combine_chunks())
 
 
 def _is_list(kind: Any) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class NotFiniteError(ValueError):
-    """An embedding holds NaN or infinity: training has diverged."""
+    """A matrix holds NaN or infinity; training turns this into advice."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crossclr.features import EmojiConfig
 from crossclr.search.building.item_statistics import (
     FITTED,
     Hubness,
@@ -338,7 +337,7 @@ def _label(run: Run, modality: str, found: Gathered) -> str:
         return {"image": "images", "video": "videos", "audio": "sounds"}[kinds.pop()]
     if text_side(run.config) == modality:
         return "texts"
-    return "images" if isinstance(run.config.data, EmojiConfig) else "clips" if modality == "a" else "items"
+    return f"{run.config.data.modalities['ab'.index(modality)]}s"
 
 
 def _report(progress: Progress | None, what: str, done: int, total: int) -> None:

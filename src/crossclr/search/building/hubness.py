@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.features.connectivity import connectivity_to
+from crossclr.features.row_connectivity import connectivity_to
 from crossclr.search.index.contract import Index, Vectors
 
 NEAREST = 10  # a hub is among the ten nearest of many queries

@@ -9,13 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from crossclr.features import Ragged, Sample, Side, Source, clip_keys
-from crossclr.features.emoji.catalogue import load_rows
-from crossclr.features.sources.emoji import EmojiSource
+from crossclr.features import Ragged, Sample, Side, Source, SourceWrapper, Variant, clip_keys
 from crossclr.models import TwoBranch, embed_source
 from crossclr.search.index.contract import Vectors
 from crossclr.search.items.item_table import Item
-from crossclr.search.items.media_files import Media, MediaFinder, built_in, vendors_of
+from crossclr.search.items.media_files import Media, MediaFinder
 
 MODALITIES = ("a", "b")
 Progress = Callable[[str, int, int], None]
@@ -36,27 +34,15 @@ class Gathered:
     pooled: npt.NDArray[np.float32]
 
 
-class Watched:
-    """A source that notes what passes through it: pooled inputs and media."""
+class Watched(SourceWrapper):
+    """A source that notes what passes through it: pooled inputs, media and the splits that samples name."""
 
     def __init__(self, source: Source, finder: MediaFinder) -> None:
-        self.source, self.finder = source, finder
+        super().__init__(source)
+        self.finder = finder
         self.pooled: dict[str, list[npt.NDArray[np.float32]]] = {"a": [], "b": []}
         self.media: list[Media | None] = []
-
-    @property
-    def dims(self) -> tuple[int, int]:
-        """Channels of both modalities."""
-        return self.source.dims
-
-    @property
-    def two_level(self) -> bool:
-        """Whether samples are whole videos."""
-        return self.source.two_level
-
-    def keys(self, split: str) -> Sequence[str]:
-        """Keys of a split."""
-        return self.source.keys(split)
+        self.own_splits: list[str] = []
 
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """One sample, noted."""
@@ -64,6 +50,7 @@ class Watched:
         self.pooled["a"] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in sample.clips]
         self.pooled["b"] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in sample.sentences]
         names = clip_keys(sample.key, len(sample.clips))
+        self.own_splits += [sample.split] * len(names)
         self.media += [self.finder.find(sample, number, name) for number, name in enumerate(names)]
         return sample
 
@@ -109,22 +96,18 @@ def gather(
         for owner, text in zip(owners, texts, strict=True):
             first_text.setdefault(owner, text)
         a = [
-            _item("a", key, first_text.get(row, ""), split, groups[row], watched.media[row])
+            _item("a", key, first_text.get(row, ""), watched.own_splits[row] or split, groups[row], watched.media[row])
             for row, key in enumerate(embedded.clip_keys)
         ]
         number: dict[int, int] = {}
         b = []
         for owner, text in zip(owners, texts, strict=True):
             number[owner] = number.get(owner, 0) + 1
-            sentence = _item("b", a[owner].key, text, split, groups[owner], None)
+            sentence = _item("b", a[owner].key, text, a[owner].split, groups[owner], None)
             b.append(replace(sentence, name=f"{sentence.name}#{number[owner]}") if number[owner] > 1 else sentence)
         for modality, items, vectors in (("a", a, embedded.gallery_a), ("b", b, embedded.clip_b)):
             found = Gathered(items, unit(vectors.numpy()), np.stack(watched.pooled[modality]))
-            if isinstance(source, EmojiSource):
-                # `all` is every split together; each item keeps the name of its own.
-                own = [replace(item, split=source.emoji(item.key).split) for item in found.items]
-                found = _with_drawings(replace(found, items=own), source, model, modality, batch_size, device)
-            parts[modality].append(found)
+            parts[modality].append(_with_variants(found, source, model, modality, batch_size, device))
     if not parts["a"]:
         raise ValueError(f"the splits {', '.join(splits)} have no samples to index")
     return {modality: _joined(found) for modality, found in parts.items()}
@@ -157,31 +140,25 @@ def _item(modality: str, key: str, text: str, split: str, group: str, media: Med
     return replace(item, media=media.kind, file=media.file, start=media.start, stop=media.stop)
 
 
-def _with_drawings(
-    found: Gathered, source: EmojiSource, model: TwoBranch, modality: str, batch_size: int, device: str
+def _with_variants(
+    found: Gathered, source: Source, model: TwoBranch, modality: str, batch_size: int, device: str
 ) -> Gathered:
-    """The built-in set: pictures for every item of a picture modality, and the same emoji as other vendors draw it."""
-    parts = source.modalities[MODALITIES.index(modality)]
-    if parts == ("text",):
+    """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
+    forms = [source.variants(item.key, MODALITIES.index(modality)) for item in found.items]
+    if not any(forms):
         return found
-    emoji = [source.emoji(item.key).key for item in found.items]
-    if len(parts) > 1:  # drawings joined on channels: one item, shown by all of them
-        items = [_drawn(item, key, "+".join(parts), "") for item, key in zip(found.items, emoji, strict=True)]
-        return replace(found, items=items)
-    position = {item.key: place for place, item in enumerate(source.items)}
     items, vectors, pooled = [], [], []
-    for vendor in vendors_of(parts):
-        items += [_drawn(item, key, vendor, vendor) for item, key in zip(found.items, emoji, strict=True)]
-        rows = [load_rows(vendor)[position[key]] for key in emoji]
-        pooled.append(np.concatenate(rows))
-        vectors.append(found.vectors if vendor == parts[0] else _encode(model, modality, rows, batch_size, device))
+    for number, variants in enumerate(zip(*forms, strict=True)):
+        items += [_shown(item, variant) for item, variant in zip(found.items, variants, strict=True)]
+        rows = [variant.rows for variant in variants]
+        pooled.append(np.stack([part.mean(0) for part in rows]))
+        vectors.append(found.vectors if number == 0 else _encode(model, modality, rows, batch_size, device))
     return Gathered(items, np.concatenate(vectors), np.concatenate(pooled))
 
 
-def _drawn(item: Item, emoji: str, vendor: str, variant: str) -> Item:
-    media = built_in(vendor, emoji)
-    name = f"{item.name}@{variant}" if variant else item.name
-    return replace(item, name=name, variant=variant, media=media.kind, file=media.file)
+def _shown(item: Item, variant: Variant) -> Item:
+    name = f"{item.name}@{variant.name}" if variant.name else item.name
+    return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
 
 
 def _encode(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from crossclr.experts.networks.tokens import TokenEncoder
-from crossclr.features import EmojiConfig, Ragged, Side
+from crossclr.features import Ragged, Side
 from crossclr.models import TwoBranch
 from crossclr.search.building.run_items import unit
 from crossclr.search.index.contract import Vectors
@@ -75,17 +75,15 @@ class TextQueries:
 
 
 def text_side(config: RunConfig) -> str | None:
-    """Which modality of a run is text: B, unless the built-in set says otherwise; None where neither is.
+    """Which modality of a run is text, ``a`` or ``b``: the one named `text`; None if neither is.
 
     Example:
         >>> from crossclr.training import load_config
         >>> text_side(load_config("emoji"))
         'b'
     """
-    data = config.data
-    if isinstance(data, EmojiConfig):
-        return "b" if data.b == "text" else "a" if data.a == "text" else None
-    return "b" if getattr(data, "cut_text_by", "sentences") == "sentences" else None
+    names = config.data.modalities
+    return "ab"[names.index("text")] if "text" in names else None
 
 
 def open_text_queries(run: Run, model: TwoBranch | None = None) -> TextQueries:

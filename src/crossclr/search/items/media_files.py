@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.experts.media.playable import media_type
-from crossclr.features import CootSource, DataError, Sample, Source
-from crossclr.features.emoji.catalogue import VENDORS
-from crossclr.features.sources.emoji import EmojiSource
-
-BUILT_IN = "emoji:"  # drawings of the built-in set: emoji:<vendor>+<vendor>/<key>
+from crossclr.features import DataError, Sample, Source
 
 
 @dataclass(frozen=True)
@@ -102,57 +98,5 @@ class MediaFinder:
         return Media(kind.split("/")[0], str(path), start, stop)
 
     def _seconds(self, key: str, clip: int) -> tuple[float | None, float | None]:
-        if not isinstance(self.source, CootSource):
-            return None, None
-        entry = self.source.entries.get(key)
-        if entry is None:  # one level: the sample is a clip, named video/index
-            video, _, number = key.rpartition("/")
-            entry, clip = self.source.entries.get(video), int(number) if number.isdigit() else 0
-        if entry is None or clip >= len(entry.starts):
-            return None, None
-        return float(entry.starts[clip]), float(entry.stops[clip])
-
-
-def built_in(vendors: str, key: str) -> Media:
-    """Drawings of the built-in set; several vendors are joined with ``+``."""
-    return Media("image", f"{BUILT_IN}{vendors}/{key}")
-
-
-def count_parts(file: str) -> int:
-    """How many pictures stand for one item.
-
-    Example:
-        >>> count_parts("emoji:noto+fluent/1F34E"), count_parts("/data/a+b/c.png")
-        (2, 1)
-    """
-    return file.count("+") + 1 if file.startswith(BUILT_IN) else 1
-
-
-def read_built_in(place: str, part: int = 0) -> bytes:
-    """The WebP file of a drawing of the built-in set.
-
-    Raises:
-        IndexError: there are fewer drawings.
-
-    Example:
-        >>> read_built_in("emoji:noto/1F34E")[8:12]
-        b'WEBP'
-    """
-    vendors, _, key = place.removeprefix(BUILT_IN).partition("/")
-    return _emoji().picture(key, vendors.split("+")[part])
-
-
-def vendors_of(modality: tuple[str, ...]) -> tuple[str, ...]:
-    """The vendors whose drawings the encoder of a modality can take: any, where it was trained on one."""
-    if modality == ("text",):
-        return ()
-    return (modality[0], *(vendor for vendor in VENDORS if vendor != modality[0])) if len(modality) == 1 else ()
-
-
-_SOURCE: list[EmojiSource] = []
-
-
-def _emoji() -> EmojiSource:
-    if not _SOURCE:
-        _SOURCE.append(EmojiSource())
-    return _SOURCE[0]
+        times = self.source.clip_times(key)
+        return times[clip] if clip < len(times) else (None, None)

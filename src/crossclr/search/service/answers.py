@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from crossclr.features.sources.emoji import count_images, is_built_in
 from crossclr.search.items.item_table import Item
-from crossclr.search.items.media_files import BUILT_IN, count_parts
 from crossclr.search.searcher import Hit
 
 
@@ -18,7 +18,7 @@ def plain_item(item: Item) -> dict[str, Any]:
     """
     media = None
     if item.media:
-        media = {"kind": item.media, "start": item.start, "stop": item.stop, "parts": count_parts(item.file)}
+        media = {"kind": item.media, "start": item.start, "stop": item.stop, "parts": count_images(item.file)}
     return {
         "id": item.name,
         "modality": item.modality,
@@ -34,6 +34,6 @@ def plain_item(item: Item) -> dict[str, Any]:
 def plain_hit(hit: Hit) -> dict[str, Any]:
     """A result with its score and, for programs on this machine, the path of its file."""
     values = {"score": round(hit.score, 5), **plain_item(hit.item)}
-    if values["media"] is not None and not hit.item.file.startswith(BUILT_IN):
+    if values["media"] is not None and not is_built_in(hit.item.file):
         values["media"] = {**values["media"], "file": hit.item.file}
     return values

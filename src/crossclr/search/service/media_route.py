@@ -9,8 +9,7 @@ from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse, Response
 
 from crossclr.experts.media.playable import media_type
-from crossclr.features.emoji.catalogue import VENDORS
-from crossclr.search.items.media_files import BUILT_IN, count_parts, read_built_in
+from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.index_reload import ReloadingSearcher
 from crossclr.search.service.search_routes import find_item
@@ -26,11 +25,11 @@ def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:
     ) -> Response:
         searcher = searchers.current
         item = find_item(searcher, id)
-        if not item.media or part >= count_parts(item.file):
+        if not item.media or part >= count_images(item.file):
             raise HTTPException(404, "this item has no such image, video or sound")
         headers = {"cache-control": "private, max-age=3600"}
-        if item.file.startswith(BUILT_IN):
-            return Response(read_built_in(item.file, part), media_type="image/webp", headers=headers)
+        if is_built_in(item.file):
+            return Response(read_image(item.file, part), media_type="image/webp", headers=headers)
         roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
         path = Path(item.file).resolve()  # follows links before the folder is checked
         kind = media_type(path)
@@ -44,6 +43,6 @@ def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:
 def warm_up_images(searcher: Searcher) -> None:
     """Load the images of the built-in set, if the index shows them."""
     for item in searcher.items.get([0]):
-        if item.file.startswith(BUILT_IN):
+        if is_built_in(item.file):
             for vendor in VENDORS:
-                read_built_in(f"{BUILT_IN}{vendor}/{item.file.rpartition('/')[2]}")
+                emoji_image(item.file.rpartition("/")[2], vendor)

@@ -1,4 +1,4 @@
-"""Optimiser and schedule from their configs."""
+"""The optimiser of a config."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from crossclr.training.config.run_config import OptimiserConfig, ScheduleConfig
+from crossclr.training.config.run_config import OptimiserConfig
 from crossclr.training.optimisation.radam import RAdam
-from crossclr.training.optimisation.schedule import Cosine, Plateau, Schedule
 
 
 def build_optimiser(config: OptimiserConfig, *modules: nn.Module) -> torch.optim.Optimizer:
-    """An optimiser over all parameters of the modules; biases are spared weight decay.
+    """An optimiser over all parameters of the modules; biases have no weight decay.
 
     Example:
         >>> optimiser = build_optimiser(OptimiserConfig(weight_decay=0.1), nn.Linear(2, 2))
@@ -40,18 +39,3 @@ def build_optimiser(config: OptimiserConfig, *modules: nn.Module) -> torch.optim
     }[config.name]
     built: torch.optim.Optimizer = kind(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon)
     return built
-
-
-def build_schedule(config: ScheduleConfig, epochs: int) -> Schedule:
-    """A schedule over a run of so many epochs.
-
-    Example:
-        >>> type(build_schedule(ScheduleConfig(name="cosine"), epochs=10)).__name__
-        'Cosine'
-    """
-    shared: dict[str, Any] = {"warmup_epochs": config.warmup_epochs, "early_stop": config.early_stop}
-    if config.name == "plateau":
-        return Plateau(**shared, patience=config.patience, cooldown=config.cooldown, factor_on_plateau=config.factor)
-    if config.name == "cosine":
-        return Cosine(**shared, epochs=epochs, final_factor=config.final_factor)
-    return Schedule(**shared)

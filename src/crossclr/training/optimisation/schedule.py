@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from crossclr.training.config.run_config import ScheduleConfig
+
 RELATIVE_GAIN = 1e-4  # an improvement is a score above best · (1 + this)
 
 
@@ -122,3 +124,18 @@ class Cosine(Schedule):
             return now / self.warmup_epochs
         through = min(1.0, (now - self.warmup_epochs) / max(1e-9, self.epochs - self.warmup_epochs))
         return self.final_factor + (1 - self.final_factor) * 0.5 * (1 + math.cos(math.pi * through))
+
+
+def build_schedule(config: ScheduleConfig, epochs: int) -> Schedule:
+    """The schedule of a config, over a run of ``epochs``.
+
+    Example:
+        >>> type(build_schedule(ScheduleConfig(name="cosine"), epochs=10)).__name__
+        'Cosine'
+    """
+    shared: dict[str, Any] = {"warmup_epochs": config.warmup_epochs, "early_stop": config.early_stop}
+    if config.name == "plateau":
+        return Plateau(**shared, patience=config.patience, cooldown=config.cooldown, factor_on_plateau=config.factor)
+    if config.name == "cosine":
+        return Cosine(**shared, epochs=epochs, final_factor=config.final_factor)
+    return Schedule(**shared)

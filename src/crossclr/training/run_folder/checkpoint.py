@@ -8,14 +8,10 @@ another name, synced, and renamed into place; the one before it is removed only 
 from __future__ import annotations
 
 import json
-import random
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -72,45 +68,6 @@ def snapshot(value: Any) -> Any:
     return value
 
 
-class BackgroundWriter:
-    """Runs one piece of writing at a time in a thread of its own, so that training need not wait for the disk.
-
-    Example:
-        >>> writer, done = BackgroundWriter(), []
-        >>> writer.start(done.append, 1)
-        >>> writer.wait()
-        >>> done
-        [1]
-    """
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
-
-    def start(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Wait for what was started before, then start this."""
-        self.wait()
-
-        def run() -> None:
-            try:
-                function(*arguments)
-            except BaseException as error:
-                self._error = error
-
-        # no daemon: a process that ends waits until the file is whole
-        self._thread = threading.Thread(target=run, name="crossclr-checkpoint")
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait for what was started; its error, if it had one, is raised here, once."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights and state of the last complete checkpoint; the reverse of ``save_checkpoint``."""
     folder = complete_folder(folder)
@@ -133,27 +90,6 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
         return load_file(folder / MODEL)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / MODEL} cannot be read: {error}") from error
-
-
-def random_state() -> dict[str, Any]:
-    """States of the generators of torch (CPU and every CUDA device), numpy and Python."""
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (the global one)
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": (str(name), [int(key) for key in keys], int(position), int(has_gauss), float(cached)),
-        "python": random.getstate(),
-    }
-
-
-def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put the generators back to what ``random_state`` found."""
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))  # noqa: NPY002
-    random.setstate(state["python"])
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,17 +12,20 @@ import numpy.typing as npt
 from crossclr.features.errors import DataError
 from crossclr.features.reading.file_places import open_sequences, read_values
 from crossclr.features.reading.sequences import JoinedSequences, Sequences
-from crossclr.features.sources.arrays import ArraySource, split_by_fraction
-from crossclr.features.sources.data_config import ArrayConfig, ArraysConfig
+from crossclr.features.sources.arrays.array_source import ArraySource
+from crossclr.features.sources.arrays.arrays_config import ArrayConfig, ArraysConfig
+from crossclr.features.sources.splits import split_by_fraction
 
 
 def open_arrays(config: ArraysConfig) -> ArraySource:
     """Open data given as arrays."""
-    a, ids = _open_side(config, config.a, "a", unique=True)
-    b, owners = _open_side(config, config.b, "b", unique=False)
+    a, ids = _open_modality(config, config.a, "a", "every one needs ids")
+    b, owners = _open_modality(
+        config, config.b, "b", "every one needs the same ids in the same order, or each id only once"
+    )
     names = ids if ids is not None else [str(row) for row in range(len(a))]
     groups = _by_key(_column(config, config.groups, "groups"), names, "groups")
-    source = ArraySource(
+    return ArraySource(
         a,
         b,
         ids=ids,
@@ -33,14 +36,14 @@ def open_arrays(config: ArraysConfig) -> ArraySource:
         max_frames=config.max_frames,
         max_frames_b=config.max_frames_b,
         unpaired=config.unpaired,
+        split_names=config.split_names,
+        split_parts=config.split_parts,
+        modalities=config.modalities,
     )
-    source.add_split_parts(config.split_parts)
-    source.add_split_names(config.split_names)
-    return source
 
 
 def _column(config: ArraysConfig, place: str | None, option: str, values: str = "") -> Any:
-    """What stands at a place, or None."""
+    """The content of a place, or None."""
     if place is None:
         return None
     path, name = _place(config, place, option, values)
@@ -52,10 +55,10 @@ def _place(config: ArraysConfig, place: str, option: str, values: str = "") -> t
     return config.resolve(file or values.partition("#")[0], option), name or None
 
 
-def _open_side(
-    config: ArraysConfig, experts: Sequence[ArrayConfig], side: str, unique: bool
+def _open_modality(
+    config: ArraysConfig, experts: Sequence[ArrayConfig], side: str, advice: str
 ) -> tuple[JoinedSequences, list[str] | None]:
-    """The experts of a modality lined up, and the key of each of its samples where there are ids."""
+    """The aligned experts of a modality, and the key of each of its samples if there are ids."""
     opened: list[Sequences] = []
     keys: list[list[str] | None] = []
     for number, expert in enumerate(experts):
@@ -68,14 +71,11 @@ def _open_side(
             raise DataError(f"{path}: {len(sequences)} samples but {len(ids)} ids in {expert.ids} (data.{option}.ids)")
         opened.append(sequences)
         keys.append(None if ids is None else [str(value) for value in ids])
-    if len(opened) == 1:
-        return JoinedSequences(opened, [np.arange(len(opened[0]))]), keys[0]
-    if all(ids == keys[0] for ids in keys):  # also where no expert has ids
+    if all(ids == keys[0] for ids in keys):  # also if no expert has ids
         return _same_rows(opened), keys[0]
     listed = [ids for ids in keys if ids is not None]
     if len(listed) != len(keys) or any(len(set(ids)) != len(ids) for ids in listed):
-        wish = "every one needs ids" if unique else "every one needs the same ids in the same order, or each id once"
-        raise DataError(f"data.{side}: the joined arrays cannot be lined up; {wish}")
+        raise DataError(f"data.{side}: the joined arrays cannot be aligned; {advice}")
     names = list(dict.fromkeys(name for ids in listed for name in ids))
     return JoinedSequences(opened, [_rows_of(names, ids) for ids in listed]), names
 
@@ -110,7 +110,7 @@ def _splits(
     if found is None:
         return None if config.split_fractions is None else split_by_fraction(names, config.split_fractions, groups)
     if config.split_fractions is not None:
-        raise DataError("data.splits and data.split_fractions exclude each other; leave one out")
+        raise DataError("data.splits and data.split_fractions exclude each other; remove one of them")
     if isinstance(found, Mapping) and all(isinstance(members, list) for members in found.values()):
         return {split: [str(name) for name in members] for split, members in found.items()}
     splits: dict[str, list[str]] = {}

@@ -1,47 +1,58 @@
-"""One modality of a datapoint in COOT's layout: rows over time, or tokens of sentences."""
+"""One modality of a datapoint in COOT's layout: rows over time, or the tokens of sentences."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from crossclr.features.errors import DataError
-from crossclr.features.reading.coot_meta import Entry, read_json
 from crossclr.features.reading.row_files import RowReader, join_rows, open_rows, read_experts
 from crossclr.features.reading.sampling import add_noise, clip_bounds, limit_rows
+from crossclr.features.reading.strict_json import read_json
 from crossclr.features.sample import Rows
+from crossclr.features.sources.coot.coot_meta import Entry
 
 
-class SideReader(Protocol):
-    """One modality of a datapoint: its whole sequence and one part for each segment."""
+class WholeAndParts(NamedTuple):
+    """Rows of a whole video (or paragraph) and of each of its clips (or sentences)."""
 
-    @property
-    def experts(self) -> Sequence[RowReader]:
-        """The readers that are joined."""
-        ...
+    whole: Rows
+    parts: list[Rows]
 
-    def name_of(self, entry: Entry) -> str:
-        """The key under which the readers have a datapoint."""
-        ...
+
+class ModalityReader(ABC):
+    """Reads one modality of a datapoint.
+
+    Args:
+        experts: readers that are joined on the channel axis.
+    """
+
+    def __init__(self, experts: Sequence[RowReader]) -> None:
+        self.experts = list(experts)
 
     @property
     def dim(self) -> int:
-        """Channels of a row."""
-        ...
+        """Channels of all experts together."""
+        return sum(expert.dim for expert in self.experts)
 
-    def read(self, entry: Entry, rng: np.random.Generator | None) -> tuple[Rows, list[Rows]]:
-        """Rows of the whole and of each part."""
-        ...
+    @abstractmethod
+    def name_of(self, entry: Entry) -> str:
+        """The key under which the experts store a datapoint."""
+
+    @abstractmethod
+    def read(self, entry: Entry, rng: np.random.Generator | None) -> WholeAndParts:
+        """Rows of a datapoint; with a generator, for training."""
 
 
-class FrameSide:
-    """Rows spread over time (video, audio): parts are cut by the segments' seconds.
+class FrameReader(ModalityReader):
+    """Rows spread evenly over time (video, audio), cut by the seconds of the segments.
 
-    The frame limit holds for the whole video and for each clip on its own. Noise (``frames_noise``) is added in
-    training only. COOT adds it in validation too, which makes its figures depend on chance.
+    The limit of rows applies to the whole video and to each clip on its own. Noise (``frames_noise``) is added in
+    training only. COOT adds it in validation too, which makes its results random.
     """
 
     def __init__(
@@ -52,22 +63,17 @@ class FrameSide:
         expand_segments: int = 0,
         frames_noise: float = 0.0,
     ) -> None:
-        self.experts = list(experts)
+        super().__init__(experts)
         self.max_frames = max_frames
         self.add_stop_frame = add_stop_frame
         self.expand_segments = expand_segments
         self.frames_noise = frames_noise
 
-    @property
-    def dim(self) -> int:
-        """Channels of all experts together."""
-        return sum(expert.dim for expert in self.experts)
-
     def name_of(self, entry: Entry) -> str:
-        """Several datapoints may share one video."""
+        """The video's key: several datapoints may share one video."""
         return entry.data_key
 
-    def read(self, entry: Entry, rng: np.random.Generator | None) -> tuple[Rows, list[Rows]]:
+    def read(self, entry: Entry, rng: np.random.Generator | None) -> WholeAndParts:
         """Rows of the whole video and of each clip."""
         video = join_rows(read_experts(self.experts, entry.data_key), [expert.dim for expert in self.experts])
         bounds = clip_bounds(
@@ -82,44 +88,39 @@ class FrameSide:
                 "meta file, drop it, or set expand_segments"
             )
         whole = self._use(video, rng)
-        return whole, [self._use(video[start:stop], rng) for start, stop in bounds.tolist()]
+        return WholeAndParts(whole, [self._use(video[start:stop], rng) for start, stop in bounds.tolist()])
 
     def _use(self, rows: Rows, rng: np.random.Generator | None) -> Rows:
         rows = limit_rows(rows, self.max_frames, rng)
         return rows if rng is None or self.frames_noise == 0 else add_noise(rows, self.frames_noise, rng)
 
 
-class TokenSide:
-    """Token rows of a paragraph: parts are the sentences, counted by a ``_sentence_splits.json`` beside each file."""
+class TokenReader(ModalityReader):
+    """Token rows of a paragraph, cut into sentences by the ``_sentence_splits.json`` next to each file."""
 
     def __init__(self, experts: Sequence[RowReader], splits: Sequence[Mapping[str, Any]]) -> None:
-        self.experts = list(experts)
+        super().__init__(experts)
         self.splits = list(splits)
 
-    @property
-    def dim(self) -> int:
-        """Channels of all experts together."""
-        return sum(expert.dim for expert in self.experts)
-
     def name_of(self, entry: Entry) -> str:
-        """Each datapoint has its own paragraph."""
+        """The datapoint's own key: each has its own paragraph."""
         return entry.key
 
-    def read(self, entry: Entry, rng: np.random.Generator | None) -> tuple[Rows, list[Rows]]:
-        """Rows of the paragraph and of each sentence; nothing here is drawn at random."""
+    def read(self, entry: Entry, rng: np.random.Generator | None) -> WholeAndParts:
+        """Rows of the paragraph and of each sentence; nothing is random here."""
         found = read_experts(self.experts, entry.key)
         cut = [
             None if rows is None else self._sentences(expert, splits, entry, rows)
             for expert, splits, rows in zip(self.experts, self.splits, found, strict=True)
         ]
         if len(cut) == 1 and cut[0] is not None and found[0] is not None:
-            return found[0], cut[0]
+            return WholeAndParts(found[0], cut[0])
         dims = [expert.dim for expert in self.experts]
         sentences = [
             join_rows([None if part is None else part[number] for part in cut], dims)
             for number in range(len(entry.texts))
         ]
-        return np.concatenate(sentences), sentences
+        return WholeAndParts(np.concatenate(sentences), sentences)
 
     def _sentences(self, expert: RowReader, splits: Mapping[str, Any], entry: Entry, rows: Rows) -> list[Rows]:
         name = expert.find(entry.key) or entry.key
@@ -130,7 +131,7 @@ class TokenSide:
         if len(counts) != len(entry.texts):
             raise DataError(
                 f"{where}: {entry.key!r} has {len(counts)} sentences but the meta file has {len(entry.texts)} "
-                "segments; the text features were made from another meta file"
+                "segments; the text features come from another meta file"
             )
         if sum(counts) != len(rows):
             raise DataError(
@@ -147,11 +148,11 @@ class TokenSide:
 
 
 def sentence_splits_path(path: Path) -> Path:
-    """Where the sentence lengths of a token file stand: ``<stem>_sentence_splits.json`` beside it."""
+    """The file of the sentence lengths of a token file: ``<stem>_sentence_splits.json`` next to it."""
     return path.with_name(f"{path.stem if path.suffix == '.h5' else path.name}_sentence_splits.json")
 
 
-def open_tokens(paths: Sequence[Path]) -> TokenSide:
+def open_tokens(paths: Sequence[Path]) -> TokenReader:
     """Token files with their sentence splits."""
     splits = []
     for path in paths:
@@ -159,4 +160,4 @@ def open_tokens(paths: Sequence[Path]) -> TokenSide:
         if not isinstance(found, dict):
             raise DataError(f"{sentence_splits_path(path)}: an object key -> token counts is needed")
         splits.append(found)
-    return TokenSide([open_rows(path) for path in paths], splits)
+    return TokenReader([open_rows(path) for path in paths], splits)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from crossclr.features.sample import Rows
 VENDORS = ("noto", "fluent", "twemoji")
 MODALITIES = (*VENDORS, "text")
 
-_FOLDER = Path(__file__).parents[2] / "data" / "emoji"
+FOLDER = Path(__file__).parents[3] / "data" / "emoji"
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def load_emoji() -> tuple[Emoji, ...]:
         >>> load_emoji()[0].name
         'grinning face'
     """
-    content = json.loads((_FOLDER / "emoji.json").read_text(encoding="utf-8"))
+    content = json.loads((FOLDER / "emoji.json").read_text(encoding="utf-8"))
     return tuple(Emoji(**{**item, "tags": tuple(item["tags"])}) for item in content["items"])
 
 
@@ -72,15 +71,8 @@ def load_rows(modality: str) -> tuple[Rows, ...]:
         >>> load_rows("twemoji")[0].shape
         (1, 1280)
     """
-    with np.load(_FOLDER / f"{modality}.npz", allow_pickle=False) as file:
+    with np.load(FOLDER / f"{modality}.npz", allow_pickle=False) as file:
         values = file["counts"].astype(np.float32) * file["steps"][:, None]  # (rows, dim)
         lengths = file["lengths"] if "lengths" in file else np.ones(len(values), dtype=np.int64)
     values.flags.writeable = False
     return tuple(np.split(values, np.cumsum(lengths)[:-1]))
-
-
-@cache
-def load_pictures(vendor: str) -> dict[str, bytes]:
-    """The images of one vendor by file name, each a WebP file."""
-    with zipfile.ZipFile(_FOLDER / f"{vendor}.zip") as archive:
-        return {name: archive.read(name) for name in archive.namelist()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features.errors import DataError
+from crossclr.features.reading.strict_json import read_json
 
 
 @dataclass(frozen=True)
@@ -24,28 +24,6 @@ class Entry:
     texts: tuple[str, ...]
     starts: npt.NDArray[np.float64]
     stops: npt.NDArray[np.float64]
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file; a key that stands twice in one object is a fault, not a silent loss."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            seen: set[str] = set()
-            for key, _ in pairs:
-                if key in seen:
-                    raise DataError(f"{path}: key {key!r} stands twice in one object; only one can be meant")
-                seen.add(key)
-        return found
-
-    try:
-        with path.open(encoding="utf-8") as file:
-            return json.load(file, object_pairs_hook=once)
-    except DataError:
-        raise
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as JSON ({error})") from error
 
 
 def read_meta(path: Path, max_datapoints: int = -1) -> list[Entry]:

@@ -8,8 +8,8 @@ from threading import Lock
 
 import numpy as np
 
-from crossclr.features.emoji.catalogue import load_emoji
 from crossclr.features.sample import Rows
+from crossclr.features.sources.emoji.emoji_catalogue import load_emoji
 
 _LOCK = Lock()  # batches are read by several threads; only one shall run the expert
 SHARED_BY = 8  # emoji that have a tag before it counts as a kind of thing

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossclr.features.connectivity import connectivity, connectivity_to
+from crossclr.features.row_connectivity import connectivity, connectivity_to
 
 
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(0, 1000))

@@ -1,0 +1,10 @@
+from crossclr.analysis.experiments import EXPERIMENTS as EXPERIMENTS
+from crossclr.analysis.studies.compared_losses import METHODS as METHODS
+from crossclr.analysis.studies.compared_losses import Method as Method
+from crossclr.analysis.studies.compared_losses import configure as configure
+from crossclr.analysis.studies.open_study import Study as Study
+from crossclr.analysis.studies.open_study import open_study as open_study
+from crossclr.analysis.studies.run_experiments import run_experiments as run_experiments
+from crossclr.analysis.studies.study import StudyConfig as StudyConfig
+from crossclr.analysis.studies.study import load_study as load_study
+from crossclr.analysis.studies.study import study_names as study_names

@@ -1,0 +1,1 @@
+"""Evaluation of run folders: metrics, fusion of several runs, model card."""

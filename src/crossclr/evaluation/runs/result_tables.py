@@ -1,0 +1,64 @@
+"""Results of runs as tables for the terminal."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from crossclr.evaluation.fitted_search.choice import kept_words
+
+SHOWN = ("R@1", "R@5", "R@10", "MdR")
+Results = dict[str, dict[str, float]]
+
+
+def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean and sample standard deviation of each metric over several results.
+
+    Example:
+        >>> runs = [{"test": {"clip/b->a": {"R@1": 1.0}}}, {"test": {"clip/b->a": {"R@1": 3.0}}}]
+        >>> summarise(runs)["mean"]["clip/b->a"]["R@1"]
+        2.0
+    """
+    tests = [result["test"] for result in results if result.get("test")]
+    mean: Results = {}
+    deviation: Results = {}
+    for direction in tests[0] if tests else ():
+        for metric in tests[0][direction]:
+            values = [test[direction][metric] for test in tests]
+            mean.setdefault(direction, {})[metric] = statistics.fmean(values)
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            deviation.setdefault(direction, {})[metric] = spread
+    return {"runs": len(tests), "mean": mean, "std": deviation}
+
+
+def summary_table(summary: Mapping[str, Any], title: str) -> Table:
+    """Mean ± deviation as a table for the terminal."""
+    table = _table(title)
+    for direction, metrics in summary["mean"].items():
+        spread = summary["std"][direction]
+        table.add_row(direction, *(f"{metrics[name]:.1f} ± {spread[name]:.1f}" for name in SHOWN))
+    return table
+
+
+def results_table(results: Mapping[str, Any], title: str) -> Table:
+    """The final evaluation as a table for the terminal, the CCA baseline beside the learned figures."""
+    table = _table(title)
+    beside = {"search not fitted": results.get("test_not_fitted"), "CCA baseline": results.get("cca_baseline")}
+    for direction, metrics in (results.get("test") or {}).items():
+        table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
+        for title, other in beside.items():
+            if other and direction in other and other[direction] != metrics:
+                table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
+    table.caption = kept_words(results.get("fitted")) or None
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title)
+    table.add_column("", no_wrap=True)
+    for name in SHOWN:
+        table.add_column(name, justify="right")
+    return table

@@ -1,0 +1,1 @@
+"""Data as plain arrays: .npy, .npz, Parquet, or in memory."""

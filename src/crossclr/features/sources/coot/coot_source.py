@@ -1,0 +1,172 @@
+"""Videos with clips and sentences in COOT's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from crossclr.features.check.findings import Finding, warn
+from crossclr.features.errors import DataError
+from crossclr.features.keys import clip_keys
+from crossclr.features.reading.row_files import open_rows
+from crossclr.features.sample import Sample
+from crossclr.features.source import Source
+from crossclr.features.sources.coot.coot_config import CootConfig
+from crossclr.features.sources.coot.coot_meta import Entry, read_meta
+from crossclr.features.sources.coot.coot_readers import (
+    FrameReader,
+    ModalityReader,
+    WholeAndParts,
+    open_tokens,
+    sentence_splits_path,
+)
+from crossclr.features.sources.splits import SplitKeys
+
+
+class CootSource(Source):
+    """A meta JSON, feature rows of whole videos, token rows of whole paragraphs.
+
+    Args:
+        entries: the datapoints (see ``read_meta``).
+        a: the first modality, usually a ``FrameReader``.
+        b: the second modality, usually a ``TokenReader``.
+        two_level: False makes each clip a sample of its own, without the whole video, named ``video/index``.
+        split_names: additional names for unions of splits.
+        split_parts: splits to cut into parts by share; a video stays in one part.
+        modalities: names of the two modalities.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        a: ModalityReader,
+        b: ModalityReader,
+        two_level: bool = True,
+        split_names: Mapping[str, Sequence[str]] | None = None,
+        split_parts: Mapping[str, Mapping[str, float]] | None = None,
+        modalities: tuple[str, str] = ("video", "text"),
+    ) -> None:
+        self.readers = (a, b)
+        self.modalities, self.two_level = modalities, two_level
+        self.entries = {entry.key: entry for entry in entries}
+        self._last: tuple[str, tuple[WholeAndParts, ...]] = ("", ())
+        self._clips: dict[str, tuple[Entry, slice]] = {}  # of each sample: its video, and which clips of it
+        keys: dict[str, list[str]] = {}
+        for entry in entries:
+            if two_level:
+                self._clips[entry.key] = (entry, slice(None))
+                names = [entry.key]
+            else:
+                names = clip_keys(entry.key, len(entry.texts))
+                self._clips |= {name: (entry, slice(number, number + 1)) for number, name in enumerate(names)}
+            keys.setdefault(entry.split, []).extend(names)
+        parents = {key: entry.data_key for key, (entry, _) in self._clips.items()}
+        self._keys = SplitKeys(keys, split_parts, split_names, parents)
+        self.splits = self._keys.names
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Channels of the rows of each modality."""
+        a, b = self.readers
+        return a.dim, b.dim
+
+    def keys(self, split: str) -> Sequence[str]:
+        """Keys of a split in the sorted order of the meta file's keys."""
+        return self._keys[split]
+
+    def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
+        """One video (or one clip); with a generator, frames are drawn at random."""
+        entry, chosen = self._find(key)
+        (video, clips), (paragraph, sentences) = self._cut(entry, rng)
+        return Sample(
+            key,
+            clips[chosen],
+            sentences[chosen],
+            video if self.two_level else None,
+            paragraph if self.two_level else None,
+            texts=entry.texts[chosen],
+            group=entry.data_key,
+        )
+
+    def _find(self, key: str) -> tuple[Entry, slice]:
+        if key not in self._clips:
+            raise DataError(f"there is no sample {key!r} in the meta file")
+        return self._clips[key]
+
+    def _cut(self, entry: Entry, rng: np.random.Generator | None) -> tuple[WholeAndParts, ...]:
+        """Both modalities of a video. The last video is kept: clips of one video that are samples are adjacent."""
+        if rng is not None or self.two_level:
+            return tuple(reader.read(entry, rng) for reader in self.readers)
+        key, cut = self._last
+        if key != entry.key:
+            cut = tuple(reader.read(entry, None) for reader in self.readers)
+            self._last = entry.key, cut  # one assignment, so that threads see a complete pair
+        return cut
+
+    def clip_times(self, key: str) -> Sequence[tuple[float, float]]:
+        """First and last second of each clip of a sample."""
+        entry, chosen = self._find(key)
+        return list(zip(entry.starts.tolist(), entry.stops.tolist(), strict=True))[chosen]
+
+    def missing_experts(self, key: str) -> list[Path]:
+        """Files of joined experts that have no rows for a sample, so that their channels are zero."""
+        entry, _ = self._find(key)
+        return [
+            expert.path
+            for reader in self.readers
+            for expert in reader.experts
+            if expert.find(reader.name_of(entry)) is None
+        ]
+
+    def audit(self) -> list[Finding]:
+        """Entries that no datapoint uses, and segments that exceed their video."""
+        findings = []
+        for reader in self.readers:
+            used = {reader.name_of(entry) for entry in self.entries.values()}
+            for expert in reader.experts:
+                stored = {expert.find(name) for name in used}
+                if unused := [name for name in expert.names() if name not in stored]:
+                    findings.append(warn("unused", f"{expert.path}: {{count}} entries belong to no datapoint", unused))
+        late = [
+            clip_keys(entry.key, len(entry.texts))[number]
+            for entry in self.entries.values()
+            for number in np.flatnonzero((entry.stops > entry.duration + 1) | (entry.starts < 0)).tolist()
+        ]
+        if late:
+            message = "{count} segments exceed their video by more than a second; they are cut off"
+            findings.append(warn("outside", message, late))
+        return findings
+
+
+def open_coot(config: CootConfig) -> CootSource:
+    """Open data in COOT's layout."""
+    entries = read_meta(config.resolve(config.meta, "meta"), config.max_datapoints)
+
+    def frames(paths: Sequence[Path]) -> FrameReader:
+        return FrameReader(
+            [open_rows(path) for path in paths],
+            max_frames=config.max_frames,
+            add_stop_frame=config.add_stop_frame,
+            expand_segments=config.expand_segments,
+            frames_noise=config.frames_noise,
+        )
+
+    video, text = ([config.resolve(path, option) for path in getattr(config, option)] for option in ("video", "text"))
+    second: ModalityReader
+    if config.cut_text_by == "times":
+        second = frames(text)
+    else:
+        for path in text:
+            config.resolve(str(sentence_splits_path(path)), "text")
+        second = open_tokens(text)
+    return CootSource(
+        entries,
+        frames(video),
+        second,
+        config.two_level,
+        config.split_names,
+        config.split_parts,
+        config.modalities,
+    )

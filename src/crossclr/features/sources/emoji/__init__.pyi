@@ -1,0 +1,9 @@
+from crossclr.features.sources.emoji.emoji_catalogue import VENDORS as VENDORS
+from crossclr.features.sources.emoji.emoji_catalogue import Emoji as Emoji
+from crossclr.features.sources.emoji.emoji_catalogue import load_emoji as load_emoji
+from crossclr.features.sources.emoji.emoji_catalogue import load_rows as load_rows
+from crossclr.features.sources.emoji.emoji_images import count_images as count_images
+from crossclr.features.sources.emoji.emoji_images import emoji_image as emoji_image
+from crossclr.features.sources.emoji.emoji_images import is_built_in as is_built_in
+from crossclr.features.sources.emoji.emoji_images import read_image as read_image
+from crossclr.features.sources.emoji.emoji_source import EmojiSource as EmojiSource

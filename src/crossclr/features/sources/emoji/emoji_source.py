@@ -1,0 +1,159 @@
+"""The built-in emoji set as a data source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from crossclr.features.errors import DataError
+from crossclr.features.keys import clip_keys
+from crossclr.features.sample import Rows, Sample
+from crossclr.features.source import Source, Variant
+from crossclr.features.sources.emoji.emoji_catalogue import MODALITIES, VENDORS, Emoji, load_emoji, load_rows
+from crossclr.features.sources.emoji.emoji_config import EmojiConfig, modality_names
+from crossclr.features.sources.emoji.emoji_images import emoji_image, image_place
+from crossclr.features.sources.emoji.emoji_phrases import load_phrase_rows
+
+
+class EmojiSource(Source):
+    """The built-in set as a source of samples.
+
+    With one level, a sample is an emoji: one image row (1, 1280) or the tokens of its sentence (tokens, 384). With
+    two levels, a sample is a "video": its clips are neighbours of one Unicode subgroup in order. In both cases the
+    splits consist of whole videos: 70% train, 10% val, 20% test, dealt within each Unicode group; the split ``all`` is
+    their union. An emoji and its man and woman are always in one video, so no split holds near copies of another's.
+
+    Args:
+        a: first modality: `noto`, `fluent`, `twemoji` or `text`; vendors given as `noto+fluent` are joined on channels.
+        b: second modality, with the same choices.
+        two_level: whether runs of emoji form videos.
+        vary: in training, draw each drawing from the three vendors, and replace half of the texts by one of the emoji's
+            phrases, such as "red fruit": more to learn from, for search. Evaluation reads the vendor and the sentence
+            of the config. Needs the extra `crossclr[experts]`.
+
+    Raises:
+        ValueError: a modality is unknown, or text is joined with drawings.
+
+    Example:
+        >>> source = EmojiSource(a="noto+twemoji", b="text")
+        >>> source.dims, source.modalities
+        ((2560, 384), ('image', 'text'))
+        >>> sample = source.read("1F34E")
+        >>> sample.texts, sample.group, sample.clips[0].shape
+        (('red apple: diet, food, fruit, health, ripe',), 'food-drink', (1, 2560))
+    """
+
+    splits = ("train", "val", "test")
+    groups_are_parents = False
+
+    def __init__(self, a: str = "noto", b: str = "text", two_level: bool = False, vary: bool = False) -> None:
+        self.two_level, self.varies = bool(two_level), bool(vary)
+        self.modalities = modality_names(a, b)
+        self.parts = (_parse(a, "a"), _parse(b, "b"))  # of each modality: its vendors, or text
+        self.items = load_emoji()
+        members = groupby(self.items, key=lambda item: item.video if two_level else item.key)
+        self._samples = {key: tuple(run) for key, run in members}
+        self._of_clip = {
+            clip: item
+            for key, run in self._samples.items()
+            for clip, item in zip(clip_keys(key, len(run)), run, strict=True)
+        }
+        self._position = {item.key: position for position, item in enumerate(self.items)}
+        self._rows = tuple([_join(part, position) for position in range(len(self.items))] for part in self.parts)
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Channels of the rows of each modality."""
+        a, b = self._rows
+        return a[0].shape[1], b[0].shape[1]
+
+    def keys(self, split: str) -> Sequence[str]:
+        """Keys of a split in Unicode's order; `all` is the union of all splits."""
+        names = (*self.splits, "all")
+        if split not in names:
+            raise ValueError(f"the emoji set has no split {split!r}; it has {', '.join(names)}")
+        return [key for key, run in self._samples.items() if split in ("all", run[0].split)]
+
+    def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
+        """One sample; with a generator and ``vary``, each drawing and each text is drawn from several."""
+        run = self._samples.get(key)
+        if run is None:
+            kind = "video" if self.two_level else "emoji"
+            raise DataError(f"the emoji set has no {kind} {key!r}; EmojiSource.keys('all') lists them")
+        # Copies: the caller may change its sample, and the rows are shared by every source of the process.
+        clips, sentences = (
+            [self._row(modality, self._position[item.key], rng).copy() for item in run] for modality in (0, 1)
+        )
+        first = run[0]
+        return Sample(
+            key=key,
+            clips=clips,
+            sentences=sentences,
+            video=np.concatenate(clips) if self.two_level else None,
+            paragraph=np.concatenate(sentences) if self.two_level else None,
+            texts=tuple(item.text for item in run),
+            group=first.group,
+            split=first.split,
+            extra={"subgroup": first.subgroup, "characters": " ".join(item.character for item in run)},
+        )
+
+    def _row(self, modality: int, position: int, rng: np.random.Generator | None) -> Rows:
+        parts, own = self.parts[modality], self._rows[modality][position]
+        if rng is None or not self.varies or len(parts) > 1:
+            return own
+        if parts[0] in VENDORS:
+            return load_rows(VENDORS[int(rng.integers(len(VENDORS)))])[position]
+        choices = load_phrase_rows()[position]
+        return choices[int(rng.integers(len(choices)))] if choices and rng.random() >= 0.5 else own
+
+    def emoji(self, clip_key: str) -> Emoji:
+        """The emoji of a clip key; with one level, the clip key is the emoji's own key.
+
+        Example:
+            >>> EmojiSource(two_level=True).emoji("food-fruit-01/2").name
+            'watermelon'
+        """
+        if clip_key not in self._of_clip:
+            raise DataError(f"the emoji set has no clip {clip_key!r}")
+        return self._of_clip[clip_key]
+
+    def variants(self, clip_key: str, modality: int) -> Sequence[Variant]:
+        """The drawings of an emoji: of every vendor, or of the joined vendors together; none for text."""
+        parts, key = self.parts[modality], self.emoji(clip_key).key
+        position = self._position[key]
+        if parts == ("text",):
+            return ()
+        if len(parts) > 1:
+            return (Variant("", self._rows[modality][position], image_place(key, *parts)),)
+        vendors = (parts[0], *(vendor for vendor in VENDORS if vendor != parts[0]))
+        return [Variant(vendor, load_rows(vendor)[position], image_place(key, vendor)) for vendor in vendors]
+
+    def image(self, clip_key: str) -> bytes | None:
+        """The drawing of an emoji, by the first vendor of this source."""
+        vendors = [part for parts in self.parts for part in parts if part in VENDORS]
+        return emoji_image(self.emoji(clip_key).key, vendors[0] if vendors else VENDORS[0])
+
+
+def open_emoji(config: EmojiConfig) -> EmojiSource:
+    """Open the built-in set."""
+    return EmojiSource(config.a, config.b, config.two_level, config.vary)
+
+
+def _parse(modality: str, argument: str) -> tuple[str, ...]:
+    parts = tuple(modality.split("+"))
+    unknown = [part for part in parts if part not in MODALITIES]
+    if unknown:
+        raise ValueError(
+            f"{argument}={modality!r}: no modality {unknown[0]!r} in the emoji set; it has {', '.join(MODALITIES)}"
+        )
+    if len(set(parts)) < len(parts) or (len(parts) > 1 and "text" in parts):
+        raise ValueError(f"{argument}={modality!r}: only different vendors can be joined with '+'")
+    return parts
+
+
+def _join(parts: tuple[str, ...], position: int) -> Rows:
+    if len(parts) == 1:
+        return load_rows(parts[0])[position]
+    return np.concatenate([load_rows(part)[position] for part in parts], axis=1)

@@ -1,0 +1,42 @@
+"""Names of a package that are imported when they are used. This module lies below all others and imports none of them.
+
+A package lists its public names as imports in a stub, ``__init__.pyi``, which type checkers and editors read too. So
+importing a package costs nothing, and reading a config never loads a deep-learning library.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+
+    Args:
+        package: its ``__name__``.
+        file: its ``__file__``; the stub lies next to it.
+
+    Example:
+        >>> import crossclr.losses
+        >>> find, _, names = lazy_exports("crossclr.losses", crossclr.losses.__file__)
+        >>> find("CLIP").__module__, "CLIP" in names
+        ('crossclr.losses.clip', True)
+    """
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    places = {alias.name: str(node.module) for node in imports for alias in node.names}
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(places[name]), name)
+        setattr(sys.modules[package], name, found)  # the next use is a plain attribute
+        return found
+
+    names = sorted(places)
+    return find, lambda: names, names

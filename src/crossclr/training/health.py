@@ -1,0 +1,127 @@
+"""Notices a run that does not learn, and says why that is likely and which option to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+COLLAPSED = 0.9  # mean cosine between random items from which embeddings count as collapsed
+INTRA_SHARE = 0.9  # share of the loss's denominator that is intra-modal from which the positives hardly count
+SMALL_GALLERY = 100  # with fewer items, retrieval at chance cannot be told from retrieval above it
+PATIENCE = 3  # epochs after the warm-up that a loss is given to fall
+
+
+@dataclass
+class Health:
+    """Watches the records of epochs after the warm-up; gives at most one warning in a run.
+
+    Args:
+        warmup_epochs: epochs in which the learning rate rises; they are not judged.
+        losses: loss of each epoch after the warm-up.
+        scores: validation score of each validated epoch after the warm-up.
+        warning: the warning, once it was given.
+
+    Example:
+        >>> health = Health(warmup_epochs=0)
+        >>> warning = health.observe({"epoch": 1, "loss": 8.5, "mean_cosine": 0.97})
+        >>> warning.partition(":")[0]
+        'This run does not learn'
+    """
+
+    warmup_epochs: int = 0
+    losses: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    warning: str | None = None
+
+    def observe(self, record: Mapping[str, Any]) -> str | None:
+        """Take the record of an epoch; returns a warning the first time that something is wrong."""
+        if record["epoch"] < self.warmup_epochs:
+            return None
+        self.losses.append(record["loss"])
+        if "score" in record:
+            self.scores.append(record["score"])
+        if self.warning is not None or record["epoch"] == self.warmup_epochs:  # one epoch at the full rate
+            return None
+        problem = self._problem(record)
+        if problem is not None:
+            self.warning = f"This run does not learn: {problem}"
+        return self.warning
+
+    def _problem(self, record: Mapping[str, Any]) -> str | None:
+        retrieval = _Retrieval.of(record)
+        if retrieval is not None and retrieval.works:
+            return None
+        return (
+            _collapsed(record)
+            or _intra_modal(record)
+            or (None if retrieval is None else retrieval.problem())
+            or self._standing_loss()
+        )
+
+    def _standing_loss(self) -> str | None:
+        improves = len(self.scores) > 1 and max(self.scores[1:]) > 1.05 * self.scores[0]
+        if len(self.losses) <= PATIENCE or self.losses[-1] < 0.99 * self.losses[0] or improves:
+            return None
+        what = "rises" if self.losses[-1] > 1.01 * self.losses[0] else "stands still"
+        return (
+            f"the loss {what} ({self.losses[0]:.3g} after the warm-up, {self.losses[-1]:.3g} now). The learning rate "
+            "is probably too high: lower optimiser.learning_rate or set training.gradient_clip=1.0."
+        )
+
+
+def _collapsed(record: Mapping[str, Any]) -> str | None:
+    cosine = record.get("mean_cosine")
+    if cosine is None or cosine < COLLAPSED:
+        return None
+    what = f"the embeddings have collapsed (mean cosine {cosine:.2f} between random items). "
+    if record.get("intra_share", 0.0) > 0.5:
+        return what + _INTRA_ADVICE
+    return what + "Lower optimiser.learning_rate, or raise the temperature of the loss."
+
+
+def _intra_modal(record: Mapping[str, Any]) -> str | None:
+    share = record.get("intra_share")
+    if share is None or share < INTRA_SHARE:
+        return None
+    return f"{share:.0%} of the loss's denominator are items of the query's own modality. " + _INTRA_ADVICE
+
+
+_INTRA_ADVICE = (
+    "Near-copies within a modality probably outweigh the positives: set loss.local.intra_mode=logit, or lower "
+    "loss.local.intra_weight or loss.local.queue_size."
+)
+
+
+@dataclass(frozen=True)
+class _Retrieval:
+    """Recall at validation next to the recall of random ranks, both in percent."""
+
+    metric: str
+    recall: float
+    chance: float
+    gallery: int
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> _Retrieval | None:
+        gallery, metrics = record.get("gallery"), record.get("validation")
+        if not gallery or not metrics:
+            return None
+        cutoff = 10 if gallery >= SMALL_GALLERY else 1
+        found = [value for name, value in metrics.items() if name.endswith(f"/R@{cutoff}")]
+        if not found:
+            return None
+        return cls(f"R@{cutoff}", max(found), 100.0 * cutoff / gallery, int(gallery))
+
+    @property
+    def works(self) -> bool:
+        """Whether recall is so far above chance that nothing else matters."""
+        return self.recall >= min(50.0, 20 * self.chance)
+
+    def problem(self) -> str | None:
+        if self.gallery < SMALL_GALLERY or self.recall >= 2 * self.chance:
+            return None
+        return (
+            f"validation retrieval is at chance ({self.metric} {self.recall:.2g}, random ranks give {self.chance:.2g})."
+            " Check that the pairs belong together with `crossclr data check`, then lower optimiser.learning_rate."
+        )

@@ -1,0 +1,195 @@
+"""The training of a joint embedding: two encoders, a loss and the samples of a source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from crossclr.features import Batch, Source, batches
+from crossclr.features.batching.order import bounds
+from crossclr.features.sources.in_memory import Form, MemorySource
+from crossclr.losses.inputs.embeddings import NotFiniteError
+from crossclr.losses.sums.across_processes import shared_work
+from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig, TwoBranch, build_model
+from crossclr.models.fit_norms import fit_standard_norms
+from crossclr.training.config.run_config import FitConfig
+from crossclr.training.gradient_caching import backward_in_parts
+from crossclr.training.objective import Objective
+from crossclr.training.optimisation.optimiser import build_optimiser
+from crossclr.training.optimisation.schedule import build_schedule
+from crossclr.training.processes import gather, part
+from crossclr.training.random_state import seed_everything
+from crossclr.training.trainable import Trainable, TrainingError, loop_settings
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+class JointTraining(Trainable[Batch]):
+    """Trains the two-branch model on the samples of a source.
+
+    Args:
+        config: how to train.
+        source: its data.
+        fabric: device, precision and processes.
+        loss: a loss of your own in place of the one that ``config.loss.local`` names; called like the losses of
+            `crossclr.losses`.
+    """
+
+    model: TwoBranch
+
+    def __init__(self, config: FitConfig, source: Source, fabric: Fabric, loss: nn.Module | None = None) -> None:
+        seed_everything(config.seed)
+        if config.loss.global_ is not None and not source.two_level:
+            raise TrainingError(
+                "loss.global needs data of two levels (clips within videos), but this data has one level; set it to "
+                "null"
+            )
+        self.config, self.source = config, source
+        self.two_level = source.two_level and config.loss.two_level
+        model = build_model(config.model, source.dims, self.two_level)
+        self.objective = Objective(config.loss)
+        if loss is not None:
+            self.objective.local = loss
+        self.objective.to(fabric.device)
+        self.inputs = inputs_of(source, config)
+        fit_standard_norms(model, self.inputs, config.splits.train)
+        self.samples = len(source.keys(config.splits.train))
+        super().__init__(
+            loop_settings(config.training, config.validation),
+            model,
+            build_optimiser(config.optimiser, model, self.objective),
+            build_schedule(config.schedule, config.training.epochs),
+            fabric,
+            batches_per_epoch=math.ceil(self.samples / config.training.batch_size),
+        )
+        self._wrapped, self._wrapped_optimiser = fabric.setup(self.model, self.optimiser)
+        if fabric.global_rank:  # weights start equal everywhere, dropout must differ
+            torch.manual_seed(config.seed + 1_000_003 * fabric.global_rank)
+
+    def batches(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
+        """This process's share of the batches of an epoch, from batch ``start`` on."""
+        config, fabric = self.config, self.fabric
+        size, workers = config.training.batch_size, config.training.workers
+        share = fabric.global_rank, fabric.world_size
+        return batches(self.inputs, config.splits.train, size, config.seed, epoch, start, workers=workers, share=share)
+
+    def read_first_batch(self) -> Batch:
+        """The first batch, to find invalid data before a run folder is written."""
+        stream = self.batches(0)
+        first = next(stream, None)
+        stream.close()
+        if first is None:
+            raise TrainingError(f"the training split {self.config.splits.train!r} has no samples")
+        return first
+
+    def learning_rate(self) -> float:
+        """The base rate times the factor of the schedule."""
+        progress = self.position.batch / self.batches_per_epoch
+        return self.config.optimiser.learning_rate * self.schedule.factor(self.position.epoch, progress)
+
+    def learn(self, batch: Batch) -> dict[str, float]:
+        """One step of all processes, each with its own share of the batch."""
+        settings, fabric = self.config.training, self.fabric
+        batch = batch.to(fabric.device)
+        self._wrapped.train()
+        self.objective.train()
+        self._wrapped_optimiser.zero_grad()
+        largest = -(-self._videos // fabric.world_size)  # all processes take the same path, whatever their share
+        if settings.micro_batch is None or settings.micro_batch >= largest:
+            loss = self._loss(self._wrapped(batch), batch)
+            fabric.backward(loss)
+        else:
+            starts = range(0, len(batch.keys), settings.micro_batch)
+            parts = [part(batch, start, min(start + settings.micro_batch, len(batch.keys))) for start in starts]
+            loss = backward_in_parts(fabric, self._wrapped, parts, lambda outputs: self._loss(outputs, batch))
+        if settings.gradient_clip is not None:
+            fabric.clip_gradients(self._wrapped, self._wrapped_optimiser, max_norm=settings.gradient_clip)
+        self._wrapped_optimiser.step()
+        return {"loss": float(loss.detach()), **self.objective.parts}
+
+    def score(self, metrics: Mapping[str, float]) -> float:
+        """The metric ``validation.select_by``."""
+        return selection_score(metrics, self.config.validation.select_by)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the weights, with the random states of all processes."""
+        generator = torch.get_rng_state()
+        generators = cast(Tensor, self.fabric.all_gather(generator))
+        return {
+            **super().state_dict(),
+            "objective": self.objective.state_dict(),
+            "random_of_processes": generators.cpu().reshape(-1, len(generator)),
+        }
+
+    def load_state_dict(self, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Resume exactly where ``state_dict`` was taken."""
+        states = state["random_of_processes"]
+        if len(states) != self.fabric.world_size:
+            raise TrainingError(
+                f"this run was trained by {len(states)} processes and cannot be resumed by {self.fabric.world_size}"
+            )
+        super().load_state_dict(weights, state)
+        self.objective.load_state_dict(state["objective"])
+        torch.set_rng_state(states[self.fabric.global_rank].clone())  # torch reads a view from the start of its base
+
+    @property
+    def _videos(self) -> int:
+        """Videos of the current batch over all processes."""
+        size = self.config.training.batch_size
+        return min(size, self.samples - self.position.batch * size)
+
+    def _loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The loss of the batch of all processes, from the embeddings of this process's share."""
+        position, fabric = self.position, self.fabric
+        first, last = bounds(self._videos, fabric.global_rank, fabric.world_size)
+        features = self.objective.needs_features
+        everyone, whole = gather(fabric, outputs, batch, idle=first == last, features=features)
+        self.items = len(whole.ids)
+        sampling = torch.Generator().manual_seed(self.config.seed * 1_000_003 + position.step)
+        try:
+            with shared_work():
+                loss: Tensor = self.objective(everyone, whole, sampling)
+            value = float(loss.detach())
+        except NotFiniteError:  # the embeddings themselves
+            value = math.nan
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the loss is {value} at step {position.step} (epoch {position.epoch}); lower optimiser.learning_rate, "
+                "set training.gradient_clip=1.0, or check the data with `crossclr data check`"
+            )
+        return loss
+
+
+def inputs_of(source: Source, config: FitConfig) -> Source:
+    """The source itself, or the source kept in memory in the form that the encoders take."""
+    if source.in_memory or source.varies or not config.training.in_memory:
+        return source
+    return MemorySource(source, memory_form(config.model.encoder_a), memory_form(config.model.encoder_b))
+
+
+def memory_form(encoder: MLPEncoderConfig | TransformerEncoderConfig) -> Form:
+    """How sequences can be kept for an encoder: pooled if it always pools them in the same way, else as rows."""
+    if isinstance(encoder, MLPEncoderConfig) and not encoder.row_dropout:
+        return encoder.sequence_pooling
+    return "rows"
+
+
+def selection_score(metrics: Mapping[str, float], name: str) -> float:
+    """The metric that selects the best epoch; ``level/metric`` is the mean over both directions.
+
+    Example:
+        >>> selection_score({"clip/a->b/R@1": 10.0, "clip/b->a/R@1": 20.0}, "clip/R@1")
+        15.0
+    """
+    if name in metrics:
+        return metrics[name]
+    level, _, metric = name.partition("/")
+    both = [value for key, value in metrics.items() if key.startswith(f"{level}/") and key.endswith(f"/{metric}")]
+    if not both:
+        raise TrainingError(f"validation.select_by is {name!r}, but validation measures only: {', '.join(metrics)}")
+    return sum(both) / len(both)
