@@ -133,7 +133,7 @@ class Table:
         """Tables for the terminal, one for each group of columns, the best figures bold."""
         sizes = [count for _, count in self.groups] or [len(self.columns)]
         first = sizes[0] if self.groups and not self.groups[0][0] else 0  # columns that name the rows
-        words = {
+        wordy = {
             place
             for place in range(len(self.columns))
             if any(letter.isalpha() for row in self.rows for letter in row[place].text)
@@ -144,7 +144,7 @@ class Table:
             title = f"{self.title}: {head}" if head else self.title
             table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
             for place in places:
-                named = place < max(1, first) or place in words  # only words may wrap, so that no number is cut off
+                named = place < max(1, first) or place in wordy  # only words may wrap, so that no number is cut off
                 table.add_column(self.columns[place], justify="left" if named else "right", no_wrap=not named)
             for row in self.marked():
                 words = [escape(str(row[place])) for place in places]

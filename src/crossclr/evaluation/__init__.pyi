@@ -1,7 +1,7 @@
 from crossclr.evaluation.baselines.cca_baseline import cca_baseline as cca_baseline
 from crossclr.evaluation.baselines.cca_baseline import embed_baseline as embed_baseline
 from crossclr.evaluation.baselines.cca_baseline import fit_baseline as fit_baseline
-from crossclr.evaluation.baselines.cca_baseline import pooled_split as pooled_split
+from crossclr.evaluation.baselines.pooled_inputs import pooled_split as pooled_split
 from crossclr.evaluation.export.embedding_files import load_embeddings as load_embeddings
 from crossclr.evaluation.export.embedding_files import save_embeddings as save_embeddings
 from crossclr.evaluation.meaning.ndcg import ndcg as ndcg

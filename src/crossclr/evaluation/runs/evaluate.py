@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from crossclr.evaluation.baselines.cca_baseline import embed_baseline, pooled_split
+from crossclr.evaluation.baselines.cca_baseline import embed_baseline
+from crossclr.evaluation.baselines.pooled_inputs import pooled_split
 from crossclr.evaluation.meaning.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
 from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings
