@@ -204,6 +204,7 @@ def open_study(
         "study": json.loads(settings.model_dump_json()),
         "config": yaml.safe_load(dump_config(base)),
     }
+    study.out.mkdir(parents=True, exist_ok=True)
     write_file(study.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True))
     return study
 

@@ -1,8 +1,8 @@
 """Linear views of the inputs in closed form: one in which pairs correlate, one in which shared words do.
 
-A view is a linear projection of the inputs of both modalities into a common space, used next to the embedding. The first
-is CCA. The second is CCA in which every sentence belongs to every clip, weighted by the share of words that the sentence
-has in common with the captions of the clip (see `Relevance`).
+A view is a linear projection of the inputs of both modalities into a common space, used next to the embedding. The
+first is CCA. In the second, every sentence belongs to every clip, weighted by the share of words that the sentence has
+in common with the captions of the clip (see `Relevance`).
 """
 
 from __future__ import annotations
