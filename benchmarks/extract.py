@@ -24,7 +24,7 @@ from crossclr.experts import Settings, TokenEncoder, decode, extract, load
 from crossclr.experts.contract import FrameExpert
 from crossclr.experts.extraction.pipeline import Pipeline
 from crossclr.experts.extraction.recordings import Recording
-from crossclr.experts.media.decoding import Frame
+from crossclr.experts.media.grids import Frame
 
 FILM_SECONDS = 7200
 
@@ -68,7 +68,7 @@ def overlap(videos: int = 3, seconds: float = 24.0) -> dict[str, float]:
         for recording in recordings:
             write_video(recording.path, seconds, 25, (480, 360))
         prepared = [
-            expert.prepare(event.picture)
+            expert.prepare(event.image)
             for event in decode(recordings[0].path, [expert.needs.rate])
             if isinstance(event, Frame)
         ]
@@ -78,7 +78,7 @@ def overlap(videos: int = 3, seconds: float = 24.0) -> dict[str, float]:
             for recording in recordings:
                 for event in decode(recording.path, [expert.needs.rate]):
                     if isinstance(event, Frame):
-                        expert.prepare(event.picture)
+                        expert.prepare(event.image)
 
         def network() -> None:
             for start in range(0, count, expert.batch_size):

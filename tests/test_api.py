@@ -62,7 +62,7 @@ def test_an_existing_folder_is_never_written_into(values, tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(FileExistsError, match="--resume"):
         api.train(check_config(values), out=tmp_path / "run")
-    with pytest.raises(FileExistsError, match="already there"):
+    with pytest.raises(FileExistsError, match="already exists"):
         api.train_seeds(check_config(values), [0], out=tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
 

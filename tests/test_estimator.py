@@ -88,7 +88,7 @@ def test_save_and_load(data, fitted, tmp_path):
     assert loaded.get_params() == fitted.get_params()
     assert loaded.history_ == fitted.history_
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["estimator.json", "joint", "model.safetensors"]
-    with pytest.raises(FileExistsError, match="already there"):
+    with pytest.raises(FileExistsError, match="already exists"):
         fitted.save(tmp_path / "joint")
     with pytest.raises(FileNotFoundError, match="holds no estimator"):
         JointEmbedding.load(tmp_path)

@@ -115,7 +115,7 @@ def train_seeds(
     folder = begun or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
     folder = Path(fabric.broadcast(str(folder)))
     if folder.exists() and not (folder / SEEDS).is_file():
-        raise FileExistsError(f"{folder} is already there and holds no runs of several seeds; choose another --out")
+        raise FileExistsError(f"{folder} already exists and holds no runs of several seeds; choose another --out")
     if not fabric.is_global_zero:
         console = None  # the first process speaks for all
     runs = []
@@ -173,7 +173,7 @@ def _train(
     on_creation: Callable[[], None] = lambda: None,
 ) -> Run:
     if path.exists():
-        raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
+        raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
     source = open_source(config.data)
     _check_splits(config, source)
     with torch_settings(config.training):

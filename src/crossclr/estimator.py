@@ -166,7 +166,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         check_is_fitted(self, "model_")
         path = Path(path)
         if path.exists():
-            raise FileExistsError(f"{path} is already there; name another folder")
+            raise FileExistsError(f"{path} already exists; name another folder")
         parameters = {**self.get_params(deep=False)}
         if not isinstance(self.random_state, int | None):
             parameters["random_state"] = None  # a generator cannot be written down

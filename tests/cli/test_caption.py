@@ -115,14 +115,14 @@ def test_compare(monkeypatch, capsys, trained, tmp_path):
     ("arguments", "message"),
     [
         (["train"], "name a run folder"),
-        (["train", "nowhere"], "no run folder"),
+        (["train", "nowhere"], "not a run folder"),
         (["train", "RUN", "--preset", "large"], "presets: msvd, paper, small"),
         (["train", "RUN", "--set", "model.dims=3"], "model.dims is no field"),
         (["train", "RUN", "--resume", "x"], "goes without"),
         (["train", "RUN", "--set", "data.validate=nowhere"], "no split 'nowhere'"),
-        (["generate", "RUN"], "no folder of a captioner"),
+        (["generate", "RUN"], "not the folder of a captioner"),
         (["score", "nowhere.json", "--references", "nowhere.json"], "nowhere.json"),
-        (["compare", "RUN", "--seeds", "a", "--out", "x"], "--seeds wants numbers"),
+        (["compare", "RUN", "--seeds", "a", "--out", "x"], "--seeds takes numbers"),
     ],
 )
 def test_errors_are_one_line(monkeypatch, capsys, tmp_path, trained, arguments, message):

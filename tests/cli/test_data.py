@@ -98,22 +98,23 @@ def test_root_and_strict(folder):
 
 
 def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatch):
+    from crossclr.experts import LongTexts, TokenExpert
     from crossclr.experts.texts import token_features as text
 
-    class Words:
-        """Counts letters in place of a network."""
+    class Words(TokenExpert):
+        """Counts letters in place of a network, and calls texts of three words long."""
 
         dim = 3
 
-        def tokenise(self, texts):
-            return [[len(word) for word in sentence.split()] for sentence in texts]
-
-        def encode_batches(self, token_ids):
-            for index, ids in enumerate(token_ids):
-                yield [index], np.array(ids, np.float32)[None, :, None].repeat(3, axis=2)
-
         def __call__(self, texts):
-            return [rows[0] for _, rows in self.encode_batches(self.tokenise(texts))]
+            return [np.array([[len(word)] * 3 for word in text.split()], np.float32) for text in texts]
+
+        def row_counts(self, texts):
+            return [len(text.split()) for text in texts]
+
+        def long_texts(self, paragraphs):
+            texts = [text for paragraph in paragraphs for text in paragraph]
+            return LongTexts(sum(count > 2 for count in self.row_counts(texts)), len(texts), 2, "kept")
 
     monkeypatch.setattr(text, "TokenEncoder", Words)
     (folder / "text.h5").unlink()
@@ -124,7 +125,9 @@ def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatc
     assert json.loads(result.stdout)["dims"] == [4, 3]
     captions = {f"c{n}": {"split": "train", "captions": [f"one {n}", "two words more"]} for n in range(4)}
     (folder / "captions.json").write_text(json.dumps(captions))
-    assert run("text", folder / "captions.json", folder / "flat").exit_code == 0
+    written = run("text", folder / "captions.json", folder / "flat")
+    assert written.exit_code == 0
+    assert "4 of 8 texts have more than 2 tokens and were kept" in written.output
     np.savez(folder / "a.npz", feat=np.eye(4), ids=np.array(list(captions)))
     config = {
         "kind": "arrays",
@@ -140,7 +143,7 @@ def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatc
     assert json.loads(result.stdout)["splits"]["train"]["sentences"] == 8
     again = run("text", folder / "captions.json", folder / "flat")
     assert again.exit_code == 1
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_help_has_examples():

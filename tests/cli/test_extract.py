@@ -49,13 +49,14 @@ def test_dry_run_extract_and_the_next_command(videos):
     arguments = (videos / "videos", "--captions", videos / "captions.json", "--out", videos / "features")
     planned = run(*arguments, "--dry-run")
     assert planned.exit_code == 0, planned.output
-    assert "3 files to do" in planned.output
+    assert "3 files to encode" in planned.output
     assert "7.7 kB" in planned.output  # 3 rows of 1,280 float16
     assert "nothing was written" in planned.output
     assert not (videos / "features").exists()
     done = run(*arguments, "--set", "appearance.rate=2", "--splits", "train=1")
     assert done.exit_code == 0, done.output
     assert "rows: appearance 6, text 9" in done.output
+    assert "tokens and were" not in done.output  # no text is long
     assert f"next: crossclr train {videos / 'features' / 'config.yaml'}" in done.output.replace("\n", " ").replace(
         "  ", " "
     )
@@ -81,11 +82,27 @@ def test_what_is_left_out_is_told_and_exit_code_is_1(videos):
     arguments = (videos / "videos", "--captions", videos / "captions.json", "--out", videos / "features")
     done = run(*arguments)
     assert done.exit_code == 1
-    assert "left out: b.mp4: it cannot be opened" in done.output
+    assert "omitted: b.mp4: it cannot be opened" in done.output
     assert "2 datapoints" in done.output
     strict = CliRunner().invoke(app, ["extract", *map(str, arguments), "--strict"])
     assert isinstance(strict.exception, ValueError)
     assert "b.mp4" in str(strict.exception)
+
+
+def test_long_texts_are_reported_and_kept_whole(videos):
+    (videos / "captions.json").write_text(json.dumps({"a": "red " * 300, "b": "green", "c": "blue"}))
+    arguments = ("--captions", videos / "captions.json", "--out", videos / "features", "--expert", "text")
+    done = run(videos / "videos", *arguments, "--expert", "appearance")
+    assert done.exit_code == 0, done.output
+    assert "text: 1 of 3 texts have more than 128 tokens and were encoded in overlapping pieces" in done.output
+    assert "rows: text 308, appearance 3" in done.output
+
+
+def test_help_names_models_with_their_cost():
+    shown = " ".join(run("--help").output.split())
+    for model in ("all-mpnet-base-v2: 768", "clip-vit-base-patch32: 512", "siglip-base-patch16-224: 768"):
+        assert model in shown
+    assert "SPEED" not in shown
 
 
 @pytest.mark.parametrize(
@@ -94,9 +111,9 @@ def test_what_is_left_out_is_told_and_exit_code_is_1(videos):
         ([], "--list` lists the experts"),
         (["videos", "--experts", "apearance"], "did you mean 'appearance'"),
         (["videos"], "needs sentences"),
-        (["videos", "--experts", "appearance", "--set", "rate=2"], "--set looks like"),
+        (["videos", "--experts", "appearance", "--set", "rate=2"], "--set must look like"),
         (["videos", "--experts", "appearance", "--set", "appearance.speed=2"], "no option 'speed'"),
-        (["videos", "--experts", "appearance", "--splits", "train"], "--splits looks like"),
+        (["videos", "--experts", "appearance", "--splits", "train"], "--splits must look like"),
         (["videos", "--experts", "scene"], "needs a file"),
         (["videos", "--experts", "appearance", "--dtype", "int8"], "float16 or float32"),
     ],
@@ -133,7 +150,7 @@ def test_ctrl_c_says_how_to_go_on(videos):
     process.send_signal(signal.SIGINT)
     shown, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "the same command goes on where it ended" in shown
+    assert "run the same command again to resume" in shown
     assert "Traceback" not in errors
     assert any(parts.glob("*.npz"))
     assert not list((videos / "features").glob("*.h5"))

@@ -86,10 +86,10 @@ def test_a_recipe_comes_before_what_is_set(monkeypatch, capsys, config_file, tmp
     [
         (["train", "{config}", "--set", "loss.local.tempreature=1"], "did you mean 'temperature'"),
         (["train", "{config}", "--set", "data.video=nothing.h5"], "nothing.h5"),
-        (["train", "{config}", "--seeds", "a,b"], "--seeds wants numbers"),
+        (["train", "{config}", "--seeds", "a,b"], "--seeds takes numbers"),
         (["train", "{config}", "--resume", "{config}"], "one of the two"),
         (["train"], "name a config"),
-        (["train", "--resume", "nowhere"], "nowhere is no run folder"),
+        (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (["train", "nonsense"], "no shipped config 'nonsense'"),
         (["train", "--resume", "{config}", "--seeds", "1"], "goes without"),
         (["train", "{config}", "--recipe", "best"], "there is no recipe 'best'; there are: fitted"),

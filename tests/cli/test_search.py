@@ -43,7 +43,7 @@ def test_index_search_and_delete(monkeypatch, capsys, trained, tmp_path):  # noq
         (["search", "RUN"], "one of the two"),
         (["search", "RUN", "a", "--like", "b"], "one of the two"),
         (["search", "RUN", "a", "--split", "none"], "no split 'none'"),
-        (["search", "nowhere", "a"], "no run folder"),
+        (["search", "nowhere", "a"], "not a run folder"),
         (["index", "RUN", "--splits", "none"], "none"),
         (["index", "RUN", "--modalities", "c"], "no modality 'c'"),
         (["index", "RUN", "--update"], "--splits"),

@@ -1,7 +1,8 @@
 import pytest
 
 from crossclr.experts import ExpertError, expert_names, load, load_experts, works_offline
-from crossclr.experts.registry import PRESETS, split_spec
+from crossclr.experts.presets import PRESETS
+from crossclr.experts.registry import Spec
 
 
 def test_every_kind_of_expert_of_the_paper_is_there():
@@ -34,29 +35,34 @@ def test_presets_know_the_dims_of_what_they_build():
         ("appearance:a/b", ("appearance", "appearance", "a/b")),
         ("x=appearance:a=b.onnx", ("x", "appearance", "a=b.onnx")),
         ("appearance:a=b.onnx", ("appearance", "appearance", "a=b.onnx")),
+        ("appearance=a/b", ("appearance", "appearance", "a/b")),
+        ("text=folder/model:x", ("text", "text", "folder/model:x")),
+        ("text=bert-paper", ("text", "bert-paper", "")),
+        ("mine=text", ("mine", "text", "")),
+        ("mine=nothing", ("mine", "nothing", "")),
     ],
 )
 def test_specs(spec, parts):
-    assert split_spec(spec) == parts
+    assert Spec.parse(spec) == Spec(*parts)
 
 
 def test_faults_are_told(models):
     with pytest.raises(ExpertError, match="did you mean 'appearance'"):
         load("apearance")
-    with pytest.raises(ExpertError, match="no option 'rates'; there are model, layer, rate"):
+    with pytest.raises(ExpertError, match="no option 'rates'; it has model, layer, rate"):
         load(f"appearance:{models['vit']}", rates=3)
-    with pytest.raises(ExpertError, match="stands twice"):
+    with pytest.raises(ExpertError, match="named twice"):
         load_experts(["text", "text:other"])
     with pytest.raises(ExpertError, match="an option is set for 'audio'"):
         load_experts(["text"], {"audio": {"every": 2}})
-    with pytest.raises(ExpertError, match="no name of an expert"):
+    with pytest.raises(ExpertError, match="not a name for an expert"):
         load("a/b=text")
 
 
 def test_what_works_offline():
     assert works_offline("scene") == "with its file"
     assert works_offline("bert-paper") in (
-        "no: the hub is needed once",
+        "no: the first use downloads the model",
         "yes (cached)",
         "no: transformers is not installed",
     )

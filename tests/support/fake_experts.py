@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from crossclr.experts.contract import FrameExpert, Needs, SoundExpert, TokenExpert, WindowExpert
+from crossclr.experts.contract import FrameExpert, Needs, Paragraph, SoundExpert, TokenExpert, WindowExpert
 
 Rows = NDArray[np.float32]
 
@@ -70,7 +70,6 @@ class Letters(TokenExpert):
     def __call__(self, texts: Sequence[str]) -> list[Rows]:
         return [np.array([[len(word), 1] for word in text.split()], np.float32) for text in texts]
 
-    def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[tuple[Rows, list[int]]]:
+    def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[Paragraph]:
         self.read += [text for texts in paragraphs for text in texts]
-        parts = [self(texts) for texts in paragraphs]
-        return [(np.concatenate(part), [len(rows) for rows in part]) for part in parts]
+        return super().paragraphs(paragraphs)

@@ -1,5 +1,7 @@
 """Tiny networks with random weights in local folders, one of each architecture that experts read."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,48 @@ def tiny_models(folder: Path) -> dict[str, str]:
     (folder / "bert" / "vocab.txt").write_text("\n".join(words))
     tokenizer = transformers.BertTokenizer(str(folder / "bert" / "vocab.txt"))
     _save(bert, folder / "bert", tokenizer)
+    _joint_models(transformers, folder, small)
+
+    t5 = transformers.T5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2)
+    _save(transformers.T5Model(t5), folder / "t5", _tokenizer(transformers, "$A </s>", 512))
+
+    shutil.copytree(folder / "bert", folder / "sentence-bert" / "0_Transformer")  # as sentence-transformers keeps CLIP
+    modules = [{"idx": 0, "name": "0", "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}]
+    (folder / "sentence-bert" / "modules.json").write_text(json.dumps(modules))
     return {path.name: str(path) for path in folder.iterdir()}
+
+
+WORDS = ["<pad>", "<unk>", "<s>", "</s>", "cut", "the", "onion", "peel", "it", "wait", "stir", "add", "salt", "pan"]
+
+
+def _joint_models(transformers: Any, folder: Path, small: dict[str, int]) -> None:
+    """CLIP and SigLIP, which embed images and texts."""
+    text = {**small, "vocab_size": len(WORDS), "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
+    vision = {**small, "image_size": 32, "patch_size": 8}
+    clip = transformers.CLIPConfig(
+        text_config={**text, "max_position_embeddings": 12}, vision_config=vision, projection_dim=8
+    )
+    processor = transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    _save(transformers.CLIPModel(clip), folder / "clip", processor)
+    _tokenizer(transformers, "<s> $A </s>", 12).save_pretrained(folder / "clip")
+
+    siglip = transformers.SiglipConfig(
+        text_config={**text, "max_position_embeddings": 10, "projection_size": 16}, vision_config=vision
+    )
+    processor = transformers.SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    _save(transformers.SiglipModel(siglip), folder / "siglip", processor)
+    _tokenizer(transformers, "$A </s>", 10).save_pretrained(folder / "siglip")
+
+
+def _tokenizer(transformers: Any, template: str, limit: int) -> Any:
+    """One token for each word of WORDS."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(single=template, special_tokens=[("<s>", 2), ("</s>", 3)])
+    special = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=limit, **special)
 
 
 def _save(model: Any, folder: Path, processor: Any) -> None:

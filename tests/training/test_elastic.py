@@ -91,7 +91,7 @@ def test_another_launch_does_not_touch_a_run(tiny, tmp_path, monkeypatch):
     assert api.train(config, out=tmp_path / "run", baseline=False).path == run.path
     assert everything(run.path) == before
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "second")
-    with pytest.raises(FileExistsError, match="is already there"):
+    with pytest.raises(FileExistsError, match="already exists"):
         api.train(config, out=tmp_path / "run", baseline=False)
 
 

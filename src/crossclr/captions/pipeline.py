@@ -53,7 +53,7 @@ def train_captions(
         out = free_folder(Path(config.data.run or "runs") / "captions" / config.name)
     path = Path(out)
     if path.exists():
-        raise FileExistsError(f"{path} is already there; continue it with --resume {path} or choose another --out")
+        raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
     with _threads(config):
         sets = load_sets(config, console is not None)
         data = sets["train"]

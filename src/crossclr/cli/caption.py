@@ -272,12 +272,10 @@ def compare(
     from rich.console import Console
 
     from crossclr.captions import compare_captions, load_caption_config
+    from crossclr.cli.seeds import parse_seeds
     from crossclr.training import Interrupted
 
-    try:
-        numbers = [int(number) for number in seeds.split(",")]
-    except ValueError:
-        raise ValueError(f"--seeds wants numbers with commas, as 0,1,2, got {seeds!r}") from None
+    numbers = parse_seeds(seeds)
     console = Console()
     config = load_caption_config(preset, set_ or [])
     try:
@@ -294,7 +292,7 @@ def compare(
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
     """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
     from crossclr.captions.caption_page import Shown, load_shown
-    from crossclr.experts.media.playable import media_type
+    from crossclr.experts.media.file_types import media_type
     from crossclr.features import clip_keys
     from crossclr.search.items.media_files import MediaFinder
     from crossclr.training import Run

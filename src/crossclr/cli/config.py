@@ -57,7 +57,7 @@ def copy(
     text = config_text(config)
     target = target or Path(f"{Path(config).stem}.yaml")
     if target.exists():
-        raise FileExistsError(f"{target} is already there; name another file")
+        raise FileExistsError(f"{target} already exists; name another file")
     target.write_text(text, encoding="utf-8")
     typer.echo(f"wrote {target}")
 

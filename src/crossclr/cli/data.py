@@ -85,12 +85,14 @@ def text_command(
 
         if _is_meta(captions):
             out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")
-            write_token_features_coot(captions, out)
+            long_texts = write_token_features_coot(captions, out)
         else:
-            write_token_features_captions(captions, out)
+            long_texts = write_token_features_captions(captions, out)
     except (ImportError, ValueError, OSError) as error:
         Console(stderr=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
+    if long_texts.count:
+        Console().print(str(long_texts), highlight=False, soft_wrap=True)
     Console().print(f"wrote {out}", highlight=False, soft_wrap=True)
 
 

@@ -10,7 +10,7 @@ import typer
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each loss.")] = 3,
+    seeds: Annotated[str, typer.Option(help="Seeds of each loss, as in 0,1,2.")] = "0,1,2",
 ) -> None:
     """Train CrossCLR and CLIP on the built-in set, compare them, and search in it.
 
@@ -19,13 +19,14 @@ def demo(
     Examples:
         crossclr demo
 
-        crossclr demo --seeds 1 --out /tmp/demo
+        crossclr demo --seeds 0 --out /tmp/demo
     """
+    from crossclr.cli.seeds import parse_seeds
     from crossclr.demo import demo as run_demo
     from crossclr.training import Interrupted
 
     try:
-        run_demo(out, seeds=range(seeds))
+        run_demo(out, seeds=parse_seeds(seeds))
     except Interrupted:
         typer.echo("stopped; the same command continues")
         raise typer.Exit(130) from None

@@ -51,7 +51,7 @@ def import_coot(
     from crossclr.training.run_folder.run import Run, shape_of
 
     if out.exists():
-        raise FileExistsError(f"{out} is already there; choose another --out")
+        raise FileExistsError(f"{out} already exists; choose another --out")
     run_config = load_config(config, set_ or [])
     model = build(read_coot(checkpoint), heads=heads, global_pool=pool.value, global_heads=global_heads)
     note = ""

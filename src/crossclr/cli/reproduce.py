@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crossclr.cli.experiment import Seeds, Set, seed_numbers
+from crossclr.cli.experiment import Seeds, Set
+from crossclr.cli.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,18 +61,23 @@ def reproduce(
     from crossclr.analysis.reproduce import open_reproduction
     from crossclr.analysis.reproduce import reproduce as run
     from crossclr.analysis.studies.stored_trainings import perform
-    from crossclr.training import Interrupted
 
     console = Console()
     folder = out or Path("reproduce") / (data.resolve().name + ("-clip-level" if clip_level else ""))
+    numbers = None if seeds is None else parse_seeds(seeds)
     wanted = open_reproduction(
-        what, data, folder, overrides=set_ or [], seeds=seed_numbers(seeds), clip_level=clip_level
+        what,
+        data,
+        folder,
+        overrides=set_ or [],
+        seeds=numbers,
+        clip_level=clip_level,
     )
     if dry_run:
         _show_plan(wanted, console)
         return
 
-    try:
+    with resumable(console):
         run(
             wanted,
             train=perform if clip_level else lambda job, out: _train_run_folder(job, out, console),
@@ -79,9 +85,6 @@ def reproduce(
             jobs=(jobs or os.cpu_count() or 1) if clip_level else 1,
             console=console,
         )
-    except Interrupted:
-        console.print("stopped; the same command resumes", highlight=False)
-        raise typer.Exit(130) from None
 
 
 def _show_plan(wanted: Reproduction, console: Console) -> None:

@@ -47,6 +47,7 @@ def train(
     from rich.console import Console
 
     from crossclr import api
+    from crossclr.cli.seeds import parse_seeds
     from crossclr.training import Interrupted, load_config
     from crossclr.training.config.recipes import recipe_changes
 
@@ -67,7 +68,7 @@ def train(
         if resume is not None:
             api.resume(resume, baseline=baseline, console=console)
         elif seeds is not None:
-            api.train_seeds(config or "", _seeds(seeds), changes, out=out, baseline=baseline, console=console)
+            api.train_seeds(config or "", parse_seeds(seeds), changes, out=out, baseline=baseline, console=console)
         else:
             api.train(config or "", changes, out=out, baseline=baseline, console=console)
     except Interrupted as stopped:
@@ -75,10 +76,3 @@ def train(
             f"stopped; continue with: crossclr train --resume {stopped}", highlight=False, markup=False, soft_wrap=True
         )
         raise typer.Exit(130) from None
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--seeds wants numbers with commas, as 0,1,2, got {text!r}") from None

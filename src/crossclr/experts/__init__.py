@@ -1,6 +1,6 @@
-"""Experts: networks that turn videos, pictures, sound and sentences into feature rows.
+"""Experts: networks that turn videos, images, sound and sentences into feature rows.
 
-They need the extra `crossclr[experts]`; nothing heavy is imported until an expert is built.
+They need the extra `crossclr[experts]`; the packages of the extra are imported when an expert is built.
 """
 
 from crossclr.lazy_exports import lazy_exports

@@ -1,11 +1,11 @@
-"""What an expert is: what it needs, what it gives, and what its rows say of where they come from."""
+"""The contract of an expert: what it needs, what it returns, and where its rows come from."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,13 @@ class ExpertError(ValueError):
 
 @dataclass(frozen=True)
 class Needs:
-    """What an expert wants to be given.
+    """The input of an expert.
 
     Args:
-        kind: ``frames`` (single pictures), ``windows`` (runs of frames), ``boxes`` (whole pictures in which it finds
-            boxes), ``sound`` (samples of one channel) or ``tokens`` (sentences).
-        rate: frames or samples a second.
-        window: frames or samples that one row sees.
+        kind: ``frames`` (single images), ``windows`` (runs of frames), ``boxes`` (whole images, in which it detects
+            objects), ``sound`` (samples of one channel) or ``tokens`` (sentences).
+        rate: frames or samples per second.
+        window: frames, samples or tokens that the network sees at once.
         stride: frames or samples from one row to the next.
 
     Example:
@@ -50,25 +50,25 @@ class Needs:
 
     @property
     def rows_per_second(self) -> float:
-        """How many rows a second of the recording gives; 0 for sentences."""
+        """Rows for each second of a recording; 0 for sentences."""
         return 0.0 if self.kind == "tokens" else self.rate / self.stride
 
     @property
     def span(self) -> float:
-        """Seconds that one row sees; 0 for single pictures and sentences."""
+        """Seconds that one row covers; 0 for single images and sentences."""
         return 0.0 if self.kind in ("tokens", "frames", "boxes") else self.window / self.rate
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Who made a row.
+    """Where rows come from.
 
     Args:
-        expert: the expert's name, which also names its file.
+        expert: the expert's name, which is also the name of its file.
         model: hub name, package or file of the weights.
-        layer: which values of the network the row holds.
-        rate: frames or samples a second that went in.
-        version: of the weights: a package's version, a hub revision or a digest of the file.
+        layer: which values of the network the rows hold.
+        rate: frames or samples per second of the input.
+        version: version of the weights: a package version, a hub revision or a digest of the file.
         dim: channels.
     """
 
@@ -81,10 +81,10 @@ class Origin:
 
 
 class Expert(ABC):
-    """A network that turns raw material into feature rows.
+    """A network that turns images, sound or sentences into feature rows.
 
-    An expert says what it ``needs``, how many channels (``dim``) its rows have, and where they come from
-    (``origin()``); calling it gives the rows. It is used by one thread at a time, except ``prepare``.
+    An expert declares its input (``needs``), the channels of its rows (``dim``) and where they come from
+    (``origin()``). Calling it returns rows. Only one thread may use it at a time; ``prepare`` is the exception.
     """
 
     name: str = ""
@@ -94,32 +94,31 @@ class Expert(ABC):
     layer: str = ""
     version: str = ""
     batch_size: int = 16
-    licence: ClassVar[str] = ""
 
     def origin(self) -> Origin:
-        """What is written beside its rows."""
+        """The description that is stored with its rows."""
         return Origin(self.name, self.model, self.layer, float(self.needs.rate), self.version, self.dim)
 
 
 class FrameExpert(Expert):
-    """One row for each picture.
+    """One row for each image.
 
-    ``prepare`` makes a network's input of one picture and may run in any thread; ``encode`` runs the network.
+    ``prepare`` turns one image into the network's input and may run in any thread; ``encode`` runs the network.
     """
 
     @abstractmethod
-    def prepare(self, picture: Any) -> Tensor:
-        """The input of one picture, an (height, width, 3) uint8 array or a PIL picture."""
+    def prepare(self, image: Any) -> Tensor:
+        """The network's input for one image, a (height, width, 3) uint8 array or a PIL image."""
 
     @abstractmethod
     def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
-        """(pictures, dim) of prepared pictures, which may come from different videos."""
+        """(images, dim) for prepared images, which may come from different videos."""
 
-    def __call__(self, pictures: Sequence[Any]) -> FloatRows:
-        """(pictures, dim) rows in the order given."""
-        rows = np.empty((len(pictures), self.dim), dtype=np.float32)
-        for start in range(0, len(pictures), self.batch_size):
-            part = [self.prepare(picture) for picture in pictures[start : start + self.batch_size]]
+    def __call__(self, images: Sequence[Any]) -> FloatRows:
+        """(images, dim) rows in the order given."""
+        rows = np.empty((len(images), self.dim), dtype=np.float32)
+        for start in range(0, len(images), self.batch_size):
+            part = [self.prepare(image) for image in images[start : start + self.batch_size]]
             rows[start : start + len(part)] = self.encode(part)
         return rows
 
@@ -127,13 +126,13 @@ class FrameExpert(Expert):
 class WindowExpert(FrameExpert):
     """One row for each window of frames.
 
-    ``encode`` takes windows, each a tensor (frames, 3, height, width); calling the expert takes all frames of a video
-    at the rate that it needs.
+    ``encode`` takes windows, each a tensor (frames, 3, height, width). Calling the expert takes all frames of a video,
+    sampled at the rate it needs.
     """
 
-    def __call__(self, pictures: Sequence[Any]) -> FloatRows:
+    def __call__(self, images: Sequence[Any]) -> FloatRows:
         """(windows, dim) rows of one video."""
-        frames = [self.prepare(picture) for picture in pictures]
+        frames = [self.prepare(image) for image in images]
         spans = window_spans(len(frames), self.needs.window, self.needs.stride)
         rows = np.empty((len(spans), self.dim), dtype=np.float32)
         for start in range(0, len(spans), self.batch_size):
@@ -143,79 +142,107 @@ class WindowExpert(FrameExpert):
 
 
 class SoundExpert(Expert):
-    """Rows at even distances of a sound.
+    """Rows at even distances in a sound.
 
-    Row i is centred on the i-th stride; silence stands before and behind the sound. A long sound is encoded block by
-    block, and the blocks join without a seam.
+    Row i is centred on the i-th stride, with silence before and after the sound. A long sound is encoded in blocks of
+    ``rows_at_once`` rows that join without a seam.
     """
 
     rows_at_once: int = 375
 
     @abstractmethod
     def encode(self, samples: FloatRows) -> FloatRows:
-        """(rows, dim) of ((rows - 1) · stride + window) samples between -1 and 1."""
+        """(rows, dim) for ((rows - 1) · stride + window) samples between -1 and 1."""
 
     def __call__(self, samples: npt.ArrayLike) -> FloatRows:
-        """(rows, dim) of a sound of one channel at the rate that the expert needs."""
+        """(rows, dim) for a sound of one channel at the rate the expert needs."""
         stream = SoundStream(self)
         parts = [*stream.add(np.asarray(samples, dtype=np.float32)), *stream.end()]
         return np.concatenate(parts)
 
 
 class SoundStream:
-    """The sound of one file on its way through an expert, of which only a block is held.
+    """The sound of one file on its way through an expert; it holds one block at a time.
 
     Args:
-        expert: what encodes it.
+        expert: the expert that encodes the sound.
     """
 
     def __init__(self, expert: SoundExpert) -> None:
         self.expert = expert
-        needs = expert.needs
-        self._before = (needs.window - needs.stride) // 2
-        self._waiting: list[FloatRows] = [np.zeros(max(self._before, 0), np.float32)]
-        self._held = max(self._before, 0)
+        silence = max((expert.needs.window - expert.needs.stride) // 2, 0)
+        self._waiting: list[FloatRows] = [np.zeros(silence, np.float32)]
+        self._held = silence
         self._samples = 0
         self.rows = 0
 
     def add(self, samples: FloatRows) -> list[FloatRows]:
-        """Take samples; gives the rows of the blocks that are full."""
+        """Take samples and return the rows of all complete blocks."""
         self._waiting.append(samples)
         self._held += len(samples)
         self._samples += len(samples)
-        return self._encode_full()
+        needs, block = self.expert.needs, self.expert.rows_at_once
+        parts = []
+        while self._held >= (block - 1) * needs.stride + needs.window:
+            parts.append(self._encode(block))
+        return parts
 
     def end(self, samples: int | None = None) -> list[FloatRows]:
-        """The rows that remain; at least one in all.
+        """The remaining rows; every sound has at least one row.
 
         Args:
-            samples: how long the sound should have been: what is missing is silence, what is over gives no rows.
+            samples: the expected length of the sound. Missing samples are silence, and surplus ones give no rows.
         """
         needs = self.expert.needs
         wanted = max(1, int((self._samples if samples is None else samples) / needs.stride + 0.5))
         missing = (wanted - 1 - self.rows) * needs.stride + needs.window - self._held
-        parts = []
-        if missing > 0:
-            silence = np.zeros(missing, np.float32)
-            parts = self.add(silence)
-        parts += self._encode_rows(wanted - self.rows) if wanted > self.rows else []
-        return parts
+        parts = self.add(np.zeros(missing, np.float32)) if missing > 0 else []
+        return [*parts, self._encode(wanted - self.rows)] if wanted > self.rows else parts
 
-    def _encode_full(self) -> list[FloatRows]:
-        needs, block = self.expert.needs, self.expert.rows_at_once
-        parts = []
-        while self._held >= (block - 1) * needs.stride + needs.window:
-            parts += self._encode_rows(block)
-        return parts
-
-    def _encode_rows(self, rows: int) -> list[FloatRows]:
+    def _encode(self, rows: int) -> FloatRows:
         needs = self.expert.needs
         joined = np.concatenate(self._waiting)
-        encoded = self.expert.encode(joined[: (rows - 1) * needs.stride + needs.window])
         rest = joined[rows * needs.stride :]
         self._waiting, self._held = [rest], len(rest)
         self.rows += rows
-        return [encoded]
+        return self.expert.encode(joined[: (rows - 1) * needs.stride + needs.window])
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """The token rows of a paragraph.
+
+    Args:
+        rows: (tokens, dim) of all its sentences, in order.
+        counts: the number of rows of each sentence.
+    """
+
+    rows: FloatRows
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class LongTexts:
+    """How many texts are longer than a network's limit.
+
+    Args:
+        count: texts above the limit.
+        total: all texts.
+        limit: tokens that the network takes at once.
+        treatment: what the expert does with them.
+
+    Example:
+        >>> print(LongTexts(2, 30, 128, "encoded in overlapping pieces"))
+        2 of 30 texts have more than 128 tokens and were encoded in overlapping pieces
+    """
+
+    count: int
+    total: int
+    limit: int
+    treatment: str
+
+    def __str__(self) -> str:
+        return f"{self.count} of {self.total} texts have more than {self.limit} tokens and were {self.treatment}"
 
 
 class TokenExpert(Expert):
@@ -223,18 +250,25 @@ class TokenExpert(Expert):
 
     @abstractmethod
     def __call__(self, texts: Sequence[str]) -> list[FloatRows]:
-        """(tokens, dim) of each sentence on its own."""
+        """(tokens, dim) for each sentence on its own."""
 
-    @abstractmethod
-    def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[tuple[FloatRows, list[int]]]:
-        """Rows of each paragraph's tokens, in order, and how many of them belong to each of its sentences."""
+    def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[Paragraph]:
+        """Rows of whole paragraphs: each sentence on its own, unless an expert does more."""
+        distinct = list(dict.fromkeys(text for texts in paragraphs for text in texts))
+        rows = dict(zip(distinct, self(distinct), strict=True))
+        parts = [[rows[text] for text in texts] for texts in paragraphs]
+        return [Paragraph(np.concatenate(part), [len(sentence) for sentence in part]) for part in parts]
+
+    def long_texts(self, paragraphs: Sequence[Sequence[str]]) -> LongTexts | None:
+        """The texts that are longer than the network's limit; None if the network has no limit."""
+        return None
 
 
 def window_spans(frames: int, window: int, stride: int) -> list[tuple[int, int]]:
-    """First frame and the frame behind the last one of each window, as COOT's features were cut.
+    """The first frame of each window and the frame after its last one, as COOT's features were cut.
 
-    A window starts at every stride. One that would run over the end is the last ``window`` frames. A video shorter than
-    a window is one window of its first half.
+    A window starts at every stride. A window that would pass the end is replaced by the last ``window`` frames. A video
+    shorter than a window gives one window: its first ``window // 2`` frames.
 
     Example:
         >>> window_spans(40, 32, 16)

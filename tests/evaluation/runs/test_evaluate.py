@@ -118,7 +118,7 @@ def test_table_and_json(runs):
 
 
 def test_faults_are_named(runs, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no run folder"):
+    with pytest.raises(FileNotFoundError, match="not a run folder"):
         evaluate_runs([tmp_path])
     with pytest.raises(ValueError, match="nowhere"):
         evaluate_runs(runs[:1], split="nowhere")

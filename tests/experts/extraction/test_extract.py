@@ -13,8 +13,8 @@ import yaml
 
 pytest.importorskip("av", reason="needs crossclr[experts]")
 
-from crossclr.experts import ExpertError, Settings, StrictError, extract, row_times
-from crossclr.experts.extraction.finished_parts import FOLDER, Shard, Shards
+from crossclr.experts import ExpertError, LongTexts, Settings, StrictError, extract, row_times
+from crossclr.experts.extraction.finished_rows import FOLDER
 from crossclr.features import check_data, load_data_config, open_source
 from crossclr.training import load_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
@@ -53,7 +53,7 @@ def test_a_feature_set_that_the_reader_takes(folder):
     report = run(folder)
     assert (report.datapoints, report.clips, report.done, report.kept) == (3, 4, 4, 0)
     assert [str(problem).split(":")[0] for problem in report.problems] == ["bad.mp4", "b.mp4"]
-    assert "no length" in report.problems[1].what
+    assert "is empty" in report.problems[1].what
     source = open_source(load_data_config(report.config))
     assert source.dims == (3, 2)
     sample = source.read("a")
@@ -224,18 +224,6 @@ def test_a_killed_process_leaves_nothing_half_written(folder):
     assert report.datapoints == 3
 
 
-def test_a_damaged_part_is_made_again(folder):
-    shards = Shards(folder / "out")
-    shards.write("colour", "a", Shard(np.ones((2, 3), np.float32), {"fingerprint": "x"}))
-    (path,) = (folder / "out" / FOLDER / "colour").iterdir()
-    assert shards.about("colour", "a") == {"fingerprint": "x", "key": "a"}
-    path.write_bytes(path.read_bytes()[:-40])
-    assert shards.about("colour", "a") is None
-    path.write_bytes(b"")
-    assert shards.about("colour", "a") is None
-    assert run(folder).datapoints == 3
-
-
 def test_an_output_file_that_was_cut_off_is_made_again(folder):
     run(folder)
     path = folder / "out" / "colour.h5"
@@ -293,3 +281,17 @@ def test_several_sentences_of_whole_files_are_written_as_arrays_too(folder):
     assert not check_data(config.data).faults
     table = json.loads((folder / "out" / "media.json").read_text())
     assert sorted(table) == ["a", "b", "c"]
+
+
+def test_long_texts_are_counted_also_when_their_rows_were_finished_before(folder):
+    class Short(Letters):
+        def long_texts(self, paragraphs):
+            texts = [text for paragraph in paragraphs for text in paragraph]
+            return LongTexts(sum(len(text.split()) > 2 for text in texts), len(texts), 2, "kept")
+
+    for _ in range(2):
+        report = run(folder, [Colour(), Short()])
+        assert str(report.long_texts["letters"]) == "1 of 4 texts have more than 2 tokens and were kept"
+    manifest = json.loads((report.out / "manifest.json").read_text())
+    assert manifest["long_texts"]["letters"]["count"] == 1
+    assert run(folder).long_texts == {}

@@ -7,7 +7,8 @@ pytest.importorskip("av", reason="needs crossclr[experts]")
 
 from crossclr.experts.extraction.pipeline import Pipeline
 from crossclr.experts.extraction.recordings import Recording
-from crossclr.experts.media.decoding import Frame, decode
+from crossclr.experts.media.decoding import decode
+from crossclr.experts.media.grids import Frame
 from tests.support.fake_experts import Colour, Loudness, Motion
 from tests.support.media import BLUE, GREEN, RED, tone, write_video, write_wav
 
@@ -34,7 +35,7 @@ def test_rows_equal_one_call_for_each_recording(recordings, workers):
     assert sorted(found) == ["a", "b", "c", "d", "e"]
     for key in "abc":
         path = next(r.path for r in recordings if r.key == key)
-        pictures = {rate: [e.picture for e in decode(path, [rate]) if isinstance(e, Frame)] for rate in (2.0, 10.0)}
+        pictures = {rate: [e.image for e in decode(path, [rate]) if isinstance(e, Frame)] for rate in (2.0, 10.0)}
         np.testing.assert_array_equal(found[key].rows["colour"], colour(pictures[2.0]))
         np.testing.assert_allclose(found[key].rows["motion"], motion(pictures[10.0]), atol=1e-4)
     assert found["e"].error.startswith("it cannot be opened")

@@ -5,7 +5,8 @@ import pytest
 
 pytest.importorskip("av", reason="needs crossclr[experts]")
 
-from crossclr.experts.extraction.extract import Extraction, Settings
+from crossclr.experts import Settings
+from crossclr.experts.extraction.extract import Extraction
 from crossclr.experts.extraction.plan import plan_extraction
 from crossclr.experts.extraction.recordings import list_media
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crossclr.experts.extraction.recordings import assign_splits, list_media
+from crossclr.experts.extraction.recordings import list_media
 from crossclr.experts.texts.segments import Segment
 
 
@@ -88,13 +88,7 @@ def test_an_unreadable_name_is_told_and_the_rest_goes_on(folder):
 
 
 def test_nothing_to_do_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="no video, sound or picture"):
+    with pytest.raises(ValueError, match="no video, sound or image"):
         list_media(tmp_path)
     with pytest.raises(FileNotFoundError):
         list_media(tmp_path / "gone")
-
-
-def test_a_key_keeps_its_split_when_others_come():
-    few, many = assign_splits(["a", "b", "c"]), assign_splits([*"abcdefgh"])
-    assert {key: many[key] for key in "abc"} == few
-    assert set(assign_splits([*"abc"], {"train": 1.0}).values()) == {"train"}

@@ -3,7 +3,9 @@ import pytest
 
 pytest.importorskip("av", reason="needs crossclr[experts]")
 
-from crossclr.experts.media.decoding import End, Frame, MediaError, Sound, decode, probe
+from crossclr.experts.media import MediaError
+from crossclr.experts.media.decoding import End, decode, probe
+from crossclr.experts.media.grids import Frame, Sound
 from tests.support.media import BLUE, GREEN, RATE, RED, WHITE, dominant, tone, write_video, write_wav
 
 
@@ -21,9 +23,9 @@ def test_frames_lie_on_even_times_and_one_pass_serves_several_rates(tmp_path):
     path = write_video(tmp_path / "a.mp4", [RED] * 10 + [GREEN] * 10 + [BLUE] * 10)
     end, (slow, fast) = frames_of(path, 1.0, 10.0)
     assert end.duration == pytest.approx(3.0)
-    assert [dominant(frame.picture) for frame in slow] == [0, 1, 2]
+    assert [dominant(frame.image) for frame in slow] == [0, 1, 2]
     assert [frame.number for frame in slow] == [0, 1, 2]
-    assert [dominant(frame.picture) for frame in fast] == [0] * 10 + [1] * 10 + [2] * 10
+    assert [dominant(frame.image) for frame in fast] == [0] * 10 + [1] * 10 + [2] * 10
 
 
 def test_a_changing_frame_rate_shows_what_a_player_would(tmp_path):
@@ -31,9 +33,9 @@ def test_a_changing_frame_rate_shows_what_a_player_would(tmp_path):
     times = [n / 10 for n in range(10)] + [1.0, 2.0, 3.0]
     path = write_video(tmp_path / "a.mkv", [RED] * 10 + [GREEN, BLUE, RED], times=times)
     _, (found,) = frames_of(path, 4.0)
-    colours = [dominant(frame.picture) for frame in found]
+    colours = [dominant(frame.image) for frame in found]
     assert colours[:12] == [0] * 4 + [1] * 4 + [2] * 4
-    same = [found[index].picture is found[index + 1].picture for index in (4, 5, 6)]
+    same = [found[index].image is found[index + 1].image for index in (4, 5, 6)]
     assert same == [True] * 3  # one frame, one conversion
 
 
@@ -45,7 +47,7 @@ def test_rotation_flags_are_followed(tmp_path, rotation, corner):
 
     path = write_video(tmp_path / "a.mp4", [(20, 20, 60)] * 3, size=(96, 64), rotation=rotation, picture=mark)
     _, (found,) = frames_of(path, 5.0)
-    picture = found[0].picture
+    picture = found[0].image
     assert picture.shape == ((64, 96, 3) if rotation % 180 == 0 else (96, 64, 3))
     corners = {(y, x): picture[8 if y == 0 else -8, 8 if x == 0 else -8].mean() for y in (0, -1) for x in (0, -1)}
     assert max(corners, key=corners.get) == corner
@@ -55,13 +57,13 @@ def test_a_start_time_is_taken_off(tmp_path):
     path = write_video(tmp_path / "a.mkv", [RED] * 10 + [GREEN] * 10, start=5.0)
     end, (found,) = frames_of(path, 1.0)
     assert end.duration == pytest.approx(2.0, abs=0.11)
-    assert [dominant(frame.picture) for frame in found] == [0, 1]
+    assert [dominant(frame.image) for frame in found] == [0, 1]
 
 
 def test_a_video_of_one_frame_has_one_picture(tmp_path):
     path = write_video(tmp_path / "a.mp4", [GREEN], rate=25)
     _, (found,) = frames_of(path, 1.0)
-    assert [dominant(frame.picture) for frame in found] == [1]
+    assert [dominant(frame.image) for frame in found] == [1]
 
 
 def test_sound_is_one_channel_at_the_rate_asked(tmp_path):
@@ -72,7 +74,7 @@ def test_sound_is_one_channel_at_the_rate_asked(tmp_path):
     assert spectrum.argmax() == pytest.approx(440, abs=1)
     assert np.abs(found).max() == pytest.approx(0.3, abs=0.02)
     media = probe(path)
-    assert (media.picture, media.sound) == (False, True)
+    assert (media.images, media.sound) == (False, True)
     assert media.duration == pytest.approx(1.0)
 
 
@@ -88,7 +90,7 @@ def test_what_is_missing_is_said(tmp_path):
     assert not probe(silent).sound
     with pytest.raises(MediaError, match="no sound"):
         list(decode(silent, [], [RATE]))
-    with pytest.raises(MediaError, match="no pictures"):
+    with pytest.raises(MediaError, match="no images"):
         list(decode(write_wav(tmp_path / "a.wav", tone(0.2)), [1.0]))
 
 
@@ -125,6 +127,6 @@ def test_pictures_last_a_second_and_are_turned_upright(tmp_path):
     image.fromarray(pixels).save(tmp_path / "a.jpg", exif=exif, quality=95)
     end, (found,) = frames_of(tmp_path / "a.jpg", 1.0)
     assert end.duration == 1.0
-    assert found[0].picture.shape == (40, 20, 3)
-    assert dominant(found[0].picture[:15]) == 0
-    assert probe(tmp_path / "a.jpg").picture
+    assert found[0].image.shape == (40, 20, 3)
+    assert dominant(found[0].image[:15]) == 0
+    assert probe(tmp_path / "a.jpg").images

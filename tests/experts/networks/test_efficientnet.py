@@ -1,5 +1,7 @@
 """Picture features: the network recognises real photographs, so weights and preparation are right."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +12,15 @@ Image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
 datasets = pytest.importorskip("sklearn.datasets")
 
 from crossclr.experts import ImageEncoder  # noqa: E402
-from crossclr.experts.networks.efficientnet import prepare  # noqa: E402
+from crossclr.experts.networks.efficientnet import PREPARATION  # noqa: E402
 
 PALACE, DAISY = 698, 985  # ImageNet classes of scikit-learn's two photographs
+
+
+def prepare(image, size=224):
+    """What the network sees of one image, (3, size, size)."""
+    preparation = replace(PREPARATION, shorter=size, crop=size)
+    return preparation.normalise([preparation(image)], torch.device("cpu"))[0]
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +65,7 @@ def test_the_centre_is_cut_out(size):
 
 
 def test_transparent_parts_are_white_and_half_transparent_ones_mixed():
+    assert prepare(Image.new("RGBA", (8, 8), (0, 0, 0, 0)), 8)[:, 0, 0].tolist() == [1.0, 1.0, 1.0]
     picture = Image.new("RGBA", (8, 8), (255, 0, 0, 51))  # a fifth red on white
     np.testing.assert_allclose(prepare(picture, 8)[:, 4, 4], [1.0, (204 - 127) / 128, (204 - 127) / 128], atol=1 / 128)
     palette = Image.new("P", (8, 8))

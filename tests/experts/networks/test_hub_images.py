@@ -67,3 +67,19 @@ def test_pictures_of_the_wrong_kind(models):
     expert = load(f"appearance:{models['vit']}")
     with pytest.raises(TypeError, match=r"height, width, 3.*float64"):
         expert([np.zeros((4, 4, 3))])
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_a_joint_model_gives_its_image_embedding(models, name):
+    expert = load(f"appearance={models[name]}", batch_size=2)
+    network = transformers.AutoModel.from_pretrained(models[name]).eval()
+    processor = transformers.AutoImageProcessor.from_pretrained(models[name])
+    with torch.inference_mode():
+        expected = network.get_image_features(**processor(images=list(FRAMES), return_tensors="pt")).pooler_output
+    assert expert.dim == load(f"text={models[name]}").dim  # images and texts share a space
+    np.testing.assert_allclose(expert(FRAMES), expected.numpy(), atol=1e-5)
+
+
+def test_a_model_without_images_is_refused(models):
+    with pytest.raises(ExpertError, match="cannot be loaded"):
+        load(f"appearance={models['bert']}")

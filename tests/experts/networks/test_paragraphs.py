@@ -51,7 +51,8 @@ def test_rows_are_two_layers_of_one_pass_over_the_whole_paragraph(expert, models
     network = transformers.BertModel.from_pretrained(models["bert"]).eval()
     other = [["add salt"], ["cut the onion and peel it", "stir"]]
     found = expert.paragraphs([PARAGRAPH, *other])
-    for sentences, (rows, counts) in zip([PARAGRAPH, *other], found, strict=True):
+    for sentences, paragraph in zip([PARAGRAPH, *other], found, strict=True):
+        rows, counts = paragraph.rows, paragraph.counts
         (part,) = expert.tokenise(sentences)
         ids = torch.tensor([[token for sentence in part for token in sentence]])
         with torch.inference_mode():
@@ -60,7 +61,7 @@ def test_rows_are_two_layers_of_one_pass_over_the_whole_paragraph(expert, models
         assert counts == [len(sentence) for sentence in part]
         assert rows.shape == (sum(counts), 32) == (ids.shape[1], expert.dim)
         np.testing.assert_allclose(rows, expected, atol=1e-5)  # padding in the batch changes nothing
-    assert np.abs(found[0][0][0] - expert(["Cut the onion"])[0][0]).max() > 1e-4  # a token sees the other sentences
+    assert np.abs(found[0].rows[0] - expert(["Cut the onion"])[0][0]).max() > 1e-4  # a token sees the other sentences
 
 
 def test_a_paragraph_of_more_than_512_tokens_is_cut_from_its_end(expert):
@@ -71,7 +72,8 @@ def test_a_paragraph_of_more_than_512_tokens_is_cut_from_its_end(expert):
     separator = expert._tokenizer.sep_token_id
     assert all(sentence[-1] == separator for sentence in part)
     assert sum(map(len, part)) == 512
-    rows, counts = expert.paragraphs([sentences])[0]
+    found = expert.paragraphs([sentences])[0]
+    rows, counts = found.rows, found.counts
     assert (rows.shape, counts) == ((512, 32), [302, 3, 202, 5])
 
 
@@ -81,7 +83,8 @@ def test_more_sentences_than_fit_go_in_parts(expert):
     assert sum(len(part) for part in parts) == 120
     assert all(sum(map(len, part)) <= 512 for part in parts)
     assert sum(sentence.count(expert._tokenizer.cls_token_id) for part in parts for sentence in part) == 1
-    rows, counts = expert.paragraphs([sentences])[0]
+    found = expert.paragraphs([sentences])[0]
+    rows, counts = found.rows, found.counts
     assert (len(rows), len(counts), set(counts)) == (sum(counts), 120, {5})
 
 
@@ -117,6 +120,6 @@ def test_sentences_of_any_encoder(models):
     expert = load(f"text:{models['bert']}", layers="-2,-1")
     rows = expert(["cut the onion", "stir"])
     assert [part.shape for part in rows] == [(5, 32), (3, 32)]
-    ((joined, counts),) = expert.paragraphs([["cut the onion", "stir", "stir"]])
-    assert counts == [5, 3, 3]
-    np.testing.assert_array_equal(joined, np.concatenate([rows[0], rows[1], rows[1]]))
+    (joined,) = expert.paragraphs([["cut the onion", "stir", "stir"]])
+    assert joined.counts == [5, 3, 3]
+    np.testing.assert_array_equal(joined.rows, np.concatenate([rows[0], rows[1], rows[1]]))

@@ -13,7 +13,7 @@ def test_times(given, seconds):
 
 @pytest.mark.parametrize("given", ["soon", "1:2:3:4", "", None, float("nan"), "inf", True])
 def test_what_is_no_time(given):
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="not a time"):
         parse_seconds(given)
 
 
@@ -25,7 +25,7 @@ def test_a_segment_within_its_recording():
     assert Segment("x", 5.0, 30.0).within(8.0) == (5.0, 30.0)
 
 
-@pytest.mark.parametrize(("start", "stop", "words"), [(4.0, 4.0, "no length"), (9.0, 12.0, "behind the end")])
+@pytest.mark.parametrize(("start", "stop", "words"), [(4.0, 4.0, "is empty"), (9.0, 12.0, "after the end")])
 def test_a_segment_that_is_nowhere(start, stop, words):
     with pytest.raises(ValueError, match=words):
         Segment("x", start, stop).within(8.0)

@@ -56,16 +56,17 @@ def test_captions_layout_with_repeated_captions(encoder, tmp_path):
         write_token_features_captions(tmp_path / "captions.json", out, encoder, show_progress=False)
 
 
-def test_an_interrupted_job_leaves_nothing(encoder, tmp_path, monkeypatch):
+def test_an_interrupted_job_leaves_nothing(tmp_path):
     (tmp_path / "captions.json").write_text(json.dumps({"c": {"captions": ["a", "b c"]}}))
 
-    def interrupted(token_ids):
-        yield [0], np.zeros((1, len(token_ids[0]), 384), dtype=np.float32)
-        raise KeyboardInterrupt
+    class Interrupted(TokenEncoder):
+        def __call__(self, texts):
+            if "b c" in texts:
+                raise KeyboardInterrupt
+            return super().__call__(texts)
 
-    monkeypatch.setattr(encoder, "encode_batches", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_token_features_captions(tmp_path / "captions.json", tmp_path / "out", encoder, show_progress=False)
+        write_token_features_captions(tmp_path / "captions.json", tmp_path / "out", Interrupted(), show_progress=False)
     assert [path.name for path in tmp_path.iterdir()] == ["captions.json"]
 
 

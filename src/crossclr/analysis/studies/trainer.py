@@ -83,6 +83,7 @@ class Trainer:
         about = {
             "epochs": len(memory.epochs),
             "best_epoch": memory.best_epoch,
+            "warning": training.health.warning,
             "seconds": time.monotonic() - began,
         }
         return self.finish(training.model, config, memory.records, about)
@@ -107,6 +108,7 @@ class Trainer:
                 "seed": config.seed,
                 "epochs": about["epochs"],
                 "best_epoch": about["best_epoch"],
+                "warning": about["warning"],
                 "fitted": choose_search(
                     model,
                     config,

@@ -40,6 +40,7 @@ def model_card(run: Run) -> str:
         f"# {config.name}",
         config.about or "A joint embedding of two modalities, trained with crossclr.",
         "## Data\n\n" + _data(config, shape),
+        *([f"> **Warning.** {results['warning']}"] if results and results.get("warning") else []),
         "## Figures\n\n" + _figures(results),
         "## Training\n\n" + _training(config, results, environment),
         "## Limits\n\n" + _limits(config, shape),

@@ -1,119 +1,40 @@
-"""`crossclr extract` as a function: recordings and sentences in, a feature set that can be trained on out."""
+"""`crossclr extract` as a function: recordings and sentences in, a feature set to train on out."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from crossclr import __version__
 from crossclr.experts.contract import Expert, ExpertError, TokenExpert
 from crossclr.experts.extraction.caption_arrays import write_arrays
-from crossclr.experts.extraction.feature_files import (
-    CONFIG,
-    MANIFEST,
-    MEDIA,
-    META,
-    FeatureFile,
-    times_of,
-    write_features,
-)
-from crossclr.experts.extraction.finished_parts import Shard, Shards, file_state, fingerprint
-from crossclr.experts.extraction.pipeline import Finished, Pipeline
-from crossclr.experts.extraction.recordings import FRACTIONS, Datapoint, Listing, Problem, Recording, list_media
+from crossclr.experts.extraction.finished_rows import FinishedRows
+from crossclr.experts.extraction.pipeline import Finished, Pipeline, Progress
+from crossclr.experts.extraction.recordings import Listing, Problem, Recording, list_media
+from crossclr.experts.extraction.row_times import describe_times
+from crossclr.experts.extraction.settings import Report, Settings, StrictError
+from crossclr.experts.extraction.training_config import coot_section, training_config
 from crossclr.experts.extraction.training_set import (
+    DataSet,
+    Segments,
     build_dataset,
     choose_sides,
-    coot_section,
     media_table,
     segments_within,
-    training_config,
 )
-from crossclr.experts.registry import load, split_spec
-from crossclr.experts.texts.segments import Segment
-from crossclr.storage import write_file, write_json
+from crossclr.experts.media import MediaError
+from crossclr.experts.media.decoding import probe
+from crossclr.experts.registry import load
+from crossclr.storage import sweep, write_file, write_json
 
+META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
 PARAGRAPHS_AT_ONCE = 256
-STORED = ("float16", "float32")
-Progress = Callable[[str, int], None]
-
-
-class StrictError(ValueError):
-    """With ``strict``, the first thing that would have been left out."""
-
-
-@dataclass
-class Report:
-    """What an extraction did.
-
-    Args:
-        out: the folder.
-        rows: rows of each expert in the folder.
-        done: recordings that were worked on.
-        kept: recordings that an earlier run had finished.
-        problems: everything that was left out, one line each.
-        unused: files that the captions do not name.
-        config: the config to train with; None where one modality is missing.
-        datapoints: entries of the meta file.
-        clips: segments in it.
-    """
-
-    out: Path
-    rows: dict[str, int] = field(default_factory=dict)
-    done: int = 0
-    kept: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    config: Path | None = None
-    datapoints: int = 0
-    clips: int = 0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to extract.
-
-    Args:
-        strict: stop at the first thing that would be left out.
-        stored: number type of the rows, ``float16`` or ``float32``.
-        fractions: share of each split, where the captions name none.
-        workers: recordings decoded at once; None chooses by the machine.
-        threads: of the networks; None takes as many as torch would (decoders need little).
-    """
-
-    strict: bool = False
-    stored: str = "float16"
-    fractions: Mapping[str, float] = field(default_factory=lambda: dict(FRACTIONS))
-    workers: int | None = None
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.stored not in STORED:
-            raise ValueError(f"rows are stored as {' or '.join(STORED)}, got {self.stored!r}")
-        if not self.fractions or min(self.fractions.values()) < 0 or sum(self.fractions.values()) <= 0:
-            raise ValueError(f"shares of splits must be positive, got {dict(self.fractions)}")
-
-
-def load_experts(specs: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None) -> list[Expert]:
-    """Experts by their specs (see ``load``), with options by label.
-
-    Raises:
-        ExpertError: a label stands twice, or options are for an expert that is not there.
-    """
-    labels = [split_spec(spec)[0] for spec in specs]
-    twice = [label for label in labels if labels.count(label) > 1]
-    if twice:
-        raise ExpertError(f"expert {twice[0]!r} stands twice; give one of them another name, as label={twice[0]}:model")
-    unknown = set(options or {}) - set(labels)
-    if unknown:
-        raise ExpertError(f"an option is set for {sorted(unknown)[0]!r}, but the experts are {', '.join(labels)}")
-    return [load(spec, **(options or {}).get(label, {})) for spec, label in zip(specs, labels, strict=True)]
 
 
 def extract(
@@ -126,34 +47,34 @@ def extract(
 ) -> Report:
     """Turn recordings and sentences into a feature set in COOT's layout.
 
-    What an earlier call finished is kept, also after a kill; what changed since is made again.
+    Rows that an earlier call finished are kept, even if it was killed; only what changed since is encoded again.
 
     Args:
         source: a folder, a recording, or a CSV or JSON file that names recordings.
         out: the folder to write.
-        experts: experts, or their specs.
-        captions: a caption file; without one, subtitles beside a recording are its sentences.
-        settings: how.
-        progress: called with the name of an expert and the rows that were done.
+        experts: experts, or their specs (see ``load``).
+        captions: a caption file; without it, the subtitles next to a recording are its sentences.
+        settings: how to extract.
+        progress: called with the name of an expert and the number of rows it has finished.
 
     Raises:
-        StrictError: with ``strict``, something would be left out.
-        ExpertError, ImportError: an expert cannot be used.
-        ValueError: nothing is left to extract.
+        StrictError: with ``strict``, something would be omitted.
+        ExpertError, MissingExtraError: an expert cannot be used.
+        ValueError: there is nothing to extract.
     """
     built = [load(expert) if isinstance(expert, str) else expert for expert in experts]
     return Extraction(list_media(source, captions), Path(out), built, settings or Settings(), progress).run()
 
 
 class Extraction:
-    """One extraction: what there is to do, and doing it.
+    """One extraction: it knows what is missing, and does it.
 
     Args:
         listing: recordings and sentences.
         out: the folder to write.
-        experts: who makes rows.
-        settings: how.
-        progress: called with the name of an expert and the rows that were done.
+        experts: the experts.
+        settings: how to extract.
+        progress: called with the name of an expert and the number of rows it has finished.
     """
 
     def __init__(
@@ -167,61 +88,56 @@ class Extraction:
         if not experts:
             raise ExpertError("name at least one expert")
         self.listing, self.out, self.settings = listing, out, settings
-        self.progress = progress or (lambda name, rows: None)
-        self.seeing = [expert for expert in experts if not isinstance(expert, TokenExpert)]
-        self.reading = [expert for expert in experts if isinstance(expert, TokenExpert)]
-        if self.reading and not listing.captioned:
-            raise ValueError(
-                f"expert {self.reading[0].name!r} needs sentences, but there are none: name a caption file with "
-                "--captions, or put subtitles (.srt, .vtt) beside the videos"
-            )
         self.experts = list(experts)
-        self.shards = Shards(out)
-        self.before = {expert.name: FeatureFile(out / f"{expert.name}.h5") for expert in experts}
-        self.prints = {expert.name: self._fingerprints(expert) for expert in self.seeing}
+        self.progress = progress or (lambda name, rows: None)
+        self.media_experts = [expert for expert in experts if not isinstance(expert, TokenExpert)]
+        self.text_experts = [expert for expert in experts if isinstance(expert, TokenExpert)]
+        if self.text_experts and not listing.captioned:
+            raise ValueError(
+                f"expert {self.text_experts[0].name!r} needs sentences, but there are none: name a caption file with "
+                "--captions, or put subtitles (.srt, .vtt) next to the videos"
+            )
+        self.files = {recording.key: recording.path for recording in listing.recordings}
         self.durations: dict[str, float] = {}
         self.report = Report(out, unused=list(listing.unused))
+        self.finished = FinishedRows(out, settings.stored)
+        states = {key: path.stat() for key, path in self.files.items()}
+        for expert in self.media_experts:
+            self.finished.expect(expert, {key: [found.st_size, found.st_mtime_ns] for key, found in states.items()})
 
     def missing(self) -> list[tuple[Recording, list[Expert]]]:
-        """Recordings that are not finished, each with the experts that it lacks."""
+        """Unfinished recordings, each with the experts whose rows it lacks."""
         lacking = []
         for recording in self.listing.recordings:
-            experts = [expert for expert in self.seeing if self._found(expert.name, recording.key) is None]
+            experts = [expert for expert in self.media_experts if not self.finished.find(expert.name, recording.key)]
             if experts:
                 lacking.append((recording, experts))
         return lacking
 
     def run(self) -> Report:
-        """Do everything that is missing and write the folder."""
+        """Encode everything that is missing and write the folder."""
         for problem in self.listing.problems:
-            self._leave_out(problem)
+            self._omit(problem)
         self.out.mkdir(parents=True, exist_ok=True)
+        sweep(self.out, recursive=True)
         todo = self.missing()
         self.report.done, self.report.kept = len(todo), len(self.listing.recordings) - len(todo)
         if todo:
-            self._see(todo)
-        for recording in self.listing.recordings:
-            for expert in self.seeing:
-                about = self._found(expert.name, recording.key)
-                if about is not None:
-                    self.durations[recording.key] = float(about["duration_sec"])
-        if not self.seeing:
-            self._probe()
+            self._encode_media(todo)
+        self._find_durations()
         segments = self._segments()
-        self._read(segments)
+        self._encode_texts(segments)
         self._write(segments)
         return self.report
 
-    def _see(self, todo: Sequence[tuple[Recording, list[Expert]]]) -> None:
-        """Pictures and sound: everything that decodes files."""
+    def _encode_media(self, todo: Sequence[tuple[Recording, list[Expert]]]) -> None:
         cores = os.cpu_count() or 1
         workers = self.settings.workers or max(1, min(4, cores // 2))
         before = torch.get_num_threads()
         torch.set_num_threads(self.settings.threads or before)
-        pipeline = Pipeline(workers, 1 if cores <= 2 else 0, self.progress)
         experts = {recording.key: wanted for recording, wanted in todo}
         try:
-            for finished in pipeline.run(todo):
+            for finished in Pipeline(workers, 1 if cores <= 2 else 0, self.progress).run(todo):
                 self._keep(finished, experts[finished.recording.key])
         finally:
             torch.set_num_threads(before)
@@ -229,113 +145,102 @@ class Extraction:
     def _keep(self, finished: Finished, experts: Sequence[Expert]) -> None:
         name = finished.recording.path.name
         if finished.error:
-            self._leave_out(Problem(name, finished.error))
+            self._omit(Problem(name, finished.error))
             return
         if finished.damaged:
-            self._leave_out(Problem(name, f"{finished.damaged} damaged packets were skipped"))
+            self._omit(Problem(name, f"{finished.damaged} damaged packets were skipped"))
         for expert in experts:
             rows = finished.rows.get(expert.name)
             if rows is None:
-                lacks = "sound track" if expert.needs.kind == "sound" else "pictures"
-                self._leave_out(Problem(name, f"it has no {lacks}, so no rows of {expert.name!r}"))
+                lacks = "sound track" if expert.needs.kind == "sound" else "images"
+                self._omit(Problem(name, f"it has no {lacks}, so no rows of {expert.name!r}"))
                 continue
-            about = {
-                "fingerprint": self.prints[expert.name][finished.recording.key],
-                "file": name,
-                "duration_sec": finished.duration,
-                **times_of(expert, len(rows), finished.duration),
-            }
-            self._store(expert, finished.recording.key, Shard(rows, about))
+            times = describe_times(expert.needs, len(rows), finished.duration)
+            about = {"file": name, "duration_sec": finished.duration, **times}
+            self.finished.add(expert, finished.recording.key, rows, **about)
 
-    def _store(self, expert: Expert, key: str, shard: Shard) -> None:
-        if not np.isfinite(shard.rows).all():
-            raise ExpertError(f"expert {expert.name!r} gave NaN or infinite values for {key!r}")
-        if self.settings.stored == "float16" and np.abs(shard.rows).max(initial=0) > np.finfo(np.float16).max:
-            raise ExpertError(f"rows of expert {expert.name!r} do not fit into float16; use --dtype float32")
-        about = {**asdict(expert.origin()), **shard.about}
-        self.shards.write(expert.name, key, Shard(shard.rows.astype(self.settings.stored), about, shard.counts))
+    def _find_durations(self) -> None:
+        for key, path in self.files.items():
+            descriptions = [self.finished.find(expert.name, key) for expert in self.media_experts]
+            known = [float(found["duration_sec"]) for found in descriptions if found is not None]
+            try:
+                if known or not self.media_experts:
+                    self.durations[key] = known[0] if known else probe(path).duration
+            except MediaError as error:
+                self._omit(Problem(path.name, str(error)))
 
-    def _segments(self) -> dict[str, list[dict[str, Any]]]:
-        """What of each datapoint lies within its recording."""
-        found: dict[str, list[dict[str, Any]]] = {}
-        names = {recording.key: recording.path.name for recording in self.listing.recordings}
+    def _segments(self) -> dict[str, Segments]:
+        """The segments of each datapoint that lie in its recording."""
+        found: dict[str, Segments] = {}
         for point in self.listing.datapoints:
-            duration = self.durations.get(point.recording)
+            duration, name = self.durations.get(point.recording), self.files[point.recording].name
             if duration is None:
                 continue
-            if not point.segments:
-                if self.reading:
-                    self._leave_out(Problem(names[point.recording], "it has no sentence"))
-                    continue
-                point = Datapoint(point.key, point.recording, point.split, (Segment(point.recording),))
-            found[point.key], problems = segments_within(point, duration, names[point.recording])
-            for problem in problems:
-                self._leave_out(problem)
+            if point.segments:
+                found[point.key], problems = segments_within(point, duration, name)
+                for problem in problems:
+                    self._omit(problem)
+            elif self.text_experts:
+                self._omit(Problem(name, "it has no sentence"))
+            else:
+                found[point.key] = [{"text": point.recording, "start_sec": 0.0, "stop_sec": round(duration, 3)}]
         return found
 
-    def _read(self, segments: Mapping[str, list[dict[str, Any]]]) -> None:
-        """Sentences: paragraphs through the text experts."""
+    def _encode_texts(self, segments: Mapping[str, Segments]) -> None:
         texts = {key: [segment["text"] for segment in found] for key, found in segments.items() if found}
-        for expert in self.reading:
-            self.prints[expert.name] = {
-                key: fingerprint(expert.origin(), self.settings.stored, sentences=sentences)
-                for key, sentences in texts.items()
-            }
-            todo = [key for key in texts if self._found(expert.name, key) is None]
+        for expert in self.text_experts:
+            self.finished.expect(expert, texts)
+            todo = [key for key in texts if self.finished.find(expert.name, key) is None]
             for start in range(0, len(todo), PARAGRAPHS_AT_ONCE):
                 block = todo[start : start + PARAGRAPHS_AT_ONCE]
-                for key, (rows, counts) in zip(block, expert.paragraphs([texts[key] for key in block]), strict=True):
-                    about = {"fingerprint": self.prints[expert.name][key]}
-                    self._store(expert, key, Shard(rows, about, counts))
-                    self.progress(expert.name, len(rows))
+                for key, found in zip(block, expert.paragraphs([texts[key] for key in block]), strict=True):
+                    self.finished.add(expert, key, found.rows, sentence_tokens=found.counts)
+                    self.progress(expert.name, len(found.rows))
+            long_texts = expert.long_texts(list(texts.values()))
+            if long_texts is not None and long_texts.count:
+                self.report.long_texts[expert.name] = long_texts
 
-    def _write(self, segments: dict[str, list[dict[str, Any]]]) -> None:
-        """Join everything; each file appears when it is complete."""
-        recordings = [recording.key for recording in self.listing.recordings]
-        have: dict[str, set[str]] = {}
-        for expert in self.experts:
-            order = list(segments) if isinstance(expert, TokenExpert) else recordings
-            keys = [key for key in order if self._found(expert.name, key) is not None]
-            have[expert.name] = set(keys)
-        sides = choose_sides(self.experts, bool(self.reading))
-        data = build_dataset(self.listing.datapoints, self.durations, segments, have, sides, self.settings.fractions)
+    def _write(self, segments: Mapping[str, Segments]) -> None:
+        """Join all rows; each file appears when it is complete."""
+        finished = {
+            expert.name: {key for key in keys if self.finished.find(expert.name, key) is not None}
+            for experts, keys in ((self.media_experts, list(self.files)), (self.text_experts, list(segments)))
+            for expert in experts
+        }
+        sides = choose_sides(self.experts, bool(self.text_experts))
+        data = build_dataset(
+            self.listing.datapoints, self.durations, segments, finished, sides, self.settings.fractions
+        )
         if not data.meta:
-            told = f" ({self.report.problems[0]})" if self.report.problems else ""
-            raise ValueError(f"nothing could be extracted{told}")
-        used = {entry["data_key"] for entry in data.meta.values()}
-        for expert in self.experts:
-            wanted = [*data.meta] if isinstance(expert, TokenExpert) else [key for key in recordings if key in used]
-            keys = [key for key in wanted if key in have[expert.name]]
-            if not keys:
-                self.report.rows[expert.name] = 0
-                continue
-            counts = write_features(
-                self.out,
-                expert,
-                keys,
-                self.before[expert.name],
-                self.shards,
-                self.settings.stored,
-                self.prints[expert.name],
-            )
-            if isinstance(expert, TokenExpert):
-                write_json(self.out / f"{expert.name}_sentence_splits.json", counts)
-            self.report.rows[expert.name] = _rows_in(self.out / f"{expert.name}.h5")
+            reason = f" ({self.report.problems[0]})" if self.report.problems else ""
+            raise ValueError(f"nothing could be extracted{reason}")
+        self._join_rows(data, finished)
         write_json(self.out / META, data.meta)
-        files = {recording.key: recording.path for recording in self.listing.recordings}
-        write_json(self.out / MEDIA, media_table(data, files))
-        self.report.datapoints = len(data.meta)
-        self.report.clips = sum(len(entry["segments"]) for entry in data.meta.values())
-        data.a = [name for name in data.a if self.report.rows[name]]
-        if data.a and data.b:
+        write_json(self.out / MEDIA, media_table(data, self.files))
+        self.report.datapoints, self.report.clips = len(data.meta), data.clips
+        data.sides = replace(data.sides, a=[name for name in data.sides.a if self.report.rows[name]])
+        if data.sides.a and data.sides.b:
             name = re.sub(r"[^\w.+-]+", "-", self.out.resolve().name) or "features"
             section = write_arrays(self.out, data) if data.many else coot_section(data, self.out)
             write_file(self.out / CONFIG, training_config(data, section, name))
             self.report.config = self.out / CONFIG
-        write_json(self.out / MANIFEST, self._manifest(files, have))
-        self.shards.remove()
+        write_json(self.out / MANIFEST, self._manifest(finished))
+        self.finished.remove_parts()
 
-    def _manifest(self, files: Mapping[str, Path], have: Mapping[str, set[str]]) -> dict[str, Any]:
+    def _join_rows(self, data: DataSet, finished: Mapping[str, set[str]]) -> None:
+        used = {entry["data_key"] for entry in data.meta.values()}
+        recordings = [key for key in self.files if key in used]
+        for expert in self.experts:
+            reads = isinstance(expert, TokenExpert)
+            keys = [key for key in (data.meta if reads else recordings) if key in finished[expert.name]]
+            self.report.rows[expert.name] = 0
+            if keys:
+                joined = self.finished.join(expert, keys)
+                self.report.rows[expert.name] = joined.rows
+                if reads:
+                    write_json(self.out / f"{expert.name}_sentence_splits.json", joined.sentence_tokens)
+
+    def _manifest(self, finished: Mapping[str, set[str]]) -> dict[str, Any]:
         return {
             "crossclr": __version__,
             "experts": {
@@ -346,47 +251,16 @@ class Extraction:
                 key: {
                     "file": str(path),
                     "duration_sec": self.durations[key],
-                    "experts": [expert.name for expert in self.seeing if key in have[expert.name]],
+                    "experts": [expert.name for expert in self.media_experts if key in finished[expert.name]],
                 }
-                for key, path in files.items()
+                for key, path in self.files.items()
                 if key in self.durations
             },
             "left_out": [asdict(problem) for problem in self.report.problems],
+            "long_texts": {name: asdict(found) for name, found in self.report.long_texts.items()},
         }
 
-    def _fingerprints(self, expert: Expert) -> dict[str, str]:
-        return {
-            recording.key: fingerprint(
-                expert.origin(), self.settings.stored, needs=asdict(expert.needs), **file_state(recording.path)
-            )
-            for recording in self.listing.recordings
-        }
-
-    def _found(self, expert: str, key: str) -> dict[str, Any] | None:
-        """What is known of finished rows; None where there are none, or where they are out of date."""
-        wanted = self.prints.get(expert, {}).get(key)
-        for about in (self.shards.about(expert, key), self.before[expert].about(key)):
-            if about is not None and wanted is not None and about.get("fingerprint") == wanted:
-                return about
-        return None
-
-    def _probe(self) -> None:
-        from crossclr.experts.media.decoding import MediaError, probe
-
-        for recording in self.listing.recordings:
-            try:
-                self.durations[recording.key] = probe(recording.path).duration
-            except MediaError as error:
-                self._leave_out(Problem(recording.path.name, str(error)))
-
-    def _leave_out(self, problem: Problem) -> None:
+    def _omit(self, problem: Problem) -> None:
         if self.settings.strict:
-            raise StrictError(f"{problem} (--strict stops here; what is finished is kept)")
+            raise StrictError(f"{problem} (--strict stops here; finished rows are kept)")
         self.report.problems.append(problem)
-
-
-def _rows_in(path: Path) -> int:
-    import h5py
-
-    with h5py.File(path, "r", locking=False) as file:
-        return sum(len(data) for data in file.values())

@@ -1,7 +1,7 @@
-"""Decoding and networks at the same time: threads decode and prepare, one thread runs the networks.
+"""Decode and encode at the same time: threads decode and prepare, one thread runs the networks.
 
-Recordings are decoded ahead, each into a queue that holds little; the networks take them in order, so a batch is filled
-across recordings and does not depend on who was faster.
+Recordings are decoded ahead into small queues. The networks take recordings in order, so batches are filled across
+recordings and do not depend on which decoder is faster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,23 +27,27 @@ from crossclr.experts.contract import (
     WindowExpert,
     window_spans,
 )
+from crossclr.experts.extraction.inputs import prepared_inputs
 from crossclr.experts.extraction.recordings import Recording
-from crossclr.experts.media.decoding import End, Frame, MediaError, Sound, decode
+from crossclr.experts.media import MediaError
+from crossclr.experts.media.decoding import End
 from crossclr.extras import MissingExtraError
 
-WAITING = 32  # prepared pictures, and pieces of sound, that wait for the networks for each recording in work
+QUEUE_SIZE = 32  # inputs of a recording that wait for the networks
+Progress = Callable[[str, int], None]
+_Collector: TypeAlias = "_Sound | _Frames | _Windows"  # takes the inputs of one recording for one expert
 
 
 @dataclass
 class Finished:
-    """A recording that went through.
+    """A recording that was encoded.
 
     Args:
-        recording: which.
-        rows: for each expert (rows, dim); experts for which it has nothing (no sound track) are left out.
+        recording: the recording.
+        rows: (rows, dim) for each expert; an expert without input, such as sound without a sound track, is absent.
         duration: seconds.
         damaged: packets that were skipped.
-        error: why it failed; the rest is empty then.
+        error: why it failed, if it did; the other fields are then empty.
     """
 
     recording: Recording
@@ -55,24 +59,13 @@ class Finished:
 
 @dataclass
 class _Work:
-    """A recording on its way: what has come back of it, and what is still waiting for its batch."""
+    """A recording in progress: its rows so far, and how many inputs still wait for their batch."""
 
     recording: Recording
-    experts: Sequence[Expert]
     rows: dict[str, list[FloatRows]] = field(default_factory=dict)
     waiting: int = 0
     end: End | None = None
     error: str = ""
-
-
-@dataclass
-class _Place:
-    """Where a row of a batch goes."""
-
-    work: _Work
-    rows: list[FloatRows]
-    index: int
-    repeat: int = 1
 
 
 class Pipeline:
@@ -80,76 +73,60 @@ class Pipeline:
 
     Args:
         workers: recordings decoded at once.
-        threads: of each video decoder.
-        progress: called with the name of an expert and the rows that were done.
+        threads: threads of each video decoder.
+        progress: called with the name of an expert and the number of rows it has finished.
     """
 
-    def __init__(self, workers: int = 1, threads: int = 1, progress: Callable[[str, int], None] | None = None) -> None:
+    def __init__(self, workers: int = 1, threads: int = 1, progress: Progress | None = None) -> None:
         self.workers, self.threads = workers, threads
         self._progress = progress or (lambda name, rows: None)
         self._stop = threading.Event()
 
     def run(self, jobs: Iterable[tuple[Recording, Sequence[Expert]]]) -> Iterator[Finished]:
-        """Every recording with its rows, soon after its last batch, in no fixed order.
+        """Yield every recording with its rows, soon after its last batch, in no fixed order.
 
         Args:
-            jobs: recordings, each with the experts that shall see it; none of them needs tokens.
+            jobs: recordings, each with its experts for images and sound.
         """
         batches: dict[int, _Batch] = {}
         open_works: list[_Work] = []
         self._stop.clear()
         with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
             try:
-                for work, events in self._ahead(pool, jobs):
+                for work, events in self._decode_ahead(pool, jobs):
                     open_works.append(work)
-                    self._consume(work, events, batches)
-                    yield from _finished(open_works)
+                    self._encode(work, events, batches)
+                    yield from _take_finished(open_works)
                 for batch in batches.values():
                     batch.flush()
-                yield from _finished(open_works)
+                yield from _take_finished(open_works)
             finally:
-                self._stop.set()  # a decoder that waits for room in its queue ends
+                self._stop.set()  # ends decoders that wait for room in their queue
 
-    def _ahead(
+    def _decode_ahead(
         self, pool: ThreadPoolExecutor, jobs: Iterable[tuple[Recording, Sequence[Expert]]]
     ) -> Iterator[tuple[_Work, queue.Queue[Any]]]:
-        """Recordings in order, with as many behind them in the decoders as there are workers."""
+        """Recordings in order, while the decoders are up to ``workers`` recordings ahead."""
         started: list[tuple[_Work, queue.Queue[Any]]] = []
         for recording, experts in jobs:
-            events: queue.Queue[Any] = queue.Queue(WAITING)
+            events: queue.Queue[Any] = queue.Queue(QUEUE_SIZE)
             pool.submit(self._decode, recording, experts, events)
-            started.append((_Work(recording, experts), events))
+            started.append((_Work(recording), events))
             if len(started) > self.workers:
                 yield started.pop(0)
         yield from started
 
     def _decode(self, recording: Recording, experts: Sequence[Expert], events: queue.Queue[Any]) -> None:
-        """In a thread of the pool: decode, prepare, hand over."""
-        frames = [expert for expert in experts if isinstance(expert, FrameExpert)]
-        sounds = [expert for expert in experts if isinstance(expert, SoundExpert)]
-        rates = sorted({expert.needs.rate for expert in frames})
-        sound_rates = sorted({int(expert.needs.rate) for expert in sounds})
+        """Runs in a thread of the pool."""
         try:
-            last: dict[str, tuple[Any, Tensor]] = {}
-            for event in decode(recording.path, rates, sound_rates, self.threads):
+            for event in prepared_inputs(recording.path, experts, self.threads):
                 if self._stop.is_set():
                     return
-                if isinstance(event, Frame):
-                    for expert in frames:
-                        if expert.needs.rate == rates[event.grid]:
-                            before = last.get(expert.name)
-                            if before is None or before[0] is not event.picture:
-                                last[expert.name] = (event.picture, expert.prepare(event.picture))
-                            self._put(events, (expert, last[expert.name][1]))
-                elif isinstance(event, Sound):
-                    for sound in sounds:
-                        if int(sound.needs.rate) == sound_rates[event.grid]:
-                            self._put(events, (sound, event.samples))
-                else:
-                    self._put(events, event)
-        except Exception as error:  # told in the summary, whatever it is; the rest goes on
-            known = isinstance(error, MediaError | MissingExtraError)
-            self._put(events, error if known else _unexpected(error))
+                self._put(events, event)
+        except (MediaError, MissingExtraError) as error:
+            self._put(events, error)
+        except Exception as error:  # reported in the summary; the other recordings continue
+            self._put(events, MediaError(f"{type(error).__name__}: {error}"))
 
     def _put(self, events: queue.Queue[Any], event: Any) -> None:
         while not self._stop.is_set():
@@ -157,63 +134,116 @@ class Pipeline:
                 events.put(event, timeout=0.1)
                 return
 
-    def _consume(self, work: _Work, events: queue.Queue[Any], batches: dict[int, _Batch]) -> None:
-        """In the thread of the networks: everything of one recording."""
-        windows: dict[str, _Windows] = {}
-        streams: dict[str, SoundStream] = {}
+    def _encode(self, work: _Work, events: queue.Queue[Any], batches: dict[int, _Batch]) -> None:
+        """Runs in the thread of the networks: everything of one recording."""
+        collectors: dict[str, _Collector] = {}
         while True:
             event = events.get()
-            if isinstance(event, MediaError):
-                work.error = str(event)
-                break
             if isinstance(event, MissingExtraError):
                 raise event
+            if isinstance(event, MediaError):
+                work.error = str(event)
+                return
             if isinstance(event, End):
-                work.end = event
                 break
-            expert, content = event
-            if isinstance(expert, SoundExpert):
-                stream = streams.setdefault(expert.name, SoundStream(expert))
-                self._sound(work, expert, stream.add(content))
-                continue
-            batch = batches.setdefault(id(expert), _Batch(expert, self._progress))
-            if isinstance(expert, WindowExpert):
-                for window in windows.setdefault(expert.name, _Windows(expert)).add(content):
-                    batch.add(work, window)
-            else:
-                batch.add(work, content)
-        if work.end is None:
-            return
-        for expert in work.experts:
-            if expert.name in windows:
-                tail, repeat = windows[expert.name].end()
-                if repeat:
-                    batches[id(expert)].add(work, tail, repeat)
-            if isinstance(expert, SoundExpert) and expert.name in streams:
-                length = round(work.end.duration * expert.needs.rate)
-                self._sound(work, expert, streams[expert.name].end(length))
-                wanted = max(1, int(length / expert.needs.stride + 0.5))
-                joined = np.concatenate(work.rows[expert.name])
-                work.rows[expert.name] = [joined[:wanted]]
+            if event.expert.name not in collectors:
+                collectors[event.expert.name] = self._collector(work, event.expert, batches)
+            collectors[event.expert.name].add(event.content)
+        for collector in collectors.values():
+            collector.end(event.duration)
+        work.end = event
 
-    def _sound(self, work: _Work, expert: SoundExpert, parts: list[FloatRows]) -> None:
-        work.rows.setdefault(expert.name, []).extend(parts)
+    def _collector(self, work: _Work, expert: Expert, batches: dict[int, _Batch]) -> _Collector:
+        if isinstance(expert, SoundExpert):
+            return _Sound(work, expert, self._progress)
+        if not isinstance(expert, FrameExpert):
+            raise TypeError(f"the pipeline takes experts for images and sound, got {type(expert).__name__}")
+        batch = batches.setdefault(id(expert), _Batch(expert, self._progress))
+        return _Windows(work, expert, batch) if isinstance(expert, WindowExpert) else _Frames(work, batch)
+
+
+class _Sound:
+    """Encodes the sound of a recording block by block."""
+
+    def __init__(self, work: _Work, expert: SoundExpert, progress: Progress) -> None:
+        self._rows = work.rows.setdefault(expert.name, [])
+        self._expert, self._progress = expert, progress
+        self._stream = SoundStream(expert)
+
+    def add(self, content: FloatRows) -> None:
+        self._keep(self._stream.add(content))
+
+    def end(self, duration: float) -> None:
+        samples = round(duration * self._expert.needs.rate)
+        self._keep(self._stream.end(samples))
+        wanted = max(1, int(samples / self._expert.needs.stride + 0.5))
+        self._rows[:] = [np.concatenate(self._rows)[:wanted]]  # sound may be longer than the images
+
+    def _keep(self, parts: list[FloatRows]) -> None:
+        self._rows += parts
         for part in parts:
-            self._progress(expert.name, len(part))
+            self._progress(self._expert.name, len(part))
+
+
+class _Frames:
+    """Passes single images on to a batch."""
+
+    def __init__(self, work: _Work, batch: _Batch) -> None:
+        self._work, self._batch = work, batch
+
+    def add(self, content: Tensor) -> None:
+        self._batch.add(self._work, content)
+
+    def end(self, duration: float) -> None:
+        pass
+
+
+class _Windows:
+    """Cuts windows out of the last frames of a recording."""
+
+    def __init__(self, work: _Work, expert: WindowExpert, batch: _Batch) -> None:
+        self._work, self._batch = work, batch
+        self.window, self.stride = expert.needs.window, expert.needs.stride
+        self._frames: list[Tensor] = []
+        self._count = self._cut = 0
+
+    def add(self, content: Tensor) -> None:
+        self._frames.append(content)
+        self._count += 1
+        del self._frames[: -self.window]
+        if self._count >= self.window and (self._count - self.window) % self.stride == 0:
+            self._cut += 1
+            self._batch.add(self._work, torch.stack(self._frames))
+
+    def end(self, duration: float) -> None:
+        """All windows that would pass the end are the same window."""
+        spans = window_spans(self._count, self.window, self.stride)
+        first, last = spans[-1]
+        if len(spans) > self._cut:
+            self._batch.add(self._work, torch.stack(self._frames[: last - first]), repeat=len(spans) - self._cut)
+
+
+@dataclass
+class _Place:
+    """Where the row of an input goes, and how often."""
+
+    work: _Work
+    rows: list[FloatRows]
+    index: int
+    repeat: int
 
 
 class _Batch:
-    """Inputs of one expert from any recordings, until there are enough of them."""
+    """Inputs of one expert from any recordings, encoded when the batch is full."""
 
-    def __init__(self, expert: FrameExpert, progress: Callable[[str, int], None]) -> None:
+    def __init__(self, expert: FrameExpert, progress: Progress) -> None:
         self.expert, self._progress = expert, progress
         self._inputs: list[Tensor] = []
         self._places: list[_Place] = []
 
     def add(self, work: _Work, content: Tensor, repeat: int = 1) -> None:
-        """One input; its row comes ``repeat`` times."""
         rows = work.rows.setdefault(self.expert.name, [])
-        rows.append(np.empty((0, self.expert.dim), np.float32))  # its place, so that rows stay in order
+        rows.append(np.empty((0, self.expert.dim), np.float32))  # reserves its place, so that rows stay in order
         self._inputs.append(content)
         self._places.append(_Place(work, rows, len(rows) - 1, repeat))
         work.waiting += 1
@@ -221,7 +251,7 @@ class _Batch:
             self.flush()
 
     def flush(self) -> None:
-        """Run the network on what there is."""
+        """Run the network on the inputs so far."""
         if not self._inputs:
             return
         encoded = self.expert.encode(self._inputs)
@@ -232,41 +262,12 @@ class _Batch:
         self._inputs, self._places = [], []
 
 
-class _Windows:
-    """The last frames of a recording, of which windows are cut."""
-
-    def __init__(self, expert: WindowExpert) -> None:
-        self.window, self.stride = expert.needs.window, expert.needs.stride
-        self._frames: list[Tensor] = []
-        self._count = self._given = 0
-
-    def add(self, frame: Tensor) -> Iterator[Tensor]:
-        """Take a frame; gives the window that it completes."""
-        self._frames.append(frame)
-        self._count += 1
-        del self._frames[: -self.window]
-        if self._count >= self.window and (self._count - self.window) % self.stride == 0:
-            self._given += 1
-            yield torch.stack(self._frames)
-
-    def end(self) -> tuple[Tensor, int]:
-        """The window that stands for all that would run over the end, and for how many."""
-        spans = window_spans(self._count, self.window, self.stride)
-        first, last = spans[-1]
-        frames = self._frames[: last - first] if self._count < self.window else self._frames
-        return torch.stack(frames), len(spans) - self._given
-
-
-def _finished(works: list[_Work]) -> Iterator[Finished]:
-    """Take the works out of the list that wait for nothing more."""
+def _take_finished(works: list[_Work]) -> Iterator[Finished]:
+    """Remove and yield the works that wait for nothing more."""
     for work in [work for work in works if work.error or (work.end is not None and not work.waiting)]:
         works.remove(work)
-        if work.error or work.end is None:
+        if work.end is None:
             yield Finished(work.recording, error=work.error)
         else:
             rows = {name: np.concatenate(parts) for name, parts in work.rows.items() if parts}
             yield Finished(work.recording, rows, work.end.duration, work.end.damaged)
-
-
-def _unexpected(error: Exception) -> MediaError:
-    return MediaError(f"{type(error).__name__}: {error}")

@@ -1,31 +1,37 @@
-"""How a picture becomes a network's input: laid on white, scaled, cut to its centre, normalised."""
+"""Read an image and turn it into a network's input: white background, scaled, centre-cropped, normalised."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.experts.media import MediaError
 from crossclr.extras import requires_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+# Mean and deviation of each channel, on a scale of 0 to 255.
+IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+KINETICS = ((110.2008, 100.63983, 95.99475), (58.14765, 56.46975, 55.332195))
+
 
 @dataclass(frozen=True)
 class Preparation:
-    """Scaling, cutting and normalising of pictures.
+    """Scale, crop and normalise images.
 
     Args:
-        shorter: pixels of the shorter side after scaling.
-        crop: pixels of the square that is cut out of the centre.
-        mean: of each channel, in the scale of 0 to 255.
-        deviation: of each channel, likewise.
-        filter: Pillow's filter of scaling, ``bicubic`` or ``bilinear``.
+        shorter: length of the shorter side after scaling, in pixels.
+        crop: side of the central square that is kept, in pixels.
+        mean: mean of each channel, on a scale of 0 to 255.
+        deviation: standard deviation of each channel, on the same scale.
+        filter: Pillow's resampling filter, ``bicubic`` or ``bilinear``.
 
     Example:
         >>> import numpy as np
@@ -36,33 +42,32 @@ class Preparation:
 
     shorter: int
     crop: int
-    mean: tuple[float, float, float]
-    deviation: tuple[float, float, float]
+    mean: Sequence[float]
+    deviation: Sequence[float]
     filter: str = "bicubic"
 
-    def __call__(self, picture: Any) -> Tensor:
-        """(3, crop, crop) uint8: four times smaller on its way through a queue than what the network takes."""
-        with requires_extra("experts", "Preparing images"):
-            import PIL.Image
+    def __call__(self, image: Any) -> Tensor:
+        """(3, crop, crop) uint8, a quarter of the size of the float input, so that queues stay small."""
+        opaque = as_rgb(image)
+        import PIL.Image
 
-        flat = as_picture(picture)
-        width, height = flat.size
+        width, height = opaque.size
         scale = self.shorter / min(width, height)
         scaled = (max(self.shorter, round(width * scale)), max(self.shorter, round(height * scale)))
-        resized = flat.resize(scaled, PIL.Image.Resampling[self.filter.upper()])
+        resized = opaque.resize(scaled, PIL.Image.Resampling[self.filter.upper()])
         left, top = (scaled[0] - self.crop) // 2, (scaled[1] - self.crop) // 2
         pixels = np.array(resized.crop((left, top, left + self.crop, top + self.crop)))  # (crop, crop, 3)
         return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
     def normalise(self, prepared: Sequence[Tensor], device: torch.device) -> Tensor:
-        """(pictures, 3, crop, crop) float32 of what the call gave; further axes before the channels are kept."""
+        """(images, ..., 3, crop, crop) float32 from prepared images, or from windows of them."""
         pixels = torch.stack(list(prepared)).to(device, torch.float32)
         mean = torch.tensor(self.mean, device=device).view(3, 1, 1)
         return pixels.sub_(mean).div_(torch.tensor(self.deviation, device=device).view(3, 1, 1))
 
 
-def as_picture(picture: Any) -> Image:
-    """An RGB picture of a PIL picture (transparent parts become white) or an (height, width, 3) uint8 array.
+def as_rgb(image: Any) -> Image:
+    """An RGB image from a PIL image (transparent parts become white) or a (height, width, 3) uint8 array.
 
     Raises:
         TypeError: it is neither.
@@ -70,22 +75,49 @@ def as_picture(picture: Any) -> Image:
     with requires_extra("experts", "Preparing images"):
         import PIL.Image
 
-    if isinstance(picture, PIL.Image.Image):
-        if picture.mode == "RGB":
-            return picture
-        rgba = picture.convert("RGBA")
-        flat = PIL.Image.new("RGBA", rgba.size, "white")
-        flat.alpha_composite(rgba)
-        return flat.convert("RGB")
-    pixels = np.asarray(picture)
+    if isinstance(image, PIL.Image.Image):
+        if image.mode == "RGB":
+            return image
+        rgba = image.convert("RGBA")
+        opaque = PIL.Image.new("RGBA", rgba.size, "white")
+        opaque.alpha_composite(rgba)
+        return opaque.convert("RGB")
+    pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise TypeError(
-            f"a picture must be a PIL picture or an (height, width, 3) uint8 array, got {type(picture).__name__} "
+            f"an image must be a PIL image or a (height, width, 3) uint8 array, got {type(image).__name__} "
             f"{pixels.dtype} of shape {pixels.shape}"
         )
     return PIL.Image.fromarray(pixels)
 
 
-IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-KINETICS = ((110.2008, 100.63983, 95.99475), (58.14765, 56.46975, 55.332195))
-UNIT = ((0.0, 0.0, 0.0), (255.0, 255.0, 255.0))
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image file, without decoding it."""
+    width, height = _open_image(path, lambda image: image.size)
+    return width, height
+
+
+def read_image(path: Path) -> Any:
+    """(height, width, 3) uint8, turned as the file's orientation tag says.
+
+    Raises:
+        MediaError: the file is absent or damaged.
+    """
+
+    def decode(image: Image) -> Any:
+        import PIL.ImageOps
+
+        return np.asarray(as_rgb(PIL.ImageOps.exif_transpose(image)))
+
+    return _open_image(path, decode)
+
+
+def _open_image(path: Path, use: Callable[[Image], Any]) -> Any:
+    with requires_extra("experts", "Decoding images"):
+        import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as image:
+            return use(image)
+    except (OSError, ValueError, PIL.Image.DecompressionBombError) as error:
+        raise MediaError(f"it cannot be read as an image ({error})") from error

@@ -1,1 +1,1 @@
-"""The experts themselves: one file for each network."""
+"""The experts themselves, one network in each file."""

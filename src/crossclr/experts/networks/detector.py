@@ -1,4 +1,4 @@
-"""Pictures to object features with any transformers detector of the DETR family."""
+"""Images to object features with a transformers detector of the DETR family."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from crossclr.experts.contract import ExpertError, FloatRows, FrameExpert, Needs
-from crossclr.experts.media.images import as_picture
-from crossclr.experts.networks.hub import load_pretrained, picture_processor, version_of
+from crossclr.experts.media.images import as_rgb
+from crossclr.experts.networks.hub import image_processor, load_network, version_of
 
 
 @dataclass(frozen=True)
 class Box:
-    """One thing that was found in a picture.
+    """An object that was detected in an image.
 
     Args:
         label: its class.
-        score: how sure the detector is, 0 to 1.
-        place: left, top, right, bottom, as shares of the picture's width and height.
+        score: the detector's confidence, 0 to 1.
+        place: left, top, right, bottom, as fractions of the image's width and height.
     """
 
     label: str
@@ -30,22 +30,36 @@ class Box:
     place: tuple[float, float, float, float]
 
 
-class Objects(FrameExpert):
-    """One row for each picture: the features of its boxes, weighted by the probability of their class.
+@dataclass(frozen=True)
+class _Detections:
+    """The detector's output.
 
-    Boxes count above the threshold (0.7 in the paper). A picture without any has a row of zeros.
+    Args:
+        probabilities: (images, queries, classes).
+        boxes: (images, queries, 4): centre, width and height.
+        states: (images, queries, dim).
+    """
+
+    probabilities: Tensor
+    boxes: Tensor
+    states: Tensor
+
+
+class Detector(FrameExpert):
+    """One row for each image: the mean of the features of its boxes, weighted by the probability of their class.
+
+    Only boxes above the threshold count (0.7 in the paper). An image without such boxes has a row of zeros.
 
     Args:
         model: hub name or local folder of a detector.
-        threshold: the least score of a box.
-        rate: frames a second.
-        batch_size: pictures encoded at once.
+        threshold: the lowest score of a box that counts.
+        rate: frames per second.
+        batch_size: images encoded at once.
         device: where the network runs.
-        revision: of the hub.
+        revision: revision of the hub.
     """
 
     name = "object"
-    layer = "last decoder state, weighted by class probability"
 
     def __init__(
         self,
@@ -58,72 +72,65 @@ class Objects(FrameExpert):
     ) -> None:
         if not 0 <= threshold < 1:
             raise ExpertError(f"threshold must lie in [0, 1), got {threshold}")
-        self._prepare = picture_processor(model, revision)
-        self._model = load_pretrained("AutoModelForObjectDetection", model, revision).float().eval().to(device)
+        self._prepare = image_processor(model, revision)
+        self._network = load_network(model, revision, device, "AutoModelForObjectDetection")
         self.device = torch.device(device)
         self.needs = Needs("boxes", rate)
         self.model, self.threshold, self.batch_size = model, threshold, batch_size
-        self.layer = f"{type(self).layer}, boxes above {threshold:g}"
-        self.version = version_of(self._model, model)
-        self.dim = int(self._run([self.prepare(np.zeros((64, 64, 3), np.uint8))])[2].shape[2])
+        self.layer = f"last decoder state, weighted by class probability, boxes above {threshold:g}"
+        self.version = version_of(self._network, model)
+        self.dim = int(self._detect([self.prepare(np.zeros((64, 64, 3), np.uint8))]).states.shape[2])
 
-    def prepare(self, picture: Any) -> Tensor:
-        """The detector's own preparation: the whole picture, not cut."""
-        ready: Tensor = self._prepare(as_picture(picture))
-        return ready
+    def prepare(self, image: Any) -> Tensor:
+        """The detector's own preparation of the whole, uncropped image."""
+        return self._prepare(as_rgb(image))
 
     def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
-        """(pictures, dim)."""
+        """(images, dim); only images of equal size share a batch, so none is padded."""
+        by_shape: dict[torch.Size, list[int]] = {}
+        for index, image in enumerate(prepared):
+            by_shape.setdefault(image.shape, []).append(index)
         rows = np.zeros((len(prepared), self.dim), dtype=np.float32)
-        for chosen in _by_shape(prepared):
-            probabilities, _, states = self._run([prepared[index] for index in chosen])
-            rows[chosen] = class_weighted(probabilities.amax(2), states, self.threshold).cpu().numpy()
+        for chosen in by_shape.values():
+            found = self._detect([prepared[index] for index in chosen])
+            rows[chosen] = class_weighted(found.probabilities.amax(2), found.states, self.threshold).cpu().numpy()
         return rows
 
-    def detect(self, picture: Any) -> list[Box]:
-        """The boxes of one picture that count, the surest first."""
-        probabilities, boxes, _ = self._run([self.prepare(picture)])
-        scores, labels = probabilities[0].max(1)
-        names = self._model.config.id2label
+    def detect(self, image: Any) -> list[Box]:
+        """The boxes of one image above the threshold, highest score first."""
+        detections = self._detect([self.prepare(image)])
+        scores, labels = detections.probabilities[0].max(1)
+        names = self._network.config.id2label
         found = []
         for query in torch.argsort(scores, descending=True).tolist():
             if scores[query] > self.threshold:
-                x, y, width, height = boxes[0, query].tolist()
+                x, y, width, height = detections.boxes[0, query].tolist()
                 place = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
                 found.append(Box(str(names[int(labels[query])]), float(scores[query]), place))
         return found
 
-    def _run(self, pictures: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Class probabilities (pictures, queries, classes), boxes (.., .., 4) and states (.., .., dim)."""
+    def _detect(self, images: Sequence[Tensor]) -> _Detections:
         with torch.inference_mode():
-            outputs = self._model(pixel_values=torch.stack(list(pictures)).to(self.device))
+            outputs = self._network(pixel_values=torch.stack(list(images)).to(self.device))
         logits = outputs.logits.float()
-        # DETR has a further class "nothing here"; its later kin ask of each class by itself.
-        further = logits.shape[2] == self._model.config.num_labels + 1
-        probabilities = logits.softmax(2)[..., :-1] if further else logits.sigmoid()
-        return probabilities, outputs.pred_boxes.float(), outputs.last_hidden_state.float()
+        # DETR has one more class for "no object"; later models of its family score each class separately.
+        has_empty_class = logits.shape[2] == self._network.config.num_labels + 1
+        probabilities = logits.softmax(2)[..., :-1] if has_empty_class else logits.sigmoid()
+        return _Detections(probabilities, outputs.pred_boxes.float(), outputs.last_hidden_state.float())
 
 
 def class_weighted(scores: Tensor, states: Tensor, threshold: float) -> Tensor:
-    """Mean of the states of boxes above the threshold, weighted by their scores; zeros where there is none.
+    """(images, dim): the mean of the states of boxes above the threshold, weighted by score; zeros without boxes.
 
     Args:
-        scores: (pictures, queries) probability of the likeliest class.
-        states: (pictures, queries, dim).
-        threshold: the least score.
+        scores: (images, queries) probability of the most likely class.
+        states: (images, queries, dim).
+        threshold: the lowest score that counts.
 
     Example:
         >>> class_weighted(torch.tensor([[0.9, 0.8, 0.1]]), torch.tensor([[[1.0], [3.0], [9.0]]]), 0.7).item()
         1.9411765336990356
     """
-    weights = torch.where(scores > threshold, scores, 0.0)  # (pictures, queries)
+    weights = torch.where(scores > threshold, scores, 0.0)  # (images, queries)
     total = weights.sum(1, keepdim=True)
     return (weights.unsqueeze(2) * states).sum(1) / torch.where(total > 0, total, 1.0)
-
-
-def _by_shape(prepared: Sequence[Tensor]) -> list[list[int]]:
-    """Indices of pictures of the same size: those can be stacked without padding."""
-    groups: dict[torch.Size, list[int]] = {}
-    for index, picture in enumerate(prepared):
-        groups.setdefault(picture.shape, []).append(index)
-    return list(groups.values())

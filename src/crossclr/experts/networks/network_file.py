@@ -1,4 +1,4 @@
-"""Networks that are given as a file, ONNX or TorchScript: for pictures and for windows of frames."""
+"""Networks from an ONNX or TorchScript file, for images and for windows of frames."""
 
 from __future__ import annotations
 
@@ -12,87 +12,30 @@ from torch import Tensor
 
 from crossclr.experts.contract import ExpertError, FloatRows, FrameExpert, Needs, WindowExpert
 from crossclr.experts.media.images import IMAGENET, Preparation
-from crossclr.experts.networks.hub import digest_of
+from crossclr.experts.networks.hub import count_channels, digest_of
+from crossclr.experts.networks.hub_windows import repeat_last
 from crossclr.extras import requires_extra
 
-Triple = tuple[float, float, float]
-
-
-def open_network(path: str | Path, layer: str | None, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """A function from the input tensor to the chosen output.
-
-    Args:
-        path: ``.onnx``, or TorchScript (``.pt``, ``.ts``, ``.torchscript``). Loading either runs no Python of the file.
-        layer: the name of the output; left out, the first. TorchScript that gives a dictionary is asked for this key.
-        device: where TorchScript runs; ONNX runs on the CPU.
-    """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise ExpertError(f"there is no file {path}; an .onnx or TorchScript file is needed")
-    if path.suffix == ".onnx":
-        return _open_onnx(path, layer)
-    if path.suffix not in (".pt", ".ts", ".torchscript", ".pth"):
-        raise ExpertError(f"{path}: an .onnx or a TorchScript file (.pt, .ts, .torchscript) is needed")
-    try:
-        network: Any = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
-        network.eval()
-    except (RuntimeError, ValueError) as error:
-        raise ExpertError(
-            f"{path} is no TorchScript ({str(error).splitlines()[0]}); weights alone are not enough: trace the network "
-            "with torch.jit.trace and save that"
-        ) from error
-
-    def run(inputs: Tensor) -> Tensor:
-        with torch.inference_mode():
-            return torch.as_tensor(_chosen(network(inputs), layer, path))
-
-    return run
-
-
-def _open_onnx(path: Path, layer: str | None) -> Callable[[Tensor], Tensor]:
-    with requires_extra("experts", f"The network {path}"):
-        import onnxruntime
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has exceptions of its own, all of them straight from Exception
-        raise ExpertError(f"{path} cannot be read as ONNX ({str(error).splitlines()[0]})") from error
-    names = [output.name for output in session.get_outputs()]
-    if layer is not None and layer not in names:
-        raise ExpertError(f"{path} has no output {layer!r}; there are {', '.join(names)}")
-    name = session.get_inputs()[0].name
-
-    def run(inputs: Tensor) -> Tensor:
-        return torch.from_numpy(session.run([layer or names[0]], {name: inputs.cpu().numpy()})[0])
-
-    return run
-
-
-def _chosen(outputs: Any, layer: str | None, path: Path) -> Any:
-    if isinstance(outputs, dict):
-        if layer is not None and layer not in outputs:
-            raise ExpertError(f"{path} has no output {layer!r}; there are {', '.join(outputs)}")
-        return outputs[layer] if layer is not None else next(iter(outputs.values()))
-    return outputs[0] if isinstance(outputs, tuple | list) else outputs
+TORCHSCRIPT = (".pt", ".ts", ".torchscript", ".pth")
+ENDINGS = (".onnx", *TORCHSCRIPT)
+HINT = "set crop (and window) to the size it was exported for, and export it with a free first axis"
 
 
 class FileImages(FrameExpert):
-    """One row for each picture from a network in a file, which takes (pictures, 3, crop, crop).
+    """One row for each image from a network in a file, whose input is (images, 3, crop, crop).
 
-    An output with positions, (pictures, dim, height, width), is averaged over them.
+    An output with positions, (images, dim, height, width), is averaged over them.
 
     Args:
         model: the file.
-        layer: the name of the output; left out, the first.
-        shorter: pixels of the shorter side after scaling.
-        crop: pixels of the square that is cut out of the centre.
-        mean: of each channel, in the scale of 0 to 255; ImageNet's unless given.
-        deviation: of each channel, likewise.
-        rate: frames a second.
-        batch_size: pictures encoded at once.
-        device: where the network runs.
+        layer: the name of the output; default: the first output.
+        shorter: length of the shorter side after scaling, in pixels.
+        crop: side of the central square that is kept, in pixels.
+        mean: mean of each channel, on a scale of 0 to 255; default: ImageNet's.
+        deviation: standard deviation of each channel, on the same scale.
+        rate: frames per second.
+        batch_size: images encoded at once.
+        device: where the network runs; ONNX runs on the CPU.
     """
 
     name = "appearance"
@@ -111,41 +54,37 @@ class FileImages(FrameExpert):
     ) -> None:
         self.device = torch.device(device)
         self._network = open_network(model, layer, self.device)
-        self._preparation = Preparation(shorter, crop, _triple(mean), _triple(deviation))
+        self._preparation = Preparation(shorter, crop, tuple(mean), tuple(deviation))
         self.needs = Needs("frames", rate)
         self.model, self.layer, self.batch_size = Path(model).name, layer or "first output", batch_size
         self.version = digest_of(Path(model).expanduser())
-        self.dim = _dim_of(self._rows, torch.zeros(1, 3, crop, crop), model)
+        self.dim = count_channels(lambda: self._network(torch.zeros(1, 3, crop, crop)), model, HINT)
 
-    def prepare(self, picture: Any) -> Tensor:
+    def prepare(self, image: Any) -> Tensor:
         """(3, crop, crop) uint8."""
-        return self._preparation(picture)
+        return self._preparation(image)
 
     def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
-        """(pictures, dim)."""
-        rows: FloatRows = self._rows(self._preparation.normalise(prepared, self.device)).float().cpu().numpy()
+        """(images, dim)."""
+        rows: FloatRows = self._network(self._preparation.normalise(prepared, self.device)).numpy()
         return rows
-
-    def _rows(self, pixels: Tensor) -> Tensor:
-        found = self._network(pixels.to(self.device))
-        return found.flatten(2).mean(2) if found.ndim > 2 else found
 
 
 class FileWindows(WindowExpert):
-    """One row for each window of frames from a network in a file, which takes (windows, 3, frames, crop, crop).
+    """One row for each window of frames from a network in a file, whose input is (windows, 3, frames, crop, crop).
 
     Args:
         model: the file.
-        layer: the name of the output; left out, the first.
-        rate: frames a second; 10 is the paper's.
+        layer: the name of the output; default: the first output.
+        rate: frames per second; the paper uses 10.
         window: frames of a window.
         stride: frames from one window to the next.
-        shorter: pixels of the shorter side after scaling.
-        crop: pixels of the square that is cut out of the centre.
-        mean: of each channel, in the scale of 0 to 255.
-        deviation: of each channel, likewise.
+        shorter: length of the shorter side after scaling, in pixels.
+        crop: side of the central square that is kept, in pixels.
+        mean: mean of each channel, on a scale of 0 to 255.
+        deviation: standard deviation of each channel, on the same scale.
         batch_size: windows encoded at once.
-        device: where the network runs.
+        device: where the network runs; ONNX runs on the CPU.
     """
 
     name = "action"
@@ -166,58 +105,90 @@ class FileWindows(WindowExpert):
     ) -> None:
         self.device = torch.device(device)
         self._network = open_network(model, layer, self.device)
-        self._preparation = Preparation(shorter, crop, _triple(mean), _triple(deviation), "bilinear")
+        self._preparation = Preparation(shorter, crop, tuple(mean), tuple(deviation), "bilinear")
         self.needs = Needs("windows", rate, window, stride)
         self.model, self.layer, self.batch_size = Path(model).name, layer or "first output", batch_size
         self.version = digest_of(Path(model).expanduser())
-        self.dim = _dim_of(self._rows, torch.zeros(1, window, 3, crop, crop), model)
+        self.dim = count_channels(lambda: self._network(torch.zeros(1, 3, window, crop, crop)), model, HINT)
 
-    def prepare(self, picture: Any) -> Tensor:
+    def prepare(self, image: Any) -> Tensor:
         """(3, crop, crop) uint8."""
-        return self._preparation(picture)
+        return self._preparation(image)
 
     def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
-        """(windows, dim); windows of different lengths go through the network apart."""
+        """(windows, dim); only windows of equal length share a batch."""
         shortest = max(self.needs.window // 2, 1)
-        windows = [fill_up(window, shortest) for window in prepared]
+        windows = [repeat_last(window, shortest) for window in prepared]
         rows = np.empty((len(windows), self.dim), dtype=np.float32)
         for length in sorted({len(window) for window in windows}):
             chosen = [index for index, window in enumerate(windows) if len(window) == length]
             pixels = self._preparation.normalise([windows[index] for index in chosen], self.device)
-            rows[chosen] = self._rows(pixels).float().cpu().numpy()
+            rows[chosen] = self._network(
+                pixels.transpose(1, 2).contiguous()
+            ).numpy()  # (windows, 3, frames, crop, crop)
         return rows
 
-    def _rows(self, pixels: Tensor) -> Tensor:
-        found = self._network(pixels.to(self.device).transpose(1, 2).contiguous())  # (windows, 3, frames, crop, crop)
-        return found.flatten(2).mean(2) if found.ndim > 2 else found
 
+def open_network(path: str | Path, layer: str | None, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """A function from the input tensor to the rows of the chosen output, averaged over positions, on the CPU.
 
-def fill_up(window: Tensor, frames: int) -> Tensor:
-    """A window of at least so many frames: the last one is repeated.
-
-    Example:
-        >>> fill_up(torch.arange(3), 5).tolist()
-        [0, 1, 2, 2, 2]
+    Args:
+        path: ``.onnx``, or TorchScript (``.pt``, ``.ts``, ``.torchscript``, ``.pth``). Loading runs no Python code of
+            the file.
+        layer: the name of the output, or the key if TorchScript returns a dictionary; default: the first output.
+        device: where TorchScript runs; ONNX runs on the CPU.
     """
-    missing = frames - len(window)
-    return window if missing <= 0 else torch.cat([window, window[-1:].expand(missing, *window.shape[1:])])
+    path = Path(path).expanduser()
+    if path.suffix not in ENDINGS:
+        raise ExpertError(f"{path}: an .onnx or a TorchScript file ({', '.join(TORCHSCRIPT)}) is needed")
+    if not path.is_file():
+        raise ExpertError(f"there is no file {path}; an .onnx or TorchScript file is needed")
+    run = _open_onnx(path, layer) if path.suffix == ".onnx" else _open_torchscript(path, layer, device)
+
+    def rows(inputs: Tensor) -> Tensor:
+        found = run(inputs)
+        return (found.flatten(2).mean(2) if found.ndim > 2 else found).float().cpu()
+
+    return rows
 
 
-def _dim_of(rows: Callable[[Tensor], Tensor], blank: Tensor, model: str) -> int:
+def _open_torchscript(path: Path, layer: str | None, device: torch.device) -> Callable[[Tensor], Tensor]:
     try:
-        found = rows(blank)
-    except ExpertError:
-        raise
-    except Exception as error:  # the file's own network: whatever it raises, it cannot take this input
+        network: Any = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
+        network.eval()
+    except (RuntimeError, ValueError) as error:
         raise ExpertError(
-            f"{model} cannot take an input of shape {tuple(blank.shape)} ({str(error).strip().splitlines()[-1]}); set "
-            "crop (and window) to what it was exported for, with a free first axis"
+            f"{path} is not TorchScript ({str(error).splitlines()[0]}); weights alone are not enough: trace the "
+            "network with torch.jit.trace and save the result"
         ) from error
-    if found.ndim != 2:
-        raise ExpertError(f"{model} gives shape {tuple(found.shape)}; one row for each input is needed")
-    return int(found.shape[1])
+
+    def run(inputs: Tensor) -> Tensor:
+        with torch.inference_mode():
+            outputs = network(inputs.to(device))
+        if isinstance(outputs, dict):
+            _check_output(path, layer, list(outputs))
+            return torch.as_tensor(outputs[layer or next(iter(outputs))])
+        return torch.as_tensor(outputs[0] if isinstance(outputs, tuple | list) else outputs)
+
+    return run
 
 
-def _triple(values: Sequence[float]) -> Triple:
-    first, second, third = (float(value) for value in values)
-    return first, second, third
+def _open_onnx(path: Path, layer: str | None) -> Callable[[Tensor], Tensor]:
+    with requires_extra("experts", f"The network {path}"):
+        import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the exceptions of onnxruntime have no base class of their own
+        raise ExpertError(f"{path} cannot be read as ONNX ({str(error).splitlines()[0]})") from error
+    outputs = [output.name for output in session.get_outputs()]
+    _check_output(path, layer, outputs)
+    name = session.get_inputs()[0].name
+    return lambda inputs: torch.from_numpy(session.run([layer or outputs[0]], {name: inputs.cpu().numpy()})[0])
+
+
+def _check_output(path: Path, layer: str | None, outputs: Sequence[str]) -> None:
+    if layer is not None and layer not in outputs:
+        raise ExpertError(f"{path} has no output {layer!r}; it has {', '.join(outputs)}")

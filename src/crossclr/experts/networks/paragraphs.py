@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
-from crossclr.experts.contract import ExpertError, FloatRows, Needs, TokenExpert
-from crossclr.experts.networks.hub import load_pretrained, version_of
+from crossclr.experts.contract import ExpertError, FloatRows, LongTexts, Needs, Paragraph, TokenExpert
+from crossclr.experts.networks.hub import load_network, load_pretrained, version_of
 from crossclr.experts.networks.tokens import hidden_rows, parse_layers
 
-LEAST = 5  # tokens that a sentence keeps when a paragraph is too long
+MIN_TOKENS = 5  # tokens that a sentence keeps when a paragraph is too long
 
 
 class ParagraphEncoder(TokenExpert):
-    """Token features of a paragraph, of which every token sees all others.
+    """Token features of a paragraph in which every token sees all others.
 
-    The paragraph's sentences are one input: ``[CLS]`` stands before the first of them only, ``[SEP]`` behind each and
-    in the place of each full stop inside one. A paragraph that is too long loses tokens from its last sentence
-    backwards; each sentence keeps five, its ``[SEP]`` among them. Where even that is too long (more than 102 sentences
-    for BERT), the paragraph goes through the network in parts of whole sentences.
+    The sentences of a paragraph form one input: ``[CLS]`` stands before the first sentence, ``[SEP]`` after each
+    sentence and in place of each full stop inside a sentence. As in the paper, a paragraph that is too long loses
+    tokens from its last sentence backwards; each sentence keeps five, including its ``[SEP]``. If that is still too
+    long (more than 102 sentences for BERT), the paragraph is encoded in parts of whole sentences.
 
     Args:
         model: hub name or local folder.
-        layers: the hidden states that are joined on the channel axis.
-        batch_size: most paragraphs encoded at once.
+        layers: hidden states that are joined on the channel axis.
+        batch_size: largest number of paragraphs encoded at once.
         device: where the network runs.
-        revision: of the hub.
+        revision: revision of the hub.
     """
 
     name = "text"
@@ -46,53 +47,61 @@ class ParagraphEncoder(TokenExpert):
         self.layers = parse_layers(layers)
         self._tokenizer: Any = load_pretrained("AutoTokenizer", model, revision)
         if self._tokenizer.cls_token is None or self._tokenizer.sep_token is None:
-            raise ExpertError(f"{model!r} has no [CLS] and [SEP]; paragraphs need an encoder like BERT")
-        self._model: Any = load_pretrained("AutoModel", model, revision).float().eval().to(device)
+            raise ExpertError(f"{model!r} has no [CLS] and [SEP]; use an encoder like BERT")
+        self._model: Any = load_network(model, revision, device)
         self.device = torch.device(device)
         self.max_tokens = int(self._model.config.max_position_embeddings)
+        self.needs = Needs("tokens", window=self.max_tokens)
         self.model, self.layer, self.batch_size = model, layers, batch_size
         self.version = version_of(self._model, model)
         self.dim = int(self._model.config.hidden_size) * len(self.layers)
 
     def __call__(self, texts: Sequence[str]) -> list[FloatRows]:
         """Features of each text as a paragraph of its own."""
-        return [rows for rows, _ in self.paragraphs([[text] for text in texts])]
+        return [paragraph.rows for paragraph in self.paragraphs([[text] for text in texts])]
 
-    def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[tuple[FloatRows, list[int]]]:
-        """Rows of each paragraph and the number of tokens of each of its sentences."""
-        parts: list[tuple[int, list[list[int]]]] = []  # paragraph, token ids of its sentences
-        for number, texts in enumerate(paragraphs):
-            parts += [(number, part) for part in self.tokenise(texts)]
-        order = sorted(range(len(parts)), key=lambda index: sum(map(len, parts[index][1])))
-        rows: list[FloatRows | None] = [None] * len(parts)
-        for start in range(0, len(order), self.batch_size):
-            chosen = order[start : start + self.batch_size]
-            flat = [[token for sentence in parts[index][1] for token in sentence] for index in chosen]
-            longest = max(map(len, flat))
-            ids = torch.tensor([tokens + [0] * (longest - len(tokens)) for tokens in flat], device=self.device)
-            mask = torch.tensor([[1] * len(tokens) + [0] * (longest - len(tokens)) for tokens in flat])
-            states = hidden_rows(self._model, ids, mask.to(self.device), self.layers)  # (parts, longest, dim)
-            for index, tokens, padded in zip(chosen, flat, states, strict=True):
-                rows[index] = padded[: len(tokens)].copy()
-        found: list[list[FloatRows]] = [[] for _ in paragraphs]
-        counts: list[list[int]] = [[] for _ in paragraphs]
-        for (number, sentences), part in zip(parts, rows, strict=True):
-            found[number] += [] if part is None else [part]
-            counts[number] += map(len, sentences)
-        return [(np.concatenate(part), count) for part, count in zip(found, counts, strict=True)]
+    def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[Paragraph]:
+        """Rows of each paragraph."""
+        parts = [self.tokenise(texts) for texts in paragraphs]
+        rows = iter(self._encode([list(chain(*part)) for own in parts for part in own]))
+        return [
+            Paragraph(np.concatenate([next(rows) for _ in own]), [len(sentence) for part in own for sentence in part])
+            for own in parts
+        ]
+
+    def long_texts(self, paragraphs: Sequence[Sequence[str]]) -> LongTexts:
+        """How many paragraphs are longer than the network's limit."""
+        above = sum(sum(map(len, self._token_ids(texts))) > self.max_tokens for texts in paragraphs)
+        return LongTexts(above, len(paragraphs), self.max_tokens, "shortened as in the paper")
 
     def tokenise(self, sentences: Sequence[str]) -> list[list[list[int]]]:
-        """Token ids of each sentence of a paragraph, in parts that each fit into the network; usually one."""
-        tokenizer = self._tokenizer
-        texts = mark_paragraph(sentences, tokenizer.cls_token, tokenizer.sep_token)
-        ids = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
-        return fit_paragraph(ids, self.max_tokens)
+        """Token ids of each sentence of a paragraph, in parts that fit the network; usually one part."""
+        return fit_paragraph(self._token_ids(sentences), self.max_tokens)
+
+    def _token_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+        texts = mark_paragraph(sentences, self._tokenizer.cls_token, self._tokenizer.sep_token)
+        return [list(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
+
+    def _encode(self, token_ids: Sequence[Sequence[int]]) -> list[FloatRows]:
+        """Rows of each input, batch by batch, shortest inputs first."""
+        found: dict[int, FloatRows] = {}
+        order = sorted(range(len(token_ids)), key=lambda index: len(token_ids[index]))
+        for start in range(0, len(order), self.batch_size):
+            chosen = order[start : start + self.batch_size]
+            inputs = [torch.tensor(token_ids[index]) for index in chosen]
+            ids = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
+            mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(tokens) for tokens in inputs], batch_first=True)
+            states = hidden_rows(self._model, ids.to(self.device), mask.to(self.device), self.layers)
+            for index, padded in zip(chosen, states, strict=True):  # (longest, dim)
+                found[index] = padded[: len(token_ids[index])].copy()
+        return [found[index] for index in range(len(token_ids))]
 
 
 def mark_paragraph(sentences: Sequence[str], cls: str = "[CLS]", sep: str = "[SEP]") -> list[str]:
-    """The sentences of a paragraph with their marks.
+    """The sentences of a paragraph with their special tokens.
 
-    White space is collapsed, one closing full stop goes (an ellipsis stays), a full stop inside becomes a mark.
+    White space is collapsed, one closing full stop is removed (an ellipsis stays), and a full stop inside a sentence
+    becomes ``[SEP]``.
 
     Example:
         >>> mark_paragraph(["Cut  the onion. Peel it.", "Wait..."])
@@ -108,15 +117,15 @@ def mark_paragraph(sentences: Sequence[str], cls: str = "[CLS]", sep: str = "[SE
     return marked
 
 
-def fit_paragraph(sentences: Sequence[Sequence[int]], most: int) -> list[list[list[int]]]:
-    """Cut a paragraph of tokens to its limit, from the last sentence backwards.
+def fit_paragraph(sentences: Sequence[Sequence[int]], limit: int) -> list[list[list[int]]]:
+    """Shorten a paragraph to the network's limit, from the last sentence backwards.
 
     Args:
-        sentences: token ids of each; the last one of each is its mark.
-        most: tokens that fit.
+        sentences: token ids of each sentence, each ending with ``[SEP]``.
+        limit: tokens that fit.
 
     Returns:
-        one part, or several of whole sentences where cutting is not enough.
+        one part, or several parts of whole sentences if shortening is not enough.
 
     Example:
         >>> fit_paragraph([[1, 2, 3], list(range(8))], 9)
@@ -124,20 +133,20 @@ def fit_paragraph(sentences: Sequence[Sequence[int]], most: int) -> list[list[li
     """
     lengths = [len(sentence) for sentence in sentences]
     for number in reversed(range(len(lengths))):
-        over = sum(lengths) - most
+        over = sum(lengths) - limit
         if over <= 0:
             break
-        lengths[number] = min(lengths[number], max(LEAST, lengths[number] - over))
+        lengths[number] = min(lengths[number], max(MIN_TOKENS, lengths[number] - over))
     cut = [
         [*sentence[: length - 1], sentence[-1]] if length < len(sentence) else list(sentence)
         for sentence, length in zip(sentences, lengths, strict=True)
     ]
     parts: list[list[list[int]]] = [[]]
-    room = most
+    room = limit
     for sentence in cut:
         if len(sentence) > room and parts[-1]:
             parts.append([])
-            room = most
+            room = limit
         parts[-1].append(sentence)
         room -= len(sentence)
     return parts

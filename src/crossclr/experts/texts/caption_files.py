@@ -1,4 +1,4 @@
-"""Caption files: JSON in its usual forms, and CSV, as sentences for named files."""
+"""Read caption files, JSON or CSV: the sentences of each recording."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STOP = ("stop", "stop_sec", "end", "end_sec", "end_time")
 
 @dataclass(frozen=True)
 class Captioned:
-    """What a caption file says of one datapoint.
+    """An entry of a caption file.
 
     Args:
-        key: the datapoint's name in the file.
+        key: the entry's name in the file.
         file: the name of the recording.
-        split: where it belongs, if the file says so.
-        segments: sentences, with times where there are some.
+        split: its split, if the file names one.
+        segments: its sentences, with times if the file has them.
     """
 
     key: str
@@ -35,15 +35,15 @@ class Captioned:
 
 
 def read_captions(path: Path) -> list[Captioned]:
-    """The datapoints of a caption file.
+    """The entries of a caption file.
 
-    A JSON file may be
+    A JSON file may hold
 
     - an object: file -> a sentence, a list of sentences, or an object with ``captions``, ``segments`` (COOT's meta
       file) or ``timestamps`` and ``sentences`` (ActivityNet Captions);
-    - a list of objects with ``file``, ``text`` and, where there are some, ``start``, ``stop``, ``split``.
+    - a list of objects with ``file``, ``text`` and optionally ``start``, ``stop`` and ``split``.
 
-    A CSV or TSV file has a header and the columns of the latter.
+    A CSV or TSV file has a header and the same columns as such a list.
 
     Raises:
         ValueError: it has another form; the message names the entry.
@@ -53,11 +53,11 @@ def read_captions(path: Path) -> list[Captioned]:
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read as JSON ({error})") from error
+        raise ValueError(f"{path}: it cannot be read as JSON ({error})") from error
     if isinstance(content, list):
         return _from_rows(path, ((f"entry {n}", row) for n, row in enumerate(content)))
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: an object or a list is needed, found {type(content).__name__}")
+        raise ValueError(f"{path}: it must hold an object or a list, found {type(content).__name__}")
     return [_from_entry(path, str(key), entry) for key, entry in content.items()]
 
 
@@ -72,8 +72,8 @@ def _from_entry(path: Path, key: str, entry: Any) -> Captioned:
     except (TypeError, KeyError, ValueError) as error:
         what = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(
-            f"{path}: entry {key!r}: {what}; a sentence, a list of sentences, or an object with captions or segments "
-            "(text, start_sec, stop_sec) is needed"
+            f"{path}: entry {key!r}: {what}; write a sentence, a list of sentences, or an object with captions or "
+            "segments (text, start_sec, stop_sec)"
         ) from error
 
 
@@ -91,16 +91,15 @@ def _segments_of(entry: Mapping[str, Any]) -> Iterator[Segment]:
 
 
 def _segment(values: Mapping[str, Any]) -> Segment:
-    text = _first(values, TEXT)
-    start, stop = _first(values, START), _first(values, STOP)
-    return Segment(
-        _sentence(text), None if start is None else parse_seconds(start), None if stop is None else parse_seconds(stop)
+    start, stop = (
+        None if found is None else parse_seconds(found) for found in (_first(values, START), _first(values, STOP))
     )
+    return Segment(_sentence(_first(values, TEXT)), start, stop)
 
 
 def _sentence(text: Any) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"a sentence must be a text with words, got {text!r}")
+        raise ValueError(f"a sentence must be a non-empty string, got {text!r}")
     return " ".join(text.split())
 
 
@@ -120,12 +119,12 @@ def _table_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _from_rows(path: Path, rows: Iterator[tuple[str, Any]]) -> list[Captioned]:
-    """Rows of the same file, in order, are the segments of one datapoint."""
+    """Rows of the same file, in order, become the segments of one entry."""
     found: dict[str, tuple[str | None, list[Segment]]] = {}
     for place, row in rows:
         name = _first(row, FILE) if isinstance(row, Mapping) else None
         if name is None:
-            raise ValueError(f"{path}: {place} names no file; a column or field 'file' is needed")
+            raise ValueError(f"{path}: {place} names no file; add a column or field 'file'")
         _, segments = found.setdefault(str(name), (row.get("split") or None, []))
         try:
             if _first(row, TEXT) is not None:

@@ -1,7 +1,8 @@
-"""Sentences with their place in a recording, and how files and tables write them."""
+"""Sentences with their place in a recording."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,8 @@ class Segment:
 
     Args:
         text: the sentence.
-        start: seconds; None is the beginning.
-        stop: seconds; None is the end.
+        start: seconds; None is the beginning of the recording.
+        stop: seconds; None is its end.
     """
 
     text: str
@@ -21,38 +22,34 @@ class Segment:
     stop: float | None = None
 
     def within(self, duration: float) -> tuple[float, float]:
-        """Start and stop in a recording of this length; swapped where they are reversed, as COOT does.
+        """Start and stop in a recording of this duration; swapped if they are reversed, as in COOT.
 
         Raises:
-            ValueError: it has no length or lies behind the end.
+            ValueError: the segment is empty or starts after the end.
         """
         start = 0.0 if self.start is None else max(self.start, 0.0)
         stop = duration if self.stop is None else self.stop
         start, stop = min(start, stop), max(start, stop)
         if stop - start <= 0:
-            raise ValueError(f"the segment {start:g} to {stop:g} s has no length")
+            raise ValueError(f"the segment {start:g} to {stop:g} s is empty")
         if start >= duration:
-            raise ValueError(f"the segment {start:g} to {stop:g} s lies behind the end ({duration:.2f} s)")
+            raise ValueError(f"the segment {start:g} to {stop:g} s starts after the end ({duration:.2f} s)")
         return start, stop
 
 
 def parse_seconds(value: Any) -> float:
-    """Seconds from a number or from a text as 83.5, 1:23.5 or 00:01:23,500.
+    """Seconds from a number, or from a text such as 83.5, 1:23.5 or 00:01:23,500.
 
     Example:
         >>> parse_seconds("00:01:23,500"), parse_seconds(4), parse_seconds("1:02")
         (83.5, 4.0, 62.0)
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    else:
-        try:
-            parts = [float(part) for part in str(value).strip().replace(",", ".").split(":")]
-        except ValueError:
-            raise ValueError(f"{value!r} is no time; seconds or hours:minutes:seconds are needed") from None
-        if len(parts) > 3:
-            raise ValueError(f"{value!r} is no time; seconds or hours:minutes:seconds are needed")
-        seconds = sum(part * 60**power for power, part in enumerate(reversed(parts)))
-    if not seconds == seconds or seconds in (float("inf"), float("-inf")):
-        raise ValueError(f"{value!r} is no time; it must be finite")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        parts = [float(part) for part in ([value] if number else str(value).strip().replace(",", ".").split(":"))]
+    except ValueError:
+        parts = []
+    seconds = sum(part * 60.0**power for power, part in enumerate(reversed(parts)))
+    if not 1 <= len(parts) <= 3 or not math.isfinite(seconds):
+        raise ValueError(f"{value!r} is not a time; write seconds or hours:minutes:seconds")
     return seconds

@@ -14,17 +14,15 @@ _TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")
 
 
 def subtitles_in(folder: Path) -> dict[str, Path]:
-    """The subtitles of a folder by the stem of the video that they are for.
+    """The subtitles in a folder, by the stem of their video.
 
-    They are called ``name.vtt``, ``name.srt`` or, with a language, ``name.en.srt``. A name without a
-    language goes before one with, and .vtt before .srt.
+    File names are ``name.vtt``, ``name.srt`` or, with a language, ``name.en.srt``. A name without a language is
+    preferred to one with, and .vtt is preferred to .srt.
     """
     found: dict[str, Path] = {}
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUBTITLES)
-    for suffix in SUBTITLES:
-        for path in files:
-            if path.suffix.lower() == suffix:
-                found.setdefault(path.stem, path)
+    for path in sorted(files, key=lambda path: SUBTITLES.index(path.suffix.lower())):
+        found.setdefault(path.stem, path)
     for path in files:
         stem, dot, language = path.stem.rpartition(".")
         if dot and 2 <= len(language) <= 8:
@@ -33,10 +31,10 @@ def subtitles_in(folder: Path) -> dict[str, Path]:
 
 
 def read_subtitles(path: Path) -> list[Segment]:
-    """The cues of a file in their order, without tags; cues without words are left out.
+    """The cues of a file in their order, without tags; cues without words are omitted.
 
     Raises:
-        ValueError: the file has no cue at all.
+        ValueError: the file has no cue.
     """
     raw = path.read_bytes()
     try:
@@ -45,7 +43,7 @@ def read_subtitles(path: Path) -> list[Segment]:
         text = raw.decode("cp1252", errors="replace")
     cues = parse_subtitles(text)
     if not cues:
-        raise ValueError("no cue was found; lines as 00:00:01,000 --> 00:00:02,500 are needed")
+        raise ValueError("it has no cue; a cue begins with a line such as 00:00:01,000 --> 00:00:02,500")
     return cues
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossclr.experts.media.playable import media_type
+from crossclr.experts.media.file_types import media_type
 from crossclr.features import DataError, Sample, Source
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse, Response
 
-from crossclr.experts.media.playable import media_type
+from crossclr.experts.media.file_types import media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.index_reload import ReloadingSearcher

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from crossclr.suggestions import suggest
-from crossclr.training.config.run_config import RunConfig
+from crossclr.training.config.run_config import LossConfig, RunConfig
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -70,7 +70,12 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] | Mapping[str
         >>> config.training.epochs, config.loss.local.options["temperature"]
         (2, 0.05)
     """
-    return check_config(read_values(config_text(name_or_path), str(name_or_path), overrides), str(name_or_path))
+    origin = str(name_or_path)
+    config = check_values(read_values(config_text(name_or_path), origin, overrides), RunConfig, origin)
+    changes_loss = any(str(change).startswith("loss") for change in overrides)
+    if changes_loss or origin not in config_names():  # the shipped losses are known to be good
+        check_losses(config, origin)
+    return config
 
 
 def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> dict[str, Any]:
@@ -95,7 +100,27 @@ def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, 
 
 def check_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig:
     """A RunConfig from plain values; a ConfigError with one line for each fault."""
-    return check_values(values, RunConfig, origin)
+    config = check_values(values, RunConfig, origin)
+    check_losses(config, origin)
+    return config
+
+
+def check_losses(config: RunConfig, origin: str = "config") -> None:
+    """Check the values of the losses' options by building the losses.
+
+    This is apart from reading a config because it needs PyTorch, which takes long to import.
+
+    Raises:
+        ConfigError: a loss refuses its options.
+    """
+    from crossclr.training.objective import Objective
+
+    for place, term in (("loss.local", config.loss.local), ("loss.global", config.loss.global_)):
+        if term is not None:
+            try:
+                Objective(LossConfig(local=term))
+            except ValueError as error:
+                raise ConfigError(f"{origin}: {place}: {error}") from error
 
 
 def check_values(values: Mapping[str, Any], kind: type[Config], origin: str = "config") -> Config:

@@ -6,9 +6,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from crossclr.features import DataConfig
-from crossclr.models import AnchorsConfig, HubsConfig, ModelConfig, ViewsConfig
-from crossclr.training.objective import build_term
+from crossclr.features.sources.data_config import DataConfig
+from crossclr.losses.loss_names import check_options
+from crossclr.models.model_config import AnchorsConfig, HubsConfig, ModelConfig, ViewsConfig
 
 
 class _Strict(BaseModel):
@@ -33,8 +33,8 @@ class TermConfig(BaseModel):
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
-    def _buildable(self) -> TermConfig:
-        build_term(self.name, self.options)
+    def _known(self) -> TermConfig:
+        check_options(self.name, self.options)  # values are checked by `check_losses`, which needs PyTorch
         return self
 
 

@@ -1,15 +1,25 @@
-"""Media files that browsers play: which endings, with which media type."""
+"""Which file names are videos, sounds or images, and which of them browsers play."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-PLAYABLE = {
+PLAYABLE = {  # ending -> media type, for the formats that browsers play
     **{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif"},
     **{".mp4": "video/mp4", ".m4v": "video/mp4", ".webm": "video/webm", ".ogv": "video/ogg", ".mov": "video/quicktime"},
     **{".mkv": "video/x-matroska", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg"},
     **{".m4a": "audio/mp4", ".flac": "audio/flac", ".opus": "audio/ogg", ".aac": "audio/aac"},
 }
+
+
+def _playable(kind: str) -> frozenset[str]:
+    return frozenset(ending for ending, found in PLAYABLE.items() if found.startswith(f"{kind}/"))
+
+
+VIDEOS = _playable("video") | {".avi", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"}
+SOUNDS = _playable("audio")
+IMAGES = _playable("image") | {".bmp"}
+RECORDINGS = VIDEOS | SOUNDS | IMAGES
 
 
 def media_type(path: Path) -> str | None:

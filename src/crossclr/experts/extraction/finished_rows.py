@@ -1,0 +1,148 @@
+"""Rows that are finished: parts of this extraction, and feature files of an earlier one.
+
+Each recording (or paragraph) and expert has its own file, a part, until all parts are joined into ``<expert>.h5``.
+Files appear when they are complete. Rows carry a fingerprint of everything they depend on, so a changed recording or
+another model makes new rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from crossclr.experts.contract import Expert, ExpertError, FloatRows
+from crossclr.storage import new_file
+
+FOLDER = ".parts"
+Description = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The feature file of an expert.
+
+    Args:
+        rows: the number of rows in it.
+        sentence_tokens: for each key the tokens of each sentence; empty lists for recordings.
+    """
+
+    rows: int
+    sentence_tokens: dict[str, list[int]]
+
+
+class FinishedRows:
+    """The finished rows in an output folder.
+
+    Args:
+        out: the output folder.
+        stored: number type of the rows, ``float16`` or ``float32``.
+    """
+
+    def __init__(self, out: Path, stored: str) -> None:
+        self.out, self.stored, self.folder = out, stored, out / FOLDER
+        self._wanted: dict[str, dict[str, str]] = {}  # expert -> key -> fingerprint
+        self._earlier: dict[str, dict[str, Description]] = {}  # expert -> key -> description
+
+    def expect(self, expert: Expert, made_from: Mapping[str, Any]) -> None:
+        """Declare what the rows of each key are made from; rows made from anything else count as absent.
+
+        Args:
+            expert: the expert.
+            made_from: for each key its input, as JSON values: size and time of a file, or sentences.
+        """
+        common = [asdict(expert.origin()), asdict(expert.needs), self.stored]
+        self._wanted[expert.name] = {key: _digest([*common, source]) for key, source in made_from.items()}
+        self._earlier[expert.name] = _describe_file(self.out / f"{expert.name}.h5")
+
+    def find(self, expert: str, key: str) -> Description | None:
+        """The description of finished rows; None if there are none or they are outdated."""
+        wanted = self._wanted[expert].get(key)
+        for description in (self._part(expert, key), self._earlier[expert].get(key)):
+            if description is not None and wanted is not None and description.get("fingerprint") == wanted:
+                return description
+        return None
+
+    def add(self, expert: Expert, key: str, rows: FloatRows, **about: Any) -> None:
+        """Store the rows of a recording or paragraph, with what is known about them, as JSON values.
+
+        Raises:
+            ExpertError: rows are not finite, or too large for float16.
+        """
+        if not np.isfinite(rows).all():
+            raise ExpertError(f"expert {expert.name!r} returned NaN or infinite values for {key!r}")
+        if self.stored == "float16" and np.abs(rows).max(initial=0) > np.finfo(np.float16).max:
+            raise ExpertError(f"rows of expert {expert.name!r} do not fit into float16; use --dtype float32")
+        description = {**asdict(expert.origin()), "fingerprint": self._wanted[expert.name][key], **about, "key": key}
+        path = self._part_path(expert.name, key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        encoded = np.frombuffer(json.dumps(description).encode(), dtype=np.uint8)
+        with new_file(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, rows=rows.astype(self.stored), about=encoded)
+
+    def join(self, expert: Expert, keys: Sequence[str]) -> Joined:
+        """Write ``<expert>.h5`` from the parts and from the feature file of an earlier extraction."""
+        name, path = expert.name, self.out / f"{expert.name}.h5"
+        parts = {key: self._part(name, key) for key in keys}
+        fresh = {key: part for key, part in parts.items() if part and part["fingerprint"] == self._wanted[name][key]}
+        if fresh or set(keys) != set(self._earlier[name]):
+            with ExitStack() as stack:
+                temporary = stack.enter_context(new_file(path))
+                file = stack.enter_context(h5py.File(temporary, "w", libver=("v108", "v110")))
+                earlier: Any = {}
+                if self._earlier[name]:
+                    earlier = stack.enter_context(h5py.File(path, "r", locking=False))
+                file.attrs.update({**asdict(expert.origin()), "needs": expert.needs.kind})
+                for key in keys:
+                    if key in fresh:
+                        with np.load(self._part_path(name, key), allow_pickle=False) as part:
+                            data = file.create_dataset(key, data=part["rows"])
+                        data.attrs.update({about: value for about, value in fresh[key].items() if about != "key"})
+                    else:
+                        file.copy(earlier[key], key)
+        with h5py.File(path, "r", locking=False) as file:
+            tokens = {key: [int(count) for count in file[key].attrs.get("sentence_tokens", ())] for key in keys}
+            return Joined(sum(len(data) for data in file.values()), tokens)
+
+    def remove_parts(self) -> None:
+        """Remove all parts, once they are in the feature files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _part(self, expert: str, key: str) -> Description | None:
+        """The description of a part; None if there is no complete part."""
+        path = self._part_path(expert, key)
+        if not path.is_file():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                description: Description = json.loads(content["about"].tobytes())
+        except Exception:  # zipfile and numpy raise many types for a damaged file, which is then made again
+            return None
+        return description if description.get("key") == key else None
+
+    def _part_path(self, expert: str, key: str) -> Path:
+        return self.folder / expert / f"{_digest(key)}.npz"
+
+
+def _digest(content: Any) -> str:
+    encoded = json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
+    return hashlib.blake2b(encoded, digest_size=12).hexdigest()
+
+
+def _describe_file(path: Path) -> dict[str, Description]:
+    """The descriptions in the feature file of an earlier extraction; empty if it is absent or damaged."""
+    if not path.is_file():
+        return {}
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return {key: dict(data.attrs) for key, data in file.items()}
+    except OSError:
+        return {}

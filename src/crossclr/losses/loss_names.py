@@ -1,0 +1,84 @@
+"""The losses by name: where each lives and which options it takes, known without importing it.
+
+Reading a config needs the names and the options of losses, and must not load PyTorch for that. The options are those
+of the class's constructor; they are read from its source.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from crossclr.suggestions import suggest
+
+PLACES = {
+    "crossclr": "crossclr.losses.crossclr:CrossCLR",
+    "clip": "crossclr.losses.clip:CLIP",
+    "ntxent": "crossclr.losses.ntxent:NTXent",
+    "maxmargin": "crossclr.losses.maxmargin:MaxMargin",
+    "milnce": "crossclr.losses.milnce:MILNCE",
+    "dcl": "crossclr.losses.dcl:DCL",
+    "siglip": "crossclr.losses.siglip:SigLIP",
+    "coot": "crossclr.losses.coot:Coot",
+}
+"""``module:Class`` of every loss. A new loss is one file and one entry here."""
+
+
+def loss_key(name: str) -> str:
+    """The name as `PLACES` has it; case, "-" and "_" do not matter, and ``module:Class`` stays as it is.
+
+    Raises:
+        ValueError: there is no such loss.
+
+    Example:
+        >>> loss_key("NT-Xent")
+        'ntxent'
+    """
+    if ":" in str(name):
+        return str(name)
+    key = str(name).lower().replace("-", "").replace("_", "")
+    if key not in PLACES:
+        raise ValueError(f"there is no loss {name!r}; {suggest(key, PLACES)}")
+    return key
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Check the name of a loss and of its options, without importing it; those of your own losses are not known yet.
+
+    Raises:
+        ValueError: there is no such loss or option; the message suggests the nearest one.
+
+    Example:
+        >>> check_options("clip", ["tempreature"])
+        Traceback (most recent call last):
+        ...
+        ValueError: clip has no option 'tempreature'; did you mean 'temperature'?
+    """
+    key = loss_key(name)
+    if key in PLACES:
+        known = loss_options(key)
+        for option in options:
+            if option not in known:
+                raise ValueError(f"{key} has no option {option!r}; {suggest(option, known)}")
+
+
+@cache
+def loss_options(key: str) -> tuple[str, ...]:
+    """The options of a loss of this package, in the order of its constructor.
+
+    Example:
+        >>> loss_options("siglip")[:1]
+        ('temperature',)
+    """
+    module, _, name = PLACES[key].partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ValueError(f"the source of {module} is missing; reinstall the package")
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    (loss,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    (constructor,) = (node for node in loss.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    arguments = [*constructor.args.posonlyargs, *constructor.args.args, *constructor.args.kwonlyargs]
+    return tuple(argument.arg for argument in arguments[1:])

@@ -1,0 +1,66 @@
+"""Pooled features of made-up cooking clips and their sentences, with the near-copies that real sentences have."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+STEPS = ("add", "pour", "chop", "fry", "boil", "mix", "slice", "grill", "season", "whisk", "bake", "drain")
+FOODS = (
+    "onion",
+    "garlic",
+    "salt",
+    "tomato",
+    "carrot",
+    "beef",
+    "rice",
+    "pasta",
+    "egg",
+    "flour",
+    "butter",
+    "milk",
+    "lemon",
+)
+FOODS += ("cheese", "basil", "oil", "sugar", "bacon", "shrimp", "tofu", "potato", "celery", "pepper", "lemon")
+PLACES = ("pan", "pot", "bowl", "oven", "board", "plate", "mixer", "tray")
+WIDTH = 96
+
+
+@dataclass(frozen=True)
+class Cooking:
+    """Row i of each belongs to clip i: a video row, a sentence row and the sentence."""
+
+    video: np.ndarray  # (clips, 96)
+    text: np.ndarray  # (clips, 96)
+    sentences: list[str]
+
+
+def cooking_clips(clips: int, noise: float = 2.0, seed: int = 0) -> Cooking:
+    """Make clips; frequent words make many sentences nearly equal, as in YouCook2.
+
+    Args:
+        clips: how many.
+        noise: length of what a clip shows besides its sentence, against a sentence of length 1.
+        seed: of everything.
+    """
+    rng = np.random.default_rng(seed)
+    words = {word: rng.standard_normal(WIDTH) for word in (*STEPS, *FOODS, *PLACES, "the", "to", "and")}
+    sentences = []
+    for _ in range(clips):
+        step, place = _draw(rng, STEPS), _draw(rng, PLACES)
+        foods = [_draw(rng, FOODS) for _ in range(int(rng.integers(1, 4)))]
+        sentences.append(f"{step} the {' and '.join(foods)} to the {place}")
+    text = np.stack([np.mean([words[word] for word in sentence.split()], axis=0) for sentence in sentences])
+    shown = _unit(text - text.mean(axis=0)) + noise * _unit(rng.standard_normal(text.shape))
+    # a rectified network, so that all cosines of video rows are high, as with real features
+    hidden, out = (rng.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5 for _ in range(2))
+    video = np.maximum(np.tanh(2 * shown @ hidden) @ out + 0.4, 0)
+    return Cooking(video.astype(np.float32), text.astype(np.float32), sentences)
+
+
+def _draw(rng: np.random.Generator, words: tuple[str, ...]) -> str:
+    odds = 1 / np.arange(1, len(words) + 1) ** 1.5  # a few words are in most sentences
+    return str(rng.choice(words, p=odds / odds.sum()))
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
