@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crossclr.cli.experiment import Seeds, Set
-from crossclr.cli.seeds import parse_seeds
+from crossclr.cli.experiment import Seeds, Set, given_seeds, resumable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +63,7 @@ def reproduce(
 
     console = Console()
     folder = out or Path("reproduce") / (data.resolve().name + ("-clip-level" if clip_level else ""))
-    numbers = None if seeds is None else parse_seeds(seeds)
+    numbers = given_seeds(seeds)
     wanted = open_reproduction(
         what,
         data,
