@@ -17,7 +17,6 @@ from crossclr.evaluation.retrieval.ground_truth import Targets as Targets
 from crossclr.evaluation.retrieval.metrics import METRICS as METRICS
 from crossclr.evaluation.retrieval.metrics import coot_median as coot_median
 from crossclr.evaluation.retrieval.metrics import evaluate_embeddings as evaluate_embeddings
-from crossclr.evaluation.retrieval.metrics import metrics_table as metrics_table
 from crossclr.evaluation.retrieval.metrics import rank_metrics as rank_metrics
 from crossclr.evaluation.retrieval.metrics import retrieval_metrics as retrieval_metrics
 from crossclr.evaluation.retrieval.ranks import retrieval_ranks as retrieval_ranks

@@ -183,5 +183,5 @@ def _sampler(name: str, done: int) -> Any:
     """
     from optuna.samplers import TPESampler
 
-    own = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=3).digest(), "big")
+    own = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=2).digest(), "big")
     return TPESampler(seed=1_000 * own + done, n_startup_trials=5, multivariate=True)

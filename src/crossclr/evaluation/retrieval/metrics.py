@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from crossclr.evaluation.retrieval.ground_truth import Targets
@@ -122,22 +121,6 @@ def sentences_of(clip_of: Tensor, clips: int) -> tuple[Tensor, Targets]:
     counts = torch.bincount(clip_of, minlength=clips)
     asked = counts.nonzero().squeeze(1)
     return asked, Targets(torch.argsort(clip_of, stable=True), counts[asked])
-
-
-def metrics_table(results: Mapping[str, Mapping[str, float]], title: str = "Retrieval") -> Table:
-    """A table for the terminal: one line for each name, one column for each metric.
-
-    Args:
-        results: metrics by name, as `evaluate_embeddings` gives them.
-        title: the heading.
-    """
-    table = Table(title=title)
-    table.add_column("", no_wrap=True)
-    for metric in METRICS:
-        table.add_column(metric, justify="right")
-    for name, metrics in results.items():
-        table.add_row(name, *(f"{metrics[metric]:.1f}" for metric in METRICS))
-    return table
 
 
 def _median(values: Tensor) -> float:
