@@ -142,8 +142,8 @@ def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | N
         chosen = list(opened.open_source().shards(split or default_split(opened.config)))
         if not chosen:
             raise ValueError(
-                "the data of this run is not in shards; name shards with --shards, or give --out a file ending in .h5 or "
-                ".npz"
+                "the data of this run is not in shards; name shards with --shards, or give --out a file ending in "
+                ".h5 or .npz"
             )
     with progress_bar(True) as bar:
         task = bar.add_task("embedding shards", total=None)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crossclr.analysis.report.claims import _verdict, claims
-from crossclr.analysis.report.write import _Drawn, write_report
+from crossclr.analysis.report.write import Drawn, write_report
 from crossclr.analysis.significance import Comparison
 from crossclr.cli import app
 
@@ -60,11 +60,11 @@ def test_every_plot_is_valid_data(text):
 
 
 def test_claims_are_answered_with_figures(study, report):
-    found = claims(study, _Drawn(study).similarities())
+    found = claims(study, Drawn(study).similarities())
     assert len(found) == 7
     for claim in found:
         assert claim.answer in ("yes", "no", "no, it hurts", "no clear effect", "mixed")
-        assert re.search(r"\d", claim.figure)
+        assert re.search(r"\d", claim.evidence)
     assert (study.out / "tables" / "claims.csv").is_file()
 
 

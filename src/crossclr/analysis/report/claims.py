@@ -1,4 +1,4 @@
-"""The paper's claims, each answered with a figure of this data."""
+"""The paper's claims and what this data says about each."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim and what this data says to it."""
+    """A claim and what this data says about it."""
 
     question: str
     answer: str
-    figure: str
+    evidence: str
 
 
 def claims(study: Study, found: Sequence[Similarities]) -> list[Claim]:
@@ -47,8 +47,8 @@ def _arrow(study: Study, direction: str, metric: str) -> str:
 
 
 def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
-    """An answer from the first figure, unless another one says the contrary, and all figures in words."""
-    known = [(name, one) for name, one in found if one.difference == one.difference]  # NaN: the data has no such figure
+    """An answer from the first metric, unless another one contradicts it, and all differences in words."""
+    known = [(name, one) for name, one in found if one.difference == one.difference]  # NaN: the data lacks the metric
     first = known[0][1]
     answer = "yes" if first.difference > 0 else "no, it hurts"
     if not first.p < 0.05:
@@ -67,7 +67,7 @@ def _queue(study: Study) -> list[Claim]:
         (_arrow(study, d, m), paired(study.values(long, d, m), study.values(none, d, m), f"{sizes[0]}"))
         for d, m in _MAIN
     ]
-    return [Claim(f"Does a longer queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
+    return [Claim(f"Does a larger queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
 
 
 def _spread(found: Sequence[Similarities]) -> list[Claim]:
@@ -101,10 +101,9 @@ def _neighbours(study: Study) -> list[Claim]:
 
 def claims_table(found: Sequence[Claim]) -> Table:
     """The claims as a table."""
-    rows = [[Cell(text=text) for text in (one.question, one.answer, one.figure)] for one in found]
+    rows = [[Cell(text=text) for text in (one.question, one.answer, one.evidence)] for one in found]
     caption = (
-        "Answers with a p-value are a yes or a no only where the paired t-test of their first figure over seeds has "
-        "p < 0.05, and mixed where another figure says the contrary with p < 0.05; those on similarities of pairs "
-        "rest on one run of each loss."
+        "An answer is yes or no only if the paired t-test of its first metric over seeds has p < 0.05, and mixed if "
+        "another metric contradicts it with p < 0.05. Answers on similarities of pairs use one training of each loss."
     )
-    return Table("claims", "The paper's claims on this data", ["claim", "on this data", "figures"], rows, caption)
+    return Table("claims", "The paper's claims on this data", ["claim", "on this data", "evidence"], rows, caption)

@@ -1,4 +1,4 @@
-"""The report of a study: every experiment with its tables, every figure with one sentence about this data."""
+"""The report of a study: every experiment with its tables, every figure with a sentence about this data."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MAPS = ("crossclr", "ntxent")  # whose joint spaces are drawn
 
 
 def write_report(study: Study, jobs: int = 1, console: Console | None = None) -> Path:
-    """Do every experiment that is missing, draw every figure, and write ``report.html``.
+    """Run the experiments that are missing, draw all figures and write ``report.html``.
 
     Args:
         study: the study.
-        jobs: runs at once.
-        console: where progress is shown; left out, nowhere.
+        jobs: trainings at the same time.
+        console: shows progress; None shows nothing.
 
     Returns:
         the file.
@@ -51,9 +51,7 @@ def write_report(study: Study, jobs: int = 1, console: Console | None = None) ->
     _head(page, study)
     answers = claims_table(claims(study, drawn.similarities()))
     answers.write(study.out / TABLES)
-    page.section(
-        "claims", "The paper's claims", "Each is answered with a figure of this data; the details stand below."
-    )
+    page.section("claims", "The paper's claims", "What this data says about each claim; details follow below.")
     _table(page, answers, words=True)
     page.source(study.command("report"), dump_config(study.base))
     for name, tables in found.items():
@@ -79,7 +77,7 @@ def _head(page: Page, study: Study) -> None:
         [
             ("splits", "; ".join(sizes)),
             ("seeds", _seeds(study)),
-            ("tuning", f"{study.trials} runs for each loss, on {base.splits.validate_}"),
+            ("tuning", f"{study.trials} draws for each loss, on {base.splits.validate_}"),
             ("made", f"{datetime.date.today().isoformat()} by crossclr {metadata.version('crossclr')}"),
             ("with", f"torch {metadata.version('torch')}, Python {platform.python_version()}, {platform.machine()}"),
             ("command", study.command("report")),
@@ -87,10 +85,9 @@ def _head(page: Page, study: Study) -> None:
     )
     facts.text(
         "R@K: percent of queries whose own clip (or text) is among the first K. nDCG: graded by the words that "
-        "captions share (Wray et al., CVPR 2021). sR@1: R@1 where every clip that shares a caption with the query's "
-        "clip is right. Neighbours kept: percent of the ten nearest input-space neighbours that stay nearest in the "
-        "joint space. "
-        "± is the sample deviation over seeds; the best figure of a column is bold.",
+        "captions share (Wray et al., CVPR 2021). sR@1: R@1 in which every clip that shares a caption with the "
+        "query's clip is correct. Neighbours kept: percent of the ten nearest input-space neighbours that stay "
+        "nearest in the joint space. ± is the sample standard deviation over seeds; the best of a column is bold.",
         "dim",
     )
     page.html("".join(facts.parts))
@@ -112,9 +109,9 @@ def _experiment(page: Page, study: Study, name: str, tables: Sequence[Table]) ->
         inside = Page("")
         _table(inside, table, words=table.name in ("losses-tuning", "losses-differences"))
         block = "".join(inside.parts)
-        folded = name == "sweeps"  # the curves say it all; the figures are there for those who want them
+        folded = name == "sweeps"  # the curves show the same
         page.html(
-            f"<details><summary>{html.escape(table.title)}: the figures</summary>{block}</details>" if folded else block
+            f"<details><summary>{html.escape(table.title)}: the numbers</summary>{block}</details>" if folded else block
         )
     page.source(study.command(name), dump_config(experiment.variants(study)[0].config))
 
@@ -123,7 +120,7 @@ def _table(page: Page, table: Table, words: bool = False) -> None:
     shown = table.html()
     page.html(f"<h3>{html.escape(table.title)}</h3>")
     page.html(f'<div class="scroll">{shown.replace("<table>", _WORDS, 1) if words else shown}</div>')
-    if table.name != "losses":  # its figure has said it
+    if table.name != "losses":  # its plot has the same caption
         page.html(f'<p class="caption">{html.escape(table.caption)}</p>')
     page.html(f'<p class="dim"><small>Also as tables/{table.name}.csv and tables/{table.name}.tex.</small></p>')
 
@@ -146,7 +143,7 @@ def _scores(study: Study) -> plots.Plot:
 
 
 class Drawn:
-    """The figures of a report, computed from runs whose weights were kept."""
+    """The figures of a report, computed from trainings whose weights were kept."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -155,7 +152,7 @@ class Drawn:
         self._similarities: list[similarities.Similarities] = []
 
     def embeddings(self, name: str) -> Embeddings:
-        """The test split as the first seed of a loss embeds it."""
+        """The test split embedded by the first seed of a loss."""
         if name not in self._embedded:
             job = self._variant(name).jobs()[0]
             model = self.study.finished.open(job).load_model()
@@ -163,7 +160,7 @@ class Drawn:
         return self._embedded[name]
 
     def similarities(self) -> list[similarities.Similarities]:
-        """Histograms of the losses that the study names."""
+        """Similarities of the losses that the study names."""
         if not self._similarities:
             shown = [name for name in self.study.settings.histograms if name in self.variants]
             self._similarities = [similarities.similarities(METHODS[n].title, self.embeddings(n)) for n in shown]
@@ -199,9 +196,7 @@ class Drawn:
         study = self.study
         trainer = open_trainer(study.base)
         found = graph.influential_samples(trainer.inputs(study.base.splits.train))
-        page.section(
-            "influential", "Influential samples", "The most connected texts, each with the texts nearest to it."
-        )
+        page.section("influential", "Influential samples", "The most connected texts, each with its nearest texts.")
         cards = []
         for one in found:
             lines = [(key, f"{text} ({cosine:.2f})", "") for key, text, cosine in one.nearest]
@@ -209,7 +204,7 @@ class Drawn:
         page.html(f'<div class="cards">{"".join(cards)}</div>')
         mean = float(np.mean([cosine for one in found for _, _, cosine in one.nearest]))
         page.text(
-            f"Their nearest texts have a mean cosine of {mean:.2f} in the input; as negatives they are pushed apart."
+            f"Their nearest texts have a mean input cosine of {mean:.2f}; used as negatives, they are pushed apart."
         )
         self._source(page, "crossclr")
         embeddings = self.embeddings("crossclr")
@@ -246,7 +241,7 @@ def _card(
     picture: Callable[[str], str] | None,
     hit_picture: Callable[[str], str] | None = None,
 ) -> str:
-    """A query with its answers; a query that is a text has no picture, its answers may have one."""
+    """A query with its answers; a text query has no image, its answers may have one."""
     image = _image(key, picture)
     items = []
     for other, words, right in lines:
