@@ -38,8 +38,8 @@ def test_an_unfinished_run_and_an_unknown_licence_are_told(run, tmp_path):
     shutil.copytree(run.path, copy)
     (copy / "results.json").unlink()
     text = write_card(copy).read_text()
-    assert "no figures" in text
-    assert "does not say under which terms" in text
+    assert "no results" in text
+    assert "does not contain the licence" in text
     shape = json.loads((copy / "model.json").read_text())
     assert f"{shape['dims'][0]:,} channels (A)" in text
     assert Run.open(copy).results is None

@@ -1,4 +1,4 @@
-"""Recall, median and mean rank: the figures that retrieval papers print."""
+"""Recall, median and mean rank: the metrics that retrieval papers print."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rank_metrics(ranks: Tensor) -> dict[str, float]:
 
 
 def coot_median(ranks: Tensor) -> float:
-    """The median rank as COOT prints it: the median of 0-based ranks, rounded down, plus one.
+    """The median rank as COOT reports it: the median of 0-based ranks, rounded down, plus one.
 
     Args:
         ranks: (queries,) 1-based ranks.
@@ -69,7 +69,7 @@ def coot_median(ranks: Tensor) -> float:
 
 
 def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Figures by ``level/direction/metric``, as training records them.
+    """Metrics by ``level/direction/metric``, as training records them.
 
     Example:
         >>> flat({"clip/a->b": {"R@1": 5.0}})
@@ -110,7 +110,7 @@ def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> 
 
 
 def sentences_of(clip_of: Tensor, clips: int) -> tuple[Tensor, Targets]:
-    """Turn ``clip_of`` round: which clips have sentences, and which sentences are theirs.
+    """Invert ``clip_of``: the clips that have sentences, and the sentences of each.
 
     Example:
         >>> import torch
