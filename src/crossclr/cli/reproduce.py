@@ -58,7 +58,7 @@ def reproduce(
     from rich.console import Console
 
     from crossclr.analysis.reproduce import open_reproduction
-    from crossclr.analysis.reproduce import reproduce as run
+    from crossclr.analysis.reproduce import reproduce as run_reproduction
     from crossclr.analysis.studies.stored_trainings import perform
 
     console = Console()
@@ -77,10 +77,10 @@ def reproduce(
         return
 
     with resumable(console):
-        run(
+        run_reproduction(
             wanted,
             train=perform if clip_level else lambda job, out: _train_run_folder(job, out, console),
-            caption=lambda *given: _caption(*given, console),
+            caption=lambda run, features, out: _caption(run, features, out, console),
             jobs=(jobs or os.cpu_count() or 1) if clip_level else 1,
             console=console,
         )

@@ -34,6 +34,7 @@ CLIP_LEVEL = (
 class Reproduction:
     """A table of the paper on a folder of features, and the trainings that it needs."""
 
+    data: str
     table: PaperTable
     study: Study
     variants: Sequence[Variant]
@@ -80,7 +81,7 @@ def open_reproduction(
     given = [f"data.root={json.dumps(str(folder.resolve()))}", *_text_file(folder, dataset)]
     changes = [*given, *(CLIP_LEVEL if clip_level else ()), *overrides]
     study = open_study(dataset, out, changes, seeds)
-    return Reproduction(table, study, planned(study, table))
+    return Reproduction(str(folder), table, study, planned(study, table))
 
 
 def reproduce(
@@ -117,7 +118,7 @@ def reproduce(
         Drawn(study).add(page)
     else:
         numbers = compare(table, results_by_row(study, table, wanted.variants, caption))
-    facts = {"data": study.base.data.root, "seeds": ", ".join(map(str, study.seeds))}
+    facts = {"data": wanted.data, "seeds": ", ".join(map(str, study.seeds))}
     written = write_comparison(study.out, table, numbers, facts, page)
     if console is not None:
         for shown in comparison_tables(table, numbers):

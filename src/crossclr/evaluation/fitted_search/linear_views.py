@@ -57,8 +57,9 @@ class LinearViews:
         strengths = (config.regularisation,)
         self.ccas = {PAIRS: fit_cca(moments, strengths)[0]}
         if inputs.texts:
-            centred = [rows[name] - moments.mean(name) for name in ("a", "b")]
-            self.ccas[WORDS] = fit_cca(moments, strengths, _shared_words(inputs, *centred, config.most))[0]
+            centred = {name: found - moments.mean(name) for name, found in rows.items()}
+            words = _shared_words(inputs, centred["a"], centred["b"], config.most)
+            self.ccas[WORDS] = fit_cca(moments, strengths, words)[0]
         self.deviations = {"": _deviation(embeddings.clip_a, embeddings.clip_b)}
         for name, cca in self.ccas.items():
             a, b = (cca.encode(side, rows[side], config.dim, WEIGHTINGS[name]) for side in ("a", "b"))
