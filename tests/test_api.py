@@ -4,6 +4,7 @@ import statistics
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from crossclr import api
 from crossclr.features import DataError
@@ -39,7 +40,7 @@ def test_several_seeds_have_a_folder_each_and_a_summary(values, tmp_path, capsys
 
 def test_several_seeds_go_on_where_they_stopped(values, tmp_path, monkeypatch):
     config = check_config(values)
-    plain = api._train
+    plain = api.JointTraining
 
     def fail_at_five(config, *arguments, **options):
         if config.seed == 5:
@@ -47,7 +48,7 @@ def test_several_seeds_go_on_where_they_stopped(values, tmp_path, monkeypatch):
         return plain(config, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(api, "_train", fail_at_five)
+        patch.setattr(api, "JointTraining", fail_at_five)
         with pytest.raises(KeyboardInterrupt):
             api.train_seeds(config, [0, 5], out=tmp_path / "runs", baseline=False)
     assert not (tmp_path / "runs" / "summary.json").exists()
@@ -137,5 +138,28 @@ def test_overrides_belong_to_names_and_files(values):
 
 
 def test_seeds_must_differ(values):
-    with pytest.raises(ValueError, match="different seeds"):
+    with pytest.raises(ValueError, match="must be different numbers"):
         api.train_seeds(check_config(values), [1, 1])
+
+
+class OwnLoss(torch.nn.Module):
+    """A loss that the package does not know, with a parameter of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(2.0))
+        self.calls = 0
+
+    def forward(self, za, zb, a=None, b=None, ids=None):
+        self.calls += 1
+        normalise = torch.nn.functional.normalize
+        logits = self.scale.exp() * normalise(za, dim=1) @ normalise(zb, dim=1).T
+        return torch.nn.functional.cross_entropy(logits, torch.arange(len(za)))
+
+
+def test_a_module_of_the_user_is_trained(values, tmp_path):
+    loss = OwnLoss()
+    run = api.train(check_config(values), out=tmp_path / "run", baseline=False, loss=loss)
+    assert loss.calls > 0
+    assert float(loss.scale) != 2.0
+    assert run.results["test"]

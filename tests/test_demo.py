@@ -34,7 +34,7 @@ def test_it_trains_compares_and_searches_and_does_nothing_twice(tmp_path: Path) 
     assert len(written) >= 6
     again, same = call(out)
     assert same == path
-    assert "done before" in again
+    assert "already done" in again
     assert {file: file.stat().st_mtime_ns for file in out.rglob("*.safetensors")} == written
     _, other = call(out, ("training.epochs=1", "model.dim=16"))
     assert other.parent != path.parent

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from crossclr import JointEmbedding
+from tests.test_api import OwnLoss
 
 SMALL = {"dim": 32, "epochs": 25, "batch_size": 64}
 
@@ -90,7 +91,7 @@ def test_save_and_load(data, fitted, tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["estimator.json", "joint", "model.safetensors"]
     with pytest.raises(FileExistsError, match="already exists"):
         fitted.save(tmp_path / "joint")
-    with pytest.raises(FileNotFoundError, match="holds no estimator"):
+    with pytest.raises(FileNotFoundError, match="does not hold an estimator"):
         JointEmbedding.load(tmp_path)
 
 
@@ -146,3 +147,12 @@ def test_bad_parameters_show_at_fit(data, options):
 def test_import_is_quick_and_lazy():
     code = "import sys, crossclr; assert not {'torch', 'numpy', 'sklearn'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_module_of_the_user_is_trained_as_a_copy(tmp_path):
+    loss, (A, B) = OwnLoss(), (np.random.default_rng(0).normal(size=(40, width)) for width in (6, 5))
+    joint = JointEmbedding(loss, epochs=2, dim=8, batch_size=20).fit(A, B)
+    assert loss.calls == 0
+    assert joint.history_[0]["loss"] > 0
+    joint.save(tmp_path / "saved")
+    assert np.array_equal(JointEmbedding.load(tmp_path / "saved").encode_a(A), joint.encode_a(A))

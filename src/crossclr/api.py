@@ -1,4 +1,4 @@
-"""The public functions behind the commands: here the stages are joined."""
+"""The public functions behind the commands. They join the stages: train, resume, several seeds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from torch import nn
 
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.baselines.cca_baseline import cca_baseline
@@ -49,49 +51,54 @@ def train(
     out: str | Path | None = None,
     baseline: bool = True,
     console: Console | None = None,
+    loss: nn.Module | None = None,
 ) -> Run:
-    """Train a joint embedding, choose the best epoch on the validation split and evaluate it on the test split.
+    """Train a joint embedding, select the best epoch on the validation split and evaluate it on the test split.
 
-    The run folder appears only after the config was checked, the data opened, the model built and a batch read.
+    The run folder appears only after the config is checked, the data opened, the model built and a batch read.
 
     Args:
         config: a config, the name of a shipped one, or a YAML file.
-        overrides: ``a.b=value`` texts, or a mapping from ``a.b`` to a value; only with a name or a file.
-        out: the run folder; left out, ``runs/<name>`` with a number behind it where that is taken.
-        baseline: also fit CCA in closed form on the same data, to have something to compare with.
-        console: where progress is shown; left out, nothing is.
+        overrides: ``a.b=value`` strings, or a mapping from ``a.b`` to a value; only with a name or a file.
+        out: the run folder; by default ``runs/<name>``, with a number if that exists.
+        baseline: also fit CCA in closed form on the same data, for comparison.
+        console: where to show progress; None shows nothing.
+        loss: a loss of your own, used in place of ``loss.local``. It is called as ``loss(za, zb, a=..., b=...,
+            ids=...)`` and returns a scalar. To name it in a config instead, write
+            ``loss.local.name: my_package.my_module:MyLoss``.
 
     Returns:
-        the finished run; ``run.results`` has the figures.
+        the finished run; ``run.results`` holds the metrics.
 
     Raises:
         ConfigError, DataError: before anything is written.
-        Interrupted: after Ctrl-C; ``resume`` continues.
+        Interrupted: after Ctrl-C; ``resume`` continues the run.
     """
     config = _configured(config, overrides)
-    fabric = _fabric(config)
-    begun = _begun(config, out)
-    wanted = begun or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
-    path, goes_on = fabric.broadcast((str(wanted), begun is not None))  # the first process decides
-    if goes_on:
-        return _continue(Run.open(path), fabric, baseline, console)
-    return _train(config, Path(path), fabric, baseline, console)
+    session = _Session(_fabric(config), baseline, console, loss)
+    started = _started(config, out)
+    wanted = started or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
+    path, resumes = session.fabric.broadcast((str(wanted), started is not None))  # the first process decides
+    return session.resume(Run.open(path)) if resumes else session.train(config, Path(path))
 
 
-def resume(path: str | Path, *, baseline: bool = True, console: Console | None = None) -> Run | list[Run]:
-    """Continue a run that was stopped; it ends with the same weights and metrics as if it never had been.
+def resume(
+    path: str | Path, *, baseline: bool = True, console: Console | None = None, loss: nn.Module | None = None
+) -> Run | list[Run]:
+    """Resume a run that was stopped; it ends with the same weights and metrics as a run that never stopped.
 
     Args:
-        path: a run folder, or the folder of a run with several seeds, which is continued as a whole.
+        path: a run folder, or the folder of a run with several seeds, which is resumed as a whole.
         baseline: as for ``train``.
         console: as for ``train``.
+        loss: the loss that was passed to ``train``, if any.
     """
     path = Path(path)
     if (path / SEEDS).is_file():
         plan = json.loads((path / SEEDS).read_text())
         return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, baseline=baseline, console=console)
     run = Run.open(path)
-    return _continue(run, _fabric(run.config), baseline, console)
+    return _Session(_fabric(run.config), baseline, console, loss).resume(run)
 
 
 def train_seeds(
@@ -103,21 +110,22 @@ def train_seeds(
     baseline: bool = True,
     console: Console | None = None,
 ) -> list[Run]:
-    """Train with several seeds, each in its folder ``seed-N``, and write mean and deviation to ``summary.json``.
+    """Train with several seeds, each in a folder ``seed-N``, and write mean and deviation to ``summary.json``.
 
-    Seeds that are finished are left alone and those that were stopped go on, so calling it again continues.
+    Call it again to resume: finished seeds stay as they are and stopped ones continue.
     """
     config = _configured(config, overrides)
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ValueError(f"different seeds are needed, got {list(seeds)}")
+        raise ValueError(f"seeds must be different numbers, at least one; got {list(seeds)}")
     fabric = _fabric(config)
-    begun = _begun(config, out)
-    folder = begun or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
+    started = _started(config, out)
+    folder = started or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
     folder = Path(fabric.broadcast(str(folder)))
     if folder.exists() and not (folder / SEEDS).is_file():
         raise FileExistsError(f"{folder} already exists and holds no runs of several seeds; choose another --out")
     if not fabric.is_global_zero:
-        console = None  # the first process speaks for all
+        console = None  # only the first process reports
+    session = _Session(fabric, baseline, console)
     runs = []
     for seed in seeds:
         path = folder / f"seed-{seed}"
@@ -125,11 +133,9 @@ def train_seeds(
             console.print(f"seed {seed}", highlight=False)
         chosen = config.model_copy(update={"seed": seed})
         if (path / CONFIG).is_file():
-            runs.append(_continue(Run.open(path), fabric, baseline, console))
+            runs.append(session.resume(Run.open(path)))
         else:
-            runs.append(
-                _train(chosen, path, fabric, baseline, console, on_creation=_plan_writer(folder, config, seeds))
-            )
+            runs.append(session.train(chosen, path, on_creation=_plan_writer(folder, config, seeds)))
     summary = summarise([run.results or {} for run in runs])
     if fabric.is_global_zero:
         write_json(folder / SUMMARY, {"seeds": list(seeds), **summary})
@@ -142,7 +148,7 @@ def _configured(config: RunConfig | str | Path, overrides: Sequence[str] | Mappi
     if not isinstance(config, RunConfig):
         return load_config(config, overrides)
     if overrides:
-        raise ValueError("overrides go with a config's name or file; change a RunConfig with model_copy instead")
+        raise ValueError("overrides need the name or file of a config; change a RunConfig with model_copy instead")
     return config
 
 
@@ -151,8 +157,8 @@ def _fabric(config: RunConfig) -> Fabric:
     return make_fabric(settings.accelerator, settings.devices, settings.precision, settings.nodes)
 
 
-def _begun(config: RunConfig, out: str | Path | None) -> Path | None:
-    """The folder that this very call of torchrun made, before a process died and all were started anew."""
+def _started(config: RunConfig, out: str | Path | None) -> Path | None:
+    """The folder that this call of torchrun created before a process died and torchrun restarted all of them."""
     if launch() is None:
         return None
     wanted = Path(out) if out is not None else Path("runs") / config.name
@@ -164,33 +170,92 @@ def _begun(config: RunConfig, out: str | Path | None) -> Path | None:
     return None
 
 
-def _train(
-    config: RunConfig,
-    path: Path,
-    fabric: Fabric,
-    baseline: bool,
-    console: Console | None,
-    on_creation: Callable[[], None] = lambda: None,
-) -> Run:
-    if path.exists():
-        raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
-    source = open_source(config.data)
-    _check_splits(config, source)
-    with torch_settings(config.training):
-        training = JointTraining(config, source, fabric)
-        training.read_first_batch()  # faults of the data shall show before anything is written
-        state = training.state_dict()
-        if fabric.is_global_zero:
-            on_creation()
-            Run.create(path, config, training.model, state)
-        fabric.barrier()
-        run = Run.open(path)
-        try:
-            return _fit(run, training, None, baseline, console)
-        except DataError:
-            if fabric.is_global_zero and run.load_state()[1]["position"]["step"] == 0:
-                _discard(path)  # a fault in the first epoch: there is nothing worth keeping
-            raise
+@dataclass(frozen=True)
+class _Session:
+    """What all runs of a call share.
+
+    Args:
+        fabric: device, precision and processes.
+        baseline: also fit the CCA baseline.
+        console: where to show progress.
+        loss: a loss of the caller's own.
+    """
+
+    fabric: Fabric
+    baseline: bool
+    console: Console | None
+    loss: nn.Module | None = None
+
+    def train(self, config: RunConfig, path: Path, on_creation: Callable[[], None] = lambda: None) -> Run:
+        """Train a new run."""
+        if path.exists():
+            raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
+        source = open_source(config.data)
+        _check_splits(config, source)
+        with torch_settings(config.training):
+            training = JointTraining(config, source, self.fabric, self.loss)
+            training.read_first_batch()  # invalid data must show before anything is written
+            state = training.state_dict()
+            if self.fabric.is_global_zero:
+                on_creation()
+                Run.create(path, config, training.model, state)
+            self.fabric.barrier()
+            run = Run.open(path)
+            try:
+                return self._finish(run, training, None)
+            except DataError:
+                if self.fabric.is_global_zero and run.load_state()[1]["position"]["step"] == 0:
+                    _discard(path)  # invalid data in the first epoch: there is nothing worth keeping
+                raise
+
+    def resume(self, run: Run) -> Run:
+        """Finish a run that was stopped."""
+        if run.results is not None:
+            return run
+        with torch_settings(run.config.training):
+            training = JointTraining(run.config, run.open_source(), self.fabric, self.loss)
+            weights, state = run.load_state()
+            training.load_state_dict(weights, state)
+            return self._finish(run, training, state)
+
+    def _finish(self, run: Run, training: JointTraining, state: Mapping[str, Any] | None) -> Run:
+        config, console = run.config, self.console
+        validate = retrieval_validator(training.inputs, config.splits.validate_, config.validation.batch_size)
+        fit_run(run, training, state, validate=validate, console=console)
+        if self.fabric.is_global_zero:
+            with console.status("evaluating") if console is not None else contextlib.nullcontext():
+                results = self._results(run, training)
+            run.write_results(results)
+            write_card(run)
+            if console is not None:
+                if results["test"]:
+                    console.print(results_table(results, f"{config.name}, split {config.splits.test}"))
+                console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
+        self.fabric.barrier()
+        return run
+
+    def _results(self, run: Run, training: JointTraining) -> dict[str, Any]:
+        splits = run.config.splits
+        results: dict[str, Any] = {
+            "name": run.config.name,
+            "seed": run.config.seed,
+            **run.history(),
+            "fitted": fit_search(run, training.inputs, self.fabric.device),
+            "split": splits.test,
+            "test": None,
+            "test_not_fitted": None,
+            "cca_baseline": None,
+        }
+        if splits.test is None:
+            return results
+        results["test"] = _measure(run, training, splits.test)
+        if any_kept(results["fitted"]):
+            results["test_not_fitted"] = _measure(run, training, splits.test, fitted=False)
+        if self.baseline:
+            selected_on = splits.validate_ if splits.validate_ != splits.test else None
+            found = cca_baseline(training.source, splits.test, train=splits.train, validation=selected_on)
+            results["cca_baseline"] = {name: metrics for name, metrics in found.items() if name in results["test"]}
+        return results
 
 
 def _discard(path: Path) -> None:
@@ -200,59 +265,7 @@ def _discard(path: Path) -> None:
         shutil.rmtree(plan)
 
 
-def _continue(run: Run, fabric: Fabric, baseline: bool, console: Console | None) -> Run:
-    if run.results is not None:
-        return run
-    with torch_settings(run.config.training):
-        training = JointTraining(run.config, run.open_source(), fabric)
-        weights, state = run.load_state()
-        training.load_state_dict(weights, state)
-        return _fit(run, training, state, baseline, console)
-
-
-def _fit(
-    run: Run, training: JointTraining, state: Mapping[str, Any] | None, baseline: bool, console: Console | None
-) -> Run:
-    config = run.config
-    validate = retrieval_validator(training.inputs, config.splits.validate_, config.validation.batch_size)
-    fit_run(run, training, state, validate=validate, console=console)
-    if training.fabric.is_global_zero:
-        with console.status("evaluating") if console is not None else contextlib.nullcontext():
-            results = _final_results(run, training, baseline)
-        run.write_results(results)
-        write_card(run)
-        if console is not None:
-            if results["test"]:
-                console.print(results_table(results, f"{config.name}, split {config.splits.test}"))
-            console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
-    training.fabric.barrier()
-    return run
-
-
-def _final_results(run: Run, training: JointTraining, baseline: bool) -> dict[str, Any]:
-    config, device = run.config, training.fabric.device
-    results: dict[str, Any] = {
-        "name": config.name,
-        "seed": config.seed,
-        **run.history(),
-        "fitted": fit_search(run, training.inputs, device),
-        "split": config.splits.test,
-        "test": None,
-        "test_not_fitted": None,
-        "cca_baseline": None,
-    }
-    if config.splits.test is not None:
-        results["test"] = _measured(run, training, config.splits.test)
-        if any_kept(results["fitted"]):
-            results["test_not_fitted"] = _measured(run, training, config.splits.test, fitted=False)
-        if baseline:
-            chosen_on = config.splits.validate_ if config.splits.validate_ != config.splits.test else None
-            fitted = cca_baseline(training.source, config.splits.test, train=config.splits.train, validation=chosen_on)
-            results["cca_baseline"] = {name: found for name, found in fitted.items() if name in results["test"]}
-    return results
-
-
-def _measured(run: Run, training: JointTraining, split: str, fitted: bool = True) -> Results:
+def _measure(run: Run, training: JointTraining, split: str, fitted: bool = True) -> Results:
     model, size = run.load_model("best", fitted), run.config.validation.batch_size
     embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
     return evaluate_embeddings(embeddings, progress=False)

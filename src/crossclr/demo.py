@@ -1,4 +1,4 @@
-"""The whole product in minutes, on the built-in set: train, compare with a rival, search."""
+"""The demo: train on the built-in set, compare CrossCLR with CLIP, search."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from crossclr.training import Run, load_config
 from crossclr.training.run_folder.folder import CONFIG, free_folder
 
 LOSSES = {"CrossCLR": [], "CLIP": ["loss.local={name: clip, temperature: 0.1}"]}
-# What is searched later is trained on every emoji and every vendor's drawings, with little held back by dropout; its
-# figures are not reported.
+# The model for searching is trained on all emoji and the drawings of all vendors, with little dropout. Its results are
+# not reported.
 SEARCHABLE = [
     "data.vary=true",
     "splits={train: all, validate: null, test: null}",
@@ -35,15 +35,15 @@ def demo(
     overrides: Sequence[str] = (),
     console: Console | None = None,
 ) -> Path:
-    """Train CrossCLR and CLIP on the built-in set, show how well they retrieve, and search.
+    """Train CrossCLR and CLIP on the built-in set, show their retrieval results, and search.
 
-    What is there from an earlier call is not done again.
+    Results of an earlier call are reused.
 
     Args:
         out: folder for the runs.
-        seeds: one run of each loss for each seed.
+        seeds: one run per loss and seed.
         overrides: changes to the shipped config ``emoji``, as ``a.b=value``.
-        console: where to write; left out, the terminal.
+        console: where to write; by default the terminal.
 
     Returns:
         the run to search with: ``crossclr serve`` opens its page.
@@ -56,19 +56,19 @@ def demo(
         path = folder / name.lower()
         results[name] = [run.results or {} for run in _train_seeds(path, seeds, [*overrides, *changes], console)]
     console.print(_table(results))
-    console.print("[bold]Training CrossCLR on all emoji and all drawings, to search in them[/bold]")
+    console.print("[bold]Training CrossCLR on all emoji and all drawings, for search[/bold]")
     run = _train_once(folder / "search", [*SEARCHABLE, *overrides], console)
     if not (run.path / "index").is_dir():
         with console.status("building the index"):
             build_index(run, splits=["all"])
     _search(run, console)
-    console.print("To search on a page with the pictures of three vendors:\n")
+    console.print("To search on a web page with the images of three vendors:\n")
     console.print(f"    .venv/bin/crossclr serve {run.path}\n", highlight=False, markup=False, soft_wrap=True)
     return run.path
 
 
 def _folder(out: Path, overrides: Sequence[str]) -> Path:
-    """The folder of an earlier demo with the same config, or one that is free."""
+    """The folder of an earlier demo with the same config, or an unused one."""
     stored = out / "crossclr" / CONFIG
     if stored.is_file() and load_config(stored) != load_config("emoji", list(overrides)):
         return free_folder(out)
@@ -77,7 +77,7 @@ def _folder(out: Path, overrides: Sequence[str]) -> Path:
 
 def _train_seeds(path: Path, seeds: Sequence[int], overrides: Sequence[str], console: Console) -> list[Run]:
     if (path / "summary.json").is_file():
-        console.print(f"done before: {path}", highlight=False)
+        console.print(f"already done: {path}", highlight=False)
     return api.train_seeds("emoji", seeds, overrides, out=path, console=_terminal(console))
 
 
@@ -90,14 +90,14 @@ def _train_once(path: Path, overrides: Sequence[str], console: Console) -> Run:
 
 
 def _terminal(console: Console) -> Console | None:
-    """Live progress where somebody watches; nothing in a log file."""
+    """Live progress on a terminal; none in a log file."""
     return console if console.is_terminal else None
 
 
 def _table(results: dict[str, list[dict[str, dict[str, dict[str, float]]]]]) -> Table:
     table = Table(title="Retrieval among 322 emoji that were not trained on, mean ± std over seeds")
     table.add_column("")
-    directions = {"clip/b->a": "text → picture", "clip/a->b": "picture → text"}
+    directions = {"clip/b->a": "text → image", "clip/a->b": "image → text"}
     for words in directions.values():
         for metric in ("R@1", "R@10"):
             table.add_column(f"{words}\n{metric}", justify="right")

@@ -1,7 +1,8 @@
-"""A joint embedding in scikit-learn's manners: arrays in, arrays out."""
+"""A joint embedding with scikit-learn's interface: arrays in, arrays out."""
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from crossclr.evaluation import retrieval_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
@@ -38,7 +39,8 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     of sequences (rows, D) of different lengths. Vectors get a residual MLP, sequences a transformer.
 
     Args:
-        loss: name of the loss, one of ``crossclr clip ntxent maxmargin milnce dcl siglip``.
+        loss: name of the loss, one of ``crossclr clip ntxent maxmargin milnce dcl siglip``, or a module of your own
+            that is called as ``loss(za, zb, a=..., b=..., ids=...)`` and returns a scalar. ``fit`` trains a copy.
         loss_options: options of the loss, for example ``{"temperature": 0.07}``; None takes the defaults below.
         dim: channels of the embeddings.
         encoder_a: encoder of A: ``mlp``, ``transformer`` or ``auto``.
@@ -48,7 +50,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         batch_size: pairs in a step.
         learning_rate: peak rate of AdamW; it rises for a tenth of the epochs and falls along a cosine.
         weight_decay: weight decay of AdamW.
-        validation_fraction: share of the pairs that is held out and picks the best epoch; 0 takes the last epoch.
+        validation_fraction: share of the pairs held out to select the best epoch; 0 keeps the last epoch.
         device: ``cpu``, ``cuda``, ``mps`` or ``auto``.
         random_state: seed; equal seeds give equal embeddings.
 
@@ -70,7 +72,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def __init__(
         self,
-        loss: str = "crossclr",
+        loss: str | nn.Module = "crossclr",
         *,
         loss_options: Mapping[str, Any] | None = None,
         dim: int = 256,
@@ -120,9 +122,9 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         splits = {"train": keys[~held_out].tolist(), "val": keys[held_out].tolist()}
         source = ArraySource(A, B, splits={name: part for name, part in splits.items() if part})
         config = self._config(seed, _is_flat(A), _is_flat(B), bool(held_out.any()))
-        before = generator_states()  # training seeds the global generators, which are not ours to keep
+        before = generator_states()  # training seeds the global generators, which belong to the caller
         try:
-            training = _LabelledTraining(config, source, make_fabric(self.device), labels)
+            training = _LabelledTraining(config, source, make_fabric(self.device), labels, self._own_loss())
             memory = MemoryRecorder()
             fit(training, memory, validate=retrieval_validator(source, config.splits.validate_, batch_size=256))
         except Interrupted:
@@ -166,10 +168,12 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         check_is_fitted(self, "model_")
         path = Path(path)
         if path.exists():
-            raise FileExistsError(f"{path} already exists; name another folder")
+            raise FileExistsError(f"{path} already exists; choose another folder")
         parameters = {**self.get_params(deep=False)}
         if not isinstance(self.random_state, int | None):
-            parameters["random_state"] = None  # a generator cannot be written down
+            parameters["random_state"] = None  # a generator cannot be stored
+        if isinstance(self.loss, nn.Module):
+            parameters["loss"] = f"{type(self.loss).__module__}:{type(self.loss).__qualname__}"
         content = {
             "parameters": parameters,
             "n_features": [self.n_features_a_, self.n_features_b_],
@@ -186,7 +190,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """Read what ``save`` wrote."""
         path = Path(path)
         if not (path / PARAMETERS).is_file():
-            raise FileNotFoundError(f"{path} holds no estimator ({PARAMETERS} is absent)")
+            raise FileNotFoundError(f"{path} does not hold an estimator ({PARAMETERS} is absent)")
         content = json.loads((path / PARAMETERS).read_text())
         estimator = cls(**content["parameters"])
         model_config = FitConfig.model_validate({"model": content["model"]}).model
@@ -202,9 +206,11 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.n_features_a_, self.n_features_b_ = model.dims
 
     def _config(self, seed: int, flat_a: bool, flat_b: bool, validated: bool) -> FitConfig:
-        options = self.loss_options
-        if options is None:
-            options = {"temperature": 0.07} if self.loss == "crossclr" else {}
+        name, options = self.loss, self.loss_options
+        if isinstance(name, nn.Module):
+            name, options = "clip", {}  # any: the module takes its place
+        elif options is None:
+            options = {"temperature": 0.07} if name == "crossclr" else {}
         return FitConfig.model_validate(
             {
                 "seed": seed,
@@ -214,7 +220,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     "encoder_a": self._encoder(self.encoder_a, flat_a),
                     "encoder_b": self._encoder(self.encoder_b, flat_b),
                 },
-                "loss": {"local": {"name": self.loss, **options}},
+                "loss": {"local": {"name": name, **options}},
                 "optimiser": {
                     "name": "adamw",
                     "learning_rate": self.learning_rate,
@@ -226,6 +232,9 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 "training": {"epochs": self.epochs, "batch_size": self.batch_size, "workers": 0},
             }
         )
+
+    def _own_loss(self) -> nn.Module | None:
+        return copy.deepcopy(self.loss) if isinstance(self.loss, nn.Module) else None
 
     def _encoder(self, kind: Encoder, flat: bool) -> dict[str, Any]:
         if kind == "auto":
@@ -261,8 +270,15 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 class _LabelledTraining(JointTraining):
     """Training whose batches have the user's labels as ids."""
 
-    def __init__(self, config: FitConfig, source: ArraySource, fabric: Any, labels: npt.NDArray[np.int64]) -> None:
-        super().__init__(config, source, fabric)
+    def __init__(
+        self,
+        config: FitConfig,
+        source: ArraySource,
+        fabric: Any,
+        labels: npt.NDArray[np.int64],
+        loss: nn.Module | None,
+    ) -> None:
+        super().__init__(config, source, fabric, loss)
         self.labels = torch.from_numpy(labels.astype(np.int64))
 
     def batches(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:

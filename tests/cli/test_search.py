@@ -20,14 +20,14 @@ def test_index_search_and_delete(monkeypatch, capsys, trained, tmp_path):  # noq
     shutil.copytree(trained.path, path)
     assert run(monkeypatch, "index", path, "--splits", "val") == 0
     shown = capsys.readouterr().out
-    assert "453 pictures (exact), 151 texts (exact)" in " ".join(shown.split())
+    assert "453 images (exact), 151 texts (exact)" in " ".join(shown.split())
     assert run(monkeypatch, "search", path, "red fruit", "--top", "3", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found) == 3
     assert found[0]["score"] >= found[1]["score"]
     assert {"id", "text", "split", "media"} <= set(found[0])
     name = found[0]["id"]
-    assert run(monkeypatch, "search", path, "--like", name, "--find", "a", "--top", "2") == 0
+    assert run(monkeypatch, "search", path, "--like", name, "--find", "image", "--top", "2") == 0
     assert "score" in capsys.readouterr().out
     assert run(monkeypatch, "index", path, "--delete", name) == 0
     assert "1 deleted" in capsys.readouterr().out
@@ -40,15 +40,18 @@ def test_index_search_and_delete(monkeypatch, capsys, trained, tmp_path):  # noq
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["search", "RUN"], "one of the two"),
-        (["search", "RUN", "a", "--like", "b"], "one of the two"),
+        (["search", "RUN"], "give either"),
+        (["search", "RUN", "a", "--like", "b"], "give either"),
         (["search", "RUN", "a", "--split", "none"], "no split 'none'"),
+        (["search", "RUN", "photo.jpg"], "looks like a file"),
+        (["search", "RUN", __file__], "looks like a file"),
+        (["search", "RUN", "a " * 600], "the limit is 1,000"),
         (["search", "nowhere", "a"], "not a run folder"),
         (["index", "RUN", "--splits", "none"], "none"),
         (["index", "RUN", "--modalities", "c"], "no modality 'c'"),
         (["index", "RUN", "--update"], "--splits"),
         (["index", "RUN", "--backend", "milvus"], "--uri"),
-        (["index", "RUN", "--media", "nowhere"], "no such folder"),
+        (["index", "RUN", "--media", "nowhere"], "does not exist"),
     ],
 )
 def test_errors_are_one_line(monkeypatch, capsys, run_copy, arguments, message):  # noqa: F811

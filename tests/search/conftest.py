@@ -9,7 +9,7 @@ import torch
 
 from crossclr import api
 from crossclr.search import Searcher, build_index
-from crossclr.search.building import create
+from crossclr.search.building import item_map
 from crossclr.training import Run, load_config
 
 SMALL = {
@@ -36,7 +36,7 @@ def one_thread():
 def small_map():
     """The map is drawn from few landmarks here; tests of the map itself choose their own number."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(create, "project", functools.partial(create.project, landmarks=120))
+        patch.setattr(item_map, "project", functools.partial(item_map.project, landmarks=120))
         yield
 
 

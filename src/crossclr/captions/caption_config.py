@@ -1,4 +1,4 @@
-"""Everything that decides a captioner, as types, and the presets that ship with the package."""
+"""All options of a captioner as types, and the shipped presets."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ class _Strict(BaseModel):
 
 
 class CaptionDataConfig(_Strict):
-    """What is captioned: the embeddings of a run, files of embeddings, or raw features."""
+    """The input: the embeddings of a run, embedding files, or raw features."""
 
-    run: str | None = Field(default=None, description="Run folder whose embeddings are captioned; null: files are.")
+    run: str | None = Field(default=None, description="Run folder with the embeddings; null: embedding files.")
     checkpoint: Literal["best", "last"] = Field(default="best", description="Checkpoint of the run.")
-    untrained: bool = Field(
-        default=False, description="Take the run's model with the weights it began with, to compare with."
-    )
+    untrained: bool = Field(default=False, description="Use the initial weights of the run's model, for comparison.")
     features: Mode = Field(
         default="clip",
         description="Row of each sentence: the clip's embedding, the video's, both (the paper's +), both with the "
@@ -33,7 +31,7 @@ class CaptionDataConfig(_Strict):
     )
     train: str = Field(default="train", description="Split to train on, or an embedding file (.h5, .npz).")
     validate_: str | None = Field(
-        default="val", alias="validate", description="Split or file that picks the best epoch; null: the last epoch."
+        default="val", alias="validate", description="Split or file that selects the best epoch; null: the last epoch."
     )
     test: str | None = Field(default=None, description="Split or file of the final scores; null: the validation one.")
     captions: tuple[str, ...] = Field(
@@ -77,9 +75,12 @@ class CaptionModelConfig(_Strict):
 class VocabularyConfig(_Strict):
     """Which words there are and where their vectors come from."""
 
-    min_count: int = Field(default=3, ge=0, description="Keep words that stand more often than this in training.")
+    min_count: int = Field(
+        default=3, ge=0, description="Keep words that occur more often than this in the training sentences."
+    )
     word_vectors: str | None = Field(
-        default=None, description="GloVe text file, or npz with `words` and `vec`, to begin with; null: random vectors."
+        default=None,
+        description="GloVe text file, or npz with `words` and `vec`, as initial vectors; null: random vectors.",
     )
 
 
@@ -108,22 +109,22 @@ class CaptionTrainingConfig(_Strict):
         default=0.9999, ge=0, lt=1, description="Largest decay of the averaged weights that write captions; 0: none."
     )
     early_stop: int | None = Field(
-        default=10, ge=1, description="Stop when the best epoch lies this many epochs back; null: never."
+        default=10, ge=1, description="Stop this many epochs after the best epoch; null: never."
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch; null: its own choice.")
-    log_every: int = Field(default=10, ge=1, description="Write a line of metrics every so many steps.")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch; null: its default.")
+    log_every: int = Field(default=10, ge=1, description="Steps between two lines of metrics.")
     checkpoint_every: int | None = Field(
-        default=None, ge=1, description="Also write the `last` checkpoint every so many steps; null: once an epoch."
+        default=None, ge=1, description="Steps between two checkpoints within an epoch; null: once an epoch."
     )
 
 
 class DecodingConfig(_Strict):
     """How sentences are written."""
 
-    beam: int = Field(default=1, ge=1, description="Hypotheses kept side by side; 1: greedy, as in the paper.")
-    min_words: int = Field(default=0, ge=0, description="No sentence ends before it has this many words.")
+    beam: int = Field(default=1, ge=1, description="Beam size; 1: greedy, as in the paper.")
+    min_words: int = Field(default=0, ge=0, description="Minimum number of words in a sentence.")
     block_ngram: int = Field(
-        default=0, ge=0, description="No n-gram of this length stands twice in a sentence; 0: any."
+        default=0, ge=0, description="Never repeat an n-gram of this length in a sentence; 0: off."
     )
     length_penalty: float = Field(
         default=0.0, ge=0, description="Beam: scores are divided by length to this power; 0: no penalty."
@@ -132,12 +133,12 @@ class DecodingConfig(_Strict):
 
 
 class CaptionValidationConfig(_Strict):
-    """When captions are written and scored during training, and which epoch wins."""
+    """When to score captions during training, and which metric selects the best epoch."""
 
     first_epoch: int = Field(default=0, ge=0, description="First epoch (from 0) that is scored.")
-    every: int = Field(default=1, ge=1, description="Score every so many epochs.")
+    every: int = Field(default=1, ge=1, description="Epochs between two validations.")
     select_by: Literal["CIDEr", "ROUGE_L", "Bleu_4", "METEOR"] = Field(
-        default="CIDEr", description="Metric that picks the best epoch."
+        default="CIDEr", description="Metric that selects the best epoch."
     )
 
 
@@ -145,14 +146,16 @@ class CaptionConfig(_Strict):
     """A whole captioner: its data, its model and how it is trained."""
 
     name: str = Field(default="captions", pattern=r"^[\w.+-]+$", description="Short name; names the folder.")
-    about: str = Field(default="", description="A sentence for people.")
+    about: str = Field(default="", description="A sentence that describes the preset.")
     seed: int = Field(default=0, ge=0, description="Seed of weights, order of videos, draws of captions and dropout.")
-    data: CaptionDataConfig = Field(default=CaptionDataConfig(), description="What is captioned.")
+    data: CaptionDataConfig = Field(default=CaptionDataConfig(), description="The input.")
     vocabulary: VocabularyConfig = Field(default=VocabularyConfig(), description="Words.")
     model: CaptionModelConfig = Field(default=CaptionModelConfig(), description="The recurrent transformer.")
-    optimiser: CaptionOptimiserConfig = Field(default=CaptionOptimiserConfig(), description="How weights move.")
+    optimiser: CaptionOptimiserConfig = Field(default=CaptionOptimiserConfig(), description="The optimiser.")
     training: CaptionTrainingConfig = Field(default=CaptionTrainingConfig(), description="The loop.")
-    validation: CaptionValidationConfig = Field(default=CaptionValidationConfig(), description="Choosing an epoch.")
+    validation: CaptionValidationConfig = Field(
+        default=CaptionValidationConfig(), description="Validation during training."
+    )
     decoding: DecodingConfig = Field(default=DecodingConfig(), description="How sentences are written.")
 
 
@@ -168,11 +171,11 @@ def preset_names() -> list[str]:
 
 
 def load_caption_config(preset: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> CaptionConfig:
-    """Read a preset (by name) or a YAML file, put overrides in and check it.
+    """Read a preset (by name) or a YAML file, apply overrides and check it.
 
     Args:
         preset: a shipped preset's name or a file.
-        overrides: ``a.b=c`` texts, where c is YAML, or a mapping from ``a.b`` to a value.
+        overrides: ``a.b=c`` strings, where c is YAML, or a mapping from ``a.b`` to a value.
 
     Example:
         >>> load_caption_config("paper", ["training.epochs=2"]).training.epochs

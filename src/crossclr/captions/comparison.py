@@ -1,4 +1,4 @@
-"""Captions from several encoders in one table: every encoder with every seed, and people as the ceiling."""
+"""Captions from several encoders in one table: every encoder with every seed, and people as an upper bound."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Comparison:
     """What `compare_captions` measured.
 
     Args:
-        part: where.
-        videos: how many.
+        part: the scored split or file.
+        videos: number of videos.
         rows: one for each encoder, people last.
-        notes: what is to be known.
+        notes: remarks for the reader.
     """
 
     part: str
@@ -111,16 +111,16 @@ def compare_captions(
 ) -> Comparison:
     """Train a captioner for each run and seed, and put their scores into one table.
 
-    What is finished in ``out`` is kept, what was stopped goes on, so calling it again continues.
+    Call it again to resume: finished captioners in ``out`` are kept and stopped ones continue.
 
     Args:
         runs: run folders; all have the same data.
         config: the captioner; its data.run, data.untrained and seed are set here.
         seeds: of the captioners.
         out: the folder of all captioners and of ``comparison.json``, ``.csv`` and ``.md``.
-        untrained: also the first run's encoder with the weights it began with.
-        with_meteor: also METEOR.
-        console: where progress is shown; left out, nothing is.
+        untrained: include the first run's encoder with its initial weights.
+        with_meteor: include METEOR.
+        console: where to show progress; None shows nothing.
 
     Raises:
         Interrupted: after Ctrl-C; calling again continues.
@@ -164,8 +164,8 @@ def compare_captions(
     if found:
         rows.append(_row(PEOPLE, seeds, found))
         notes.append(
-            "people: a random caption of each clip scored against its others (leave-one-out), so against one reference "
-            "less than the machines."
+            "people: a random caption of each clip scored against the other ones (leave-one-out), with one "
+            "reference fewer than the captioners have."
         )
     comparison = Comparison(Path(part).stem, len(references), tuple(rows), tuple(notes))
     for name, text in (
@@ -179,7 +179,7 @@ def compare_captions(
 
 @contextlib.contextmanager
 def _meteor(wanted: bool, notes: list[str]) -> Iterator[Meteor | None]:
-    """One program for the whole table; without Java a note, and none."""
+    """One METEOR process for the whole table; None and a note without Java."""
     try:
         running = Meteor() if wanted else None
     except MeteorError as error:

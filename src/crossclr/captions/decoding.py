@@ -1,4 +1,4 @@
-"""Writing sentences: greedy or with a beam, keys cached, paragraphs sentence by sentence."""
+"""Writing sentences: greedy or with beam search, with cached keys, paragraph by paragraph."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def greedy(
     min_words: int = 0,
     block_ngram: int = 0,
 ) -> Written:
-    """The likeliest word again and again, up to [EOS].
+    """Always take the likeliest word, up to [EOS].
 
     Args:
         model: the captioner, in evaluation mode.
         features: (count, longest, dim) rows of each clip.
         rows: (count,) how many.
         memory: of the sentences before; None: there are none.
-        min_words: [EOS] is not allowed before so many words.
-        block_ngram: no n-gram of this length stands twice; 0: any may.
+        min_words: [EOS] is not allowed before this many words.
+        block_ngram: n-grams of this length are never repeated; 0: off.
     """
     writing = model.begin(features, rows, memory)
     word = torch.full_like(rows, BOS)
@@ -79,7 +79,7 @@ def beam_search(
     block_ngram: int = 0,
     length_penalty: float = 0.0,
 ) -> Written:
-    """The likeliest sentence among ``beam`` that are followed side by side.
+    """Beam search: the likeliest sentence among ``beam`` hypotheses.
 
     Args:
         model: the captioner, in evaluation mode.
@@ -87,8 +87,8 @@ def beam_search(
         rows: (count,) how many.
         memory: of the sentences before; None: there are none.
         beam: hypotheses of each sentence.
-        min_words: [EOS] is not allowed before so many words.
-        block_ngram: no n-gram of this length stands twice; 0: any may.
+        min_words: [EOS] is not allowed before this many words.
+        block_ngram: n-grams of this length are never repeated; 0: off.
         length_penalty: log probabilities are divided by the number of words to this power.
     """
     count, limit = len(rows), model.text_length
@@ -109,7 +109,7 @@ def beam_search(
             origin, last = place // logits.shape[1], place % logits.shape[1]
             _keep(best, found, value, torch.cat([_of(written, origin, beam), last.unsqueeze(1)], dim=1))
             break
-        top, place = following.flatten(1).topk(2 * beam)  # so many that `beam` are left when some end here
+        top, place = following.flatten(1).topk(2 * beam)  # enough to leave `beam` when some end here
         origin, chosen = place // logits.shape[1], place % logits.shape[1]  # (count, 2 beam)
         ends = chosen == EOS
         value, which = (top / (number + 1) ** length_penalty).masked_fill(~ends, -math.inf)[:, :beam].max(1)
@@ -139,11 +139,11 @@ def write_captions(
     """A sentence for each clip of each video; each sentence knows those before it through the memory.
 
     Args:
-        model: the captioner; it stands as before afterwards.
+        model: the captioner; its training mode is restored afterwards.
         data: the videos.
         vocabulary: the model's words.
         config: how to write; None: greedily.
-        progress: called with the videos done and the videos in all.
+        progress: called with the finished videos and all videos.
     """
     config = config or DecodingConfig()
     gather = make_batcher(data)

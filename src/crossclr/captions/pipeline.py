@@ -36,18 +36,18 @@ def train_captions(
     with_meteor: bool = True,
     meteor: Meteor | None = None,
 ) -> CaptionRun:
-    """Train a captioner, choose the best epoch by its validation captions, and score it.
+    """Train a captioner, select the best epoch by its validation captions, and score it.
 
     Args:
-        config: everything.
-        out: its folder; left out, ``captions/<name>`` beside the run's checkpoints, with a number where that is taken.
-        console: where progress is shown; left out, nothing is.
-        with_meteor: the final scores also have METEOR, where Java is there.
+        config: the options of the captioner.
+        out: its folder; by default ``captions/<name>`` in the run folder, with a number if that exists.
+        console: where to show progress; None shows nothing.
+        with_meteor: include METEOR in the final scores, if Java is installed.
         meteor: METEOR that is already running.
 
     Raises:
         ValueError: the data or the config cannot be used; nothing is written then.
-        Interrupted: after Ctrl-C; `resume_captions` continues.
+        Interrupted: after Ctrl-C; `resume_captions` continues the training.
     """
     if out is None:
         out = free_folder(Path(config.data.run or "runs") / "captions" / config.name)
@@ -70,7 +70,7 @@ def resume_captions(
     with_meteor: bool = True,
     meteor: Meteor | None = None,
 ) -> CaptionRun:
-    """Continue a captioner that was stopped; it ends as if it never had been."""
+    """Resume a captioner that was stopped; it ends like one that never stopped."""
     run = CaptionRun.open(path)
     if run.results is not None:
         return run
@@ -94,8 +94,8 @@ def generate_captions(
 
     Args:
         run: a captioner.
-        part: a split of the run it was trained from, or a file; None: where its final scores are taken.
-        decoding: how to write; None: as its config says.
+        part: a split of the run it was trained from, or a file; None: the part of its final scores.
+        decoding: how to write; None: as in its config.
         which: the checkpoint.
         progress: show progress bars.
     """
@@ -115,15 +115,15 @@ def generate_captions(
 
 
 def final_part(config: CaptionConfig) -> str:
-    """Where the final scores are taken: the test part, else the validation part."""
+    """The part of the final scores: the test part, or else the validation part."""
     part = config.data.test or config.data.validate_
     if part is None:
-        raise ValueError("the config names neither data.test nor data.validate; say which split")
+        raise ValueError("the config names neither data.test nor data.validate; name a split")
     return part
 
 
 def load_part(config: CaptionConfig, part: str, progress: bool = False) -> CaptionSet:
-    """One part of the data as the config wants it."""
+    """One part of the data."""
     with progress_bar(progress) as bar:
         task = bar.add_task(f"reading {Path(part).name}", total=None)
         return load_caption_set(
@@ -135,7 +135,7 @@ def load_part(config: CaptionConfig, part: str, progress: bool = False) -> Capti
 
 
 def load_sets(config: CaptionConfig, progress: bool = False) -> dict[str, CaptionSet]:
-    """What training needs, by its role: ``train``, ``validate`` (where there is one) and ``final``."""
+    """The data of a training by role: ``train``, ``validate`` (if there is one) and ``final``."""
     data = config.data
     parts = {"train": data.train, "validate": data.validate_, "final": data.test or data.validate_}
     read = {

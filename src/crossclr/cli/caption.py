@@ -1,4 +1,4 @@
-"""`crossclr caption`: write sentences from embeddings, and score them."""
+"""`crossclr caption`: write captions from embeddings, and score them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 
 
 class Features(StrEnum):
-    """The rows of a sentence."""
+    """The input of a sentence."""
 
     clip = "clip"
     vid = "vid"
@@ -36,34 +36,36 @@ class Checkpoint(StrEnum):
 
 @app.callback()
 def caption() -> None:
-    """Write a sentence for each clip from its embedding, and score what was written."""
+    """Write a sentence for each clip from its embedding, and score the sentences."""
 
 
 @app.command()
 def train(
     run: Annotated[
-        Path | None, typer.Argument(metavar="RUN", help="Run folder whose embeddings are captioned; none: files are.")
+        Path | None,
+        typer.Argument(metavar="RUN", help="Run folder with the embeddings; default: embedding files."),
     ] = None,
     preset: Annotated[str, typer.Option(help="paper, small, msvd, or a YAML file.")] = "small",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the preset; may be given several times."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the preset; repeatable."),
     ] = None,
     features: Annotated[
-        Features | None, typer.Option(help="Row of a sentence: clip, vid, vidclip (the paper's +), vidclipctx or raw.")
+        Features | None,
+        typer.Option(help="Input of a sentence: clip, vid, vidclip (the paper's +), vidclipctx, raw."),
     ] = None,
     untrained: Annotated[
-        bool, typer.Option("--untrained", help="Take the run's encoder as it was before training, to compare with.")
+        bool, typer.Option("--untrained", help="Use the run's encoder before its training, for comparison.")
     ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the captioner.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Its folder; default RUN/captions/<name of the preset>.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue this captioner.")] = None,
-    meteor: Annotated[bool, typer.Option(help="Also METEOR in the final scores, which needs Java.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Folder of the captioner; default RUN/captions/<preset>.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume this captioner.")] = None,
+    meteor: Annotated[bool, typer.Option(help="Include METEOR in the final scores; needs Java.")] = True,
 ) -> None:
-    """Train a captioner on the embeddings of a run, choose the best epoch, write and score the test captions.
+    """Train a captioner on a run's embeddings and score its test captions.
 
-    Without RUN, data.train and data.validate name embedding files (as `crossclr embed` or COOT write them), and
-    data.captions the sentences where the files hold none.
+    Without RUN, data.train and data.validate name embedding files, as written by `crossclr embed` or COOT. If these
+    files hold no sentences, data.captions names the files that do.
 
     Examples:
         crossclr caption train runs/youcook2
@@ -85,7 +87,9 @@ def train(
     try:
         if resume is not None:
             if run is not None or set_ or out is not None or features is not None or untrained or seed is not None:
-                raise ValueError("--resume continues a captioner as it was begun; it goes without other settings")
+                raise ValueError(
+                    "--resume keeps the settings of the captioner; it cannot be combined with other settings"
+                )
             resume_captions(resume, console=console, with_meteor=meteor)
             return
         given: dict[str, object] = {}
@@ -101,12 +105,12 @@ def train(
         config = load_caption_config(preset, [*texts, *(set_ or [])])
         if config.data.run is None and not Path(config.data.train).suffix:
             raise ValueError(
-                "name a run folder, or embedding files with --set data.train=FILE --set data.validate=FILE"
+                "give a run folder, or embedding files with --set data.train=FILE --set data.validate=FILE"
             )
         train_captions(config, out=out, console=console, with_meteor=meteor)
     except Interrupted as stopped:
         console.print(
-            f"stopped; continue with: crossclr caption train --resume {stopped}",
+            f"stopped; resume with: crossclr caption train --resume {stopped}",
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -118,20 +122,20 @@ def train(
 def generate(
     captioner: Annotated[Path, typer.Argument(metavar="CAPTIONER", help="Folder of a captioner.")],
     split: Annotated[
-        str | None, typer.Option(help="Split of its run, or an embedding file; default: that of its final scores.")
+        str | None, typer.Option(help="Split of its run, or an embedding file; default: the split of its final scores.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="JSON to write; default: predictions-SPLIT.json in its folder.")
     ] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept side by side; 1 is greedy.")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy.")] = None,
     block_ngram: Annotated[
-        int | None, typer.Option(min=0, help="No n-gram of this length twice in a sentence; 0: any.")
+        int | None, typer.Option(min=0, help="Never repeat an n-gram of this length in a sentence; 0: off.")
     ] = None,
-    min_words: Annotated[int | None, typer.Option(min=0, help="Words that a sentence has at least.")] = None,
+    min_words: Annotated[int | None, typer.Option(min=0, help="Minimum number of words in a sentence.")] = None,
     length_penalty: Annotated[
-        float | None, typer.Option(min=0.0, help="Beam: divide scores by length to this power.")
+        float | None, typer.Option(min=0.0, help="Divide beam scores by length to this power.")
     ] = None,
-    checkpoint: Annotated[Checkpoint, typer.Option(help="Checkpoint to take.")] = Checkpoint.best,
+    checkpoint: Annotated[Checkpoint, typer.Option(help="Checkpoint to use.")] = Checkpoint.best,
 ) -> None:
     """Write a sentence for each clip, in MART's JSON format.
 
@@ -144,8 +148,8 @@ def generate(
     from crossclr.captions.pipeline import final_part
 
     run = CaptionRun.open(captioner)
-    asked = {"beam": beam, "block_ngram": block_ngram, "min_words": min_words, "length_penalty": length_penalty}
-    decoding = run.config.decoding.model_copy(update={k: v for k, v in asked.items() if v is not None})
+    given = {"beam": beam, "block_ngram": block_ngram, "min_words": min_words, "length_penalty": length_penalty}
+    decoding = run.config.decoding.model_copy(update={k: v for k, v in given.items() if v is not None})
     part = split or final_part(run.config)
     written, _ = generate_captions(run, part, decoding=decoding, which=checkpoint.value, progress=True)
     path = save_predictions(written, out or run.predictions(part))
@@ -155,18 +159,17 @@ def generate(
 @app.command()
 def score(
     predictions: Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="JSON of predictions in MART's format.")],
-    references: Annotated[
-        list[Path], typer.Option(help="JSON of references: paragraphs, or many captions; may be given several times.")
-    ],
-    meteor: Annotated[bool, typer.Option(help="Also METEOR, which needs Java.")] = True,
+    references: Annotated[list[Path], typer.Option(help="JSON of references: paragraphs or captions; repeatable.")],
+    meteor: Annotated[bool, typer.Option(help="Include METEOR; needs Java.")] = True,
     meteor_seconds: Annotated[
-        float, typer.Option(min=1.0, help="End METEOR when it gives no answer for so many seconds.")
+        float, typer.Option(min=1.0, help="Stop METEOR after this many seconds without an answer.")
     ] = 300.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Score predictions: BLEU@1-4, METEOR, ROUGE-L, CIDEr-D and repetition, as MART does for whole paragraphs.
+    """Score whole paragraphs as MART does: BLEU, METEOR, ROUGE-L, CIDEr-D, RE.
 
-    Any model's predictions can be scored. Where Java is missing, dies or hangs, METEOR says so and the rest is given.
+    The predictions may come from any model. If Java is missing, crashes or hangs, the command says so and gives the
+    other scores: BLEU@1-4, ROUGE-L, CIDEr-D and the repetition RE@1-4.
 
     Examples:
         crossclr caption score predictions.json --references captioning_val_para.json
@@ -193,22 +196,22 @@ def score(
 def page(
     captioners: Annotated[
         list[Path],
-        typer.Argument(metavar="CAPTIONER", help="Folders of captioners with the same data; the first leads."),
+        typer.Argument(metavar="CAPTIONER", help="Captioners on the same data; the first selects the videos."),
     ],
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("captions.html"),
-    split: Annotated[str | None, typer.Option(help="Split, or an embedding file; default: that of the scores.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="Videos of each kind: good, bad and any.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice.")] = 0,
-    references: Annotated[int, typer.Option(min=1, help="Captions of people shown for each clip.")] = 5,
+    split: Annotated[str | None, typer.Option(help="Split or embedding file; default: that of the scores.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Videos of each kind: good, bad and other.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice.")] = 0,
+    references: Annotated[int, typer.Option(min=1, help="Human captions shown for each clip.")] = 5,
     media: Annotated[
-        Path | None, typer.Option(help="Folder of pictures, videos or sounds named like the samples, or a JSON table.")
+        Path | None, typer.Option(help="Folder of images, videos or sounds named like the samples, or a JSON table.")
     ] = None,
-    meteor: Annotated[bool, typer.Option(help="Also METEOR, which needs Java.")] = True,
+    meteor: Annotated[bool, typer.Option(help="Include METEOR; needs Java.")] = True,
 ) -> None:
-    """Write a page of captions beside what people wrote: good and bad ones, drawn at random with a seed.
+    """Write a page with good and bad captions next to those of people.
 
-    Words that stand in a reference are marked. Pictures and players stand beside the captions where the data has
-    media. The page is one file and loads nothing from elsewhere (a media file above 8 MB is linked, not copied).
+    The videos are chosen at random with a seed. Words that occur in a reference are marked. If the data has media, the
+    page shows images and players. The page is one self-contained file; media files above 8 MB are linked, not copied.
 
     Examples:
         crossclr caption page runs/msvd/captions/msvd --out msvd.html
@@ -233,7 +236,9 @@ def page(
         written, data = generate_captions(run, part, progress=True)
         sets.append(data)
         if data.keys != sets[0].keys:
-            raise ValueError(f"{run.path} has other videos than {opened[0].path}; a page needs the same for all")
+            raise ValueError(
+                f"{run.path} has other videos than {opened[0].path}; all captioners of a page need the same videos"
+            )
         with Console(stderr=True).status(f"scoring {name}"):
             writers.append(Writer(name, written, score_captions(written, data.references(), with_meteor=meteor)))
     chosen = [key for keys in choose(writers[0].scores, count, seed).values() for key in keys]
@@ -248,23 +253,22 @@ def page(
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders on the same data.")],
-    out: Annotated[Path, typer.Option(help="Folder of the captioners and of the table.")],
+    out: Annotated[Path, typer.Option(help="Folder for the captioners and the table.")],
     preset: Annotated[str, typer.Option(help="paper, small, msvd, or a YAML file.")] = "small",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the preset; may be given several times."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the preset; repeatable."),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds of the captioners, as 0,1,2.")] = "0,1,2",
+    seeds: Annotated[str, typer.Option(help="Seeds of the captioners, as in 0,1,2.")] = "0,1,2",
     untrained: Annotated[
-        bool, typer.Option("--untrained/--no-untrained", help="Also the first run's encoder before its training.")
+        bool, typer.Option("--untrained/--no-untrained", help="Include the first run's encoder before its training.")
     ] = True,
-    meteor: Annotated[bool, typer.Option(help="Also METEOR, which needs Java.")] = True,
+    meteor: Annotated[bool, typer.Option(help="Include METEOR; needs Java.")] = True,
 ) -> None:
-    """Caption from several runs with several seeds, and put all scores into one table.
+    """Train captioners for several runs and seeds, and compare their scores.
 
-    Where clips have several captions, people are scored too: one caption of each clip against the others. What is
-    finished is kept and what was stopped goes on, so the same command continues. The table is also written as
-    comparison.json, comparison.csv and comparison.md.
+    If clips have several captions, people are scored too: one caption of each clip against the others. Run the same
+    command again to resume. The table is also written to comparison.json, comparison.csv and comparison.md.
 
     Examples:
         crossclr caption compare runs/msvd-crossclr runs/msvd-clip --preset msvd --out runs/msvd-captions
@@ -281,7 +285,7 @@ def compare(
     try:
         found = compare_captions(runs, config, numbers, out, untrained=untrained, with_meteor=meteor, console=console)
     except Interrupted:
-        console.print("stopped; the same command continues", highlight=False)
+        console.print("stopped; run the same command again to resume", highlight=False)
         raise typer.Exit(130) from None
     console.print(found.table())
     for note in found.notes:
@@ -290,7 +294,7 @@ def compare(
 
 
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
-    """Pictures, videos and sounds of the clips, where the run's data (or ``place``) has them."""
+    """Images, videos and sounds of the clips, if the run's data (or ``place``) has them."""
     from crossclr.captions.caption_page import Shown, load_shown
     from crossclr.experts.media.file_types import media_type
     from crossclr.features import clip_keys

@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, show, copy and check configs.")
-Name = Annotated[str, typer.Argument(help="A shipped config's name, or a YAML file.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field; may be given several times.")
-]
+Name = Annotated[str, typer.Argument(help="Name of a shipped config, or a YAML file.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field; repeatable.")]
 
 
 @app.command("list")
@@ -31,7 +29,7 @@ def list_() -> None:
 
 @app.command()
 def show(config: Name, set_: Overrides = None) -> None:
-    """Print a whole config, defaults included, with a sentence for every field.
+    """Print a whole config with its defaults and a description of every field.
 
     Examples:
         crossclr config show youcook2-100m
@@ -45,20 +43,22 @@ def show(config: Name, set_: Overrides = None) -> None:
 
 @app.command()
 def copy(
-    config: Name, target: Annotated[Path | None, typer.Argument(help="Where to; default <name>.yaml here.")] = None
+    config: Name,
+    target: Annotated[Path | None, typer.Argument(help="File to write; default <name>.yaml.")] = None,
 ) -> None:
     """Copy a shipped config to a file of your own.
 
     Examples:
         crossclr config copy youcook2-100m my-config.yaml
     """
+    from crossclr.storage import write_file
     from crossclr.training.config.config_files import config_text
 
     text = config_text(config)
     target = target or Path(f"{Path(config).stem}.yaml")
     if target.exists():
-        raise FileExistsError(f"{target} already exists; name another file")
-    target.write_text(text, encoding="utf-8")
+        raise FileExistsError(f"{target} already exists; choose another file")
+    write_file(target, text)
     typer.echo(f"wrote {target}")
 
 
@@ -67,7 +67,7 @@ def validate(
     configs: Annotated[list[str], typer.Argument(help="Names of shipped configs, or YAML files.")],
     set_: Overrides = None,
 ) -> None:
-    """Check configs without running anything; every fault is named with its place.
+    """Check configs without running anything, and report every error with its key.
 
     Examples:
         crossclr config validate my-config.yaml
@@ -76,14 +76,14 @@ def validate(
     """
     from crossclr.training import ConfigError, load_config
 
-    faults = 0
+    errors = 0
     for config in configs:
         try:
             load_config(config, set_ or [])
         except ConfigError as error:
-            faults += 1
+            errors += 1
             typer.echo(f"error: {error}", err=True)
         else:
-            typer.echo(f"{config}: good")
-    if faults:
+            typer.echo(f"{config}: valid")
+    if errors:
         raise typer.Exit(2)

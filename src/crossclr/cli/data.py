@@ -1,4 +1,4 @@
-"""`crossclr data`: look at a data set, and make text features for one."""
+"""`crossclr data`: check a data set, and compute text features for it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rich.table import Table
 
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
 
-app = typer.Typer(help="Check a data set before training; compute text features for one.", no_args_is_help=True)
+app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)
 
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2
-SHOWN = 20  # findings of one kind that the terminal shows; --json has all
+SHOWN = 20  # findings of each level shown in the terminal; --json has all
 
 
 @app.command("check")
@@ -30,16 +30,16 @@ def check_command(
         ),
     ],
     root: Annotated[str | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Look at the first so many samples of each split.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Check only the first N samples of each split.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Count warnings as faults.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
 ) -> None:
     """Validate and describe a data set before any training.
 
-    Counts, lengths, splits and leaks between them, missing keys, NaN, empty clips, duplicates, samples that lack an
-    expert, and connectivity: the share of samples that each pruning threshold would prune.
+    Reports counts, lengths, splits and leaks between them, missing keys, NaN, empty clips, duplicates, samples that
+    lack an expert, and connectivity: the share of samples that each pruning threshold would prune.
 
-    Exit code: 0 clean, 1 faults (each is named with its file and key), 2 the data cannot be read at all.
+    Exit code: 0 clean, 1 faults (each with its file and key), 2 the data cannot be read at all.
 
     Examples:
         crossclr data check emoji
@@ -72,8 +72,8 @@ def text_command(
 ) -> None:
     """Compute MiniLM token features of the sentences of a data set.
 
-    A meta file gives OUT.h5 and OUT_sentence_splits.json, for data of kind coot. A captions file gives a folder with
-    values.npy, lengths.npy, owners.json and texts.json, for data of kind arrays. Needs crossclr[experts].
+    For a meta file (data of kind coot), writes OUT.h5 and OUT_sentence_splits.json. For a captions file (data of kind
+    arrays), writes a folder with values.npy, lengths.npy, owners.json and texts.json. Needs crossclr[experts].
 
     Examples:
         crossclr data text youcook2/meta_all.json youcook2/text_feat_minilm.h5
@@ -97,14 +97,14 @@ def text_command(
 
 
 def find_data_config(data: str, root: str | None = None) -> AnyData:
-    """The data config that a command's argument means.
+    """The data config for a command's argument.
 
     Args:
-        data: a YAML file, a shipped config's name, a run folder, or a folder in COOT's layout.
+        data: a YAML file, the name of a shipped config, a run folder, or a folder in COOT's layout.
         root: replaces the config's own root.
 
     Raises:
-        DataError: it means nothing, or the config is wrong.
+        DataError: there is no such data, or the config is invalid.
     """
     path = Path(data).expanduser()
     config: AnyData
@@ -122,7 +122,7 @@ def find_data_config(data: str, root: str | None = None) -> AnyData:
 
 
 def show_report(report: DataReport, console: Console) -> None:
-    """Print a report for people."""
+    """Print a report to the terminal."""
     level = "two levels" if report.two_level else "one level"
     dims = ", ".join(f"{name} {dim}" for name, dim in zip(report.modalities, report.dims, strict=True))
     console.print(f"channels: {dims}; {level}")
@@ -168,4 +168,4 @@ def _is_meta(path: Path) -> bool:
 
 
 def _plain(message: str) -> str:
-    return message.replace("[", "\\[")  # rich would take brackets for markup
+    return message.replace("[", "\\[")  # rich would read brackets as markup

@@ -1,4 +1,4 @@
-"""`crossclr demo`."""
+"""`crossclr demo`: train, compare and search on the built-in set."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs/demo"),
     seeds: Annotated[str, typer.Option(help="Seeds of each loss, as in 0,1,2.")] = "0,1,2",
 ) -> None:
-    """Train CrossCLR and CLIP on the built-in set, compare them, and search in it.
+    """Train CrossCLR and CLIP on the built-in set, compare and search.
 
-    What an earlier call has finished is not done again; Ctrl-C is safe.
+    Finished parts of an earlier call are reused; Ctrl-C is safe.
 
     Examples:
         crossclr demo
@@ -28,5 +28,5 @@ def demo(
     try:
         run_demo(out, seeds=parse_seeds(seeds))
     except Interrupted:
-        typer.echo("stopped; the same command continues")
+        typer.echo("stopped; run the same command again to resume")
         raise typer.Exit(130) from None

@@ -1,4 +1,4 @@
-"""`crossclr import-coot`: a COOT checkpoint becomes a run folder."""
+"""`crossclr import-coot`: turn a COOT checkpoint into a run folder."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ class Pool(StrEnum):
 
 def import_coot(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT.pth", help="COOT's model file.")],
-    out: Annotated[Path, typer.Option(help="The run folder to write; it must not be there yet.")],
+    out: Annotated[Path, typer.Option(help="The run folder to write; it must not exist.")],
     config: Annotated[
-        str, typer.Option(help="A shipped config's name or a YAML file: the data that the model was made for.")
+        str, typer.Option(help="Name of a shipped config, or a YAML file, that describes the model's data.")
     ] = "youcook2-100m",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; may be given several times."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; repeatable."),
     ] = None,
     heads: Annotated[
-        int | None, typer.Option(min=1, help="Attention heads, which a checkpoint does not tell; 8 for COOT's models.")
+        int | None,
+        typer.Option(min=1, help="Attention heads, which a checkpoint does not contain; 8 for COOT's models."),
     ] = None,
-    global_heads: Annotated[int | None, typer.Option(min=1, help="The same for the global networks.")] = None,
+    global_heads: Annotated[int | None, typer.Option(min=1, help="Attention heads of the global networks.")] = None,
     pool: Annotated[
-        Pool, typer.Option(help="coot_sum: COOT's own numbers; mean: a video's embedding never depends on its batch.")
+        Pool, typer.Option(help="coot_sum: COOT's numbers; mean: embeddings that do not depend on the batch.")
     ] = Pool.coot_sum,
 ) -> None:
     """Turn a COOT checkpoint into a run folder that evaluate and embed can use.
@@ -57,8 +58,8 @@ def import_coot(
     note = ""
     try:
         run_config = run_config.model_copy(update={"data": run_config.data.with_absolute_paths()})
-    except DataError as error:  # weights can be read long before the features are at hand
-        note = f"note: its data is not here yet: {error}"
+    except DataError as error:  # the weights can be imported before the features are available
+        note = f"note: its data is missing: {error}"
     run_config = run_config.model_copy(update={"model": model.config})
     with Run.creating(out, run_config, shape_of(model)) as folder:
         save_checkpoint(folder / "best", model.state_dict(), {"imported_from": checkpoint.name})

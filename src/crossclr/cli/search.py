@@ -3,54 +3,62 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from crossclr.search import Hit, Searcher
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
 class Backend(StrEnum):
-    """Where vectors live."""
+    """Where vectors are stored."""
 
     faiss = "faiss"
     milvus = "milvus"
 
 
-class Modality(StrEnum):
-    """What is found."""
-
-    a = "a"
-    b = "b"
-
-
 def index(
     run: RunFolder,
-    splits: Annotated[str | None, typer.Option(help="Splits to index, as train,test; default: the config's.")] = None,
+    splits: Annotated[
+        str | None, typer.Option(help="Splits to index, such as train,test. Default: those of the config.")
+    ] = None,
     shards: Annotated[
         list[str] | None,
-        typer.Option(help="Index these shards of embeddings (see crossclr embed), not the run's data; several times."),
+        typer.Option(help="Index shards of embeddings (see crossclr embed) instead of the run's data. Repeatable."),
     ] = None,
     modalities: Annotated[
-        str | None, typer.Option(help="Modalities to index: a, b or a,b; default: both, or what the shards have.")
+        str | None, typer.Option(help="Modalities to index, such as text,video. Default: all that the data has.")
     ] = None,
     media: Annotated[
-        Path | None, typer.Option(help="Folder of pictures, videos or sounds named like the samples, or a JSON table.")
+        Path | None, typer.Option(help="Folder of images, videos or sounds named like the samples, or a JSON table.")
     ] = None,
-    update: Annotated[bool, typer.Option("--update", help="Add or replace the splits; keep everything else.")] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Add or replace the items of --splits and keep everything else.")
+    ] = False,
     delete: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Delete an item or all items of a clip; several times.")
+        list[str] | None, typer.Option(metavar="ID", help="Delete an item, or all items of a clip. Repeatable.")
     ] = None,
-    hubness: Annotated[bool, typer.Option("--hubness", help="Correct scores against hubs of this index.")] = False,
-    backend: Annotated[Backend, typer.Option(help="faiss inside the process, or a Milvus server.")] = Backend.faiss,
-    uri: Annotated[str | None, typer.Option(help="Milvus: address of the server, or a file ending in .db.")] = None,
-    device: Annotated[str, typer.Option(help="Where to embed: cpu, cuda, cuda:1, mps.")] = "cpu",
+    hubness: Annotated[
+        bool, typer.Option("--hubness", help="Lower the scores of items that most queries return.")
+    ] = False,
+    backend: Annotated[
+        Backend, typer.Option(help="Store vectors in files (faiss) or on a Milvus server.")
+    ] = Backend.faiss,
+    uri: Annotated[str | None, typer.Option(help="Address of the Milvus server, or a file that ends in .db.")] = None,
+    device: Annotated[str, typer.Option(help="Where to embed: cpu, cuda, cuda:1 or mps.")] = "cpu",
 ) -> None:
-    """Build the index that `crossclr search` and `crossclr serve` use, beside the run.
+    """Build the index that `crossclr search` and `crossclr serve` use.
 
-    The index before it stays in use until the new one is complete, whatever happens.
+    The index is stored in the run folder. An existing index stays in use until the new one is complete.
 
     Examples:
         crossclr index runs/emoji
@@ -64,37 +72,26 @@ def index(
         crossclr index runs/web --shards embeddings
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from crossclr.search import Searcher, build_index, update_index
+    from crossclr.search import build_index, update_index
 
-    chosen = [part.strip() for part in splits.split(",")] if splits else None
+    chosen = _listed(splits)
+    if update and not chosen:
+        raise ValueError("--update needs --splits, the splits to add or replace")
     console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("opening the data", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
+    with _progress(console) as show:
         if update or delete:
-            if update and not chosen:
-                raise ValueError("--update needs --splits: which splits shall be added or replaced?")
-            counts = update_index(
-                run,
-                splits=chosen or [] if update else [],
-                delete=delete or [],
-                media=media,
-                device=device,
-                progress=show,
+            changed = chosen if update and chosen else []
+            changes = update_index(run, splits=changed, delete=delete or [], media=media, device=device, progress=show)
+            console.print(
+                f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted", highlight=False
             )
-            console.print(", ".join(f"{count} {what}" for what, count in counts.items()), highlight=False)
         else:
             build_index(
                 run,
                 splits=chosen,
                 shards=shards,
-                modalities=[part.strip() for part in modalities.split(",")] if modalities else None,
+                modalities=_listed(modalities),
                 media=media,
                 backend=backend.value,
                 uri=uri,
@@ -102,67 +99,56 @@ def index(
                 device=device,
                 progress=show,
             )
-    searcher = Searcher.open(run, text=False)
-    parts = [f"{about['count']:,} {about['label']} ({about['kind']})" for about in searcher.meta["modalities"].values()]
-    searcher.close()
-    console.print(f"index of {', '.join(parts)}: {run / 'index'}", highlight=False, markup=False, soft_wrap=True)
-    console.print(
-        f'search it: crossclr search {run} "..."   or open the page: crossclr serve {run}',
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    _report_index(run, console)
 
 
 def search(
     run: RunFolder,
     sentence: Annotated[str | None, typer.Argument(help="What you are looking for.")] = None,
-    top: Annotated[int, typer.Option(min=1, max=1000, help="How many results.")] = 10,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Number of results.")] = 10,
     like: Annotated[
-        str | None, typer.Option(metavar="ID", help="Neighbours of this item instead of a sentence.")
+        str | None, typer.Option(metavar="ID", help="Find items similar to this one instead of a sentence.")
     ] = None,
-    find: Annotated[Modality | None, typer.Option(help="Modality of the results; default: not the query's.")] = None,
-    split: Annotated[list[str] | None, typer.Option(help="Only this split; several times.")] = None,
-    group: Annotated[list[str] | None, typer.Option(help="Only this group; several times.")] = None,
+    find: Annotated[
+        str | None, typer.Option(help="Modality of the results, such as video. Default: not the query's own.")
+    ] = None,
+    split: Annotated[list[str] | None, typer.Option(help="Only items of this split. Repeatable.")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Only items of this group. Repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Find clips by a sentence, or the neighbours of an item in either modality.
+    """Find clips by a sentence, or items similar to an item.
 
     Examples:
         crossclr search runs/emoji "red fruit"
 
-        crossclr search runs/emoji --like a/1F34E@noto --find a --top 5
+        crossclr search runs/emoji --like a/1F34E@noto --find image --top 5
 
         crossclr search runs/youcook2 "cut the tomato" --split val --json
     """
     from crossclr.search import Searcher
+    from crossclr.search.service.answers import plain_hit
 
     if (sentence is None) == (like is None):
-        raise ValueError("give a sentence, or an item with --like ID (one of the two)")
+        raise ValueError("give either a sentence or an item with --like ID")
+    if sentence is not None:
+        _refuse_paths(sentence)
     searcher = Searcher.open(run, text=sentence is not None)
     try:
-        hits = searcher.search(
-            text=sentence,
-            like=like,
-            find=None if find is None else find.value,
-            top=top,
-            splits=split or (),
-            groups=group or (),
-        )
+        hits = searcher.search(text=sentence, like=like, find=find, top=top, splits=split or (), groups=group or ())
     except KeyError as error:
         raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
     if as_json:
-        typer.echo(json.dumps([_plain(hit) for hit in hits], indent=2, ensure_ascii=False))
-        return
-    _print_hits(hits)
+        typer.echo(json.dumps([plain_hit(hit) for hit in hits], indent=2, ensure_ascii=False))
+    else:
+        _print_hits(hits)
 
 
 def serve(
     run: RunFolder,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines connect.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
 ) -> None:
-    """Start the search service and its page; the index is built first where there is none.
+    """Start the search service and its page; build the index first if there is none.
 
     Examples:
         crossclr serve runs/emoji
@@ -171,9 +157,9 @@ def serve(
     """
     from rich.console import Console
 
-    from crossclr.search.building.create import INDEX
+    from crossclr.search import serve_run
+    from crossclr.search.building.index_files import INDEX
     from crossclr.search.index.generations import current_generation
-    from crossclr.search.service.server import serve_run
     from crossclr.training import Run
 
     opened = Run.open(run)
@@ -182,40 +168,80 @@ def serve(
     console = Console()
 
     def ready(address: str) -> None:
-        console.print(f"open {address} in a browser; Ctrl-C ends the service", highlight=False, markup=False)
+        console.print(f"open {address} in a browser; Ctrl-C stops the service", highlight=False, markup=False)
 
     serve_run(opened, host=host, port=port, ready=ready)
 
 
 def export(
     run: RunFolder,
-    out: Annotated[Path | None, typer.Option(help="Folder to write; default: onnx in the run folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: onnx in the run folder.")] = None,
 ) -> None:
-    """Write both encoders as ONNX, check them against PyTorch, and search with onnxruntime alone.
+    """Export both encoders as ONNX and check them against PyTorch.
+
+    The checks include a search with onnxruntime alone.
 
     Examples:
         crossclr export runs/emoji
 
         crossclr export runs/emoji --out encoders
     """
-    from crossclr.search.encoders.onnx_export import export_run
+    from crossclr.search import export_run
 
-    report = export_run(run, out)
-    typer.echo(json.dumps(report, indent=2))
-
-
-def _plain(hit: Any) -> dict[str, Any]:
-    from crossclr.search.service.answers import plain_hit
-
-    return plain_hit(hit)
+    typer.echo(json.dumps(export_run(run, out), indent=2))
 
 
-def _example(searcher: Any) -> str:
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on a terminal, and the function that moves it."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("opening the data", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield show
+
+
+def _report_index(run: Path, console: Console) -> None:
+    from crossclr.search import Searcher
+
+    searcher = Searcher.open(run, text=False)
+    parts = [f"{about['count']:,} {about['label']} ({about['kind']})" for about in searcher.meta["modalities"].values()]
+    searcher.close()
+    for line in (
+        f"indexed {', '.join(parts)} in {run / 'index'}",
+        f'search: crossclr search {run} "..."   or open the page: crossclr serve {run}',
+    ):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _listed(names: str | None) -> list[str] | None:
+    return [part.strip() for part in names.split(",")] if names else None
+
+
+def _refuse_paths(sentence: str) -> None:
+    """Report a file that is given in place of a sentence, which would silently be searched as words."""
+    from crossclr.experts.media.file_types import media_type
+
+    path = Path(sentence)
+    is_path = "\0" not in sentence and len(sentence) < 1000 and path.is_file()
+    if is_path or (media_type(path) is not None and " " not in sentence):
+        raise ValueError(
+            f"{sentence!r} looks like a file, but a query is a sentence: describe in words what you are looking for, "
+            "or find items similar to an indexed one with --like ID"
+        )
+
+
+def _example(searcher: Searcher) -> str:
     rows = searcher.items.columns("name")
     return repr(rows[0][0]) if rows else "a/KEY"
 
 
-def _print_hits(hits: list[Any]) -> None:
+def _print_hits(hits: Sequence[Hit]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -223,7 +249,7 @@ def _print_hits(hits: list[Any]) -> None:
     from crossclr.features.sources.emoji import is_built_in
 
     if not hits:
-        typer.echo("nothing was found; the filters let no item pass")
+        typer.echo("no results: no item passes the filters")
         return
     table = Table()
     table.add_column("score", justify="right")

@@ -13,19 +13,21 @@ def train(
     config: Annotated[str | None, typer.Argument(help="A shipped config's name, or a YAML file.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; may be given several times."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; repeatable."),
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Changes that have proven good, by name (fitted); --set comes after them.")
+        str | None, typer.Option(help="Apply a recommended set of changes by name (fitted), before --set.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Several seeds, as 0,1,2: a folder each, and a summary.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; default runs/<name of the config>.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="Devices of a machine, each with a process.")] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Machines; MASTER_ADDR, MASTER_PORT, NODE_RANK set.")] = None,
-    baseline: Annotated[bool, typer.Option(help="Show the CCA baseline beside the final figures.")] = True,
+    seeds: Annotated[str | None, typer.Option(help="Train several seeds, as in 0,1,2, and summarise them.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the config>.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume this run folder.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Devices per machine, one process each.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Machines; needs MASTER_ADDR, MASTER_PORT, NODE_RANK.")
+    ] = None,
+    baseline: Annotated[bool, typer.Option(help="Show the CCA baseline next to the final metrics.")] = True,
 ) -> None:
-    """Train a joint embedding, choose the best epoch, evaluate it.
+    """Train a joint embedding, select the best epoch and evaluate it.
 
     Examples:
         crossclr train emoji
@@ -40,7 +42,7 @@ def train(
 
         crossclr train youcook2-100m --devices 2
 
-    Under torchrun, which starts the processes anew when one dies, the run goes on from its last checkpoint:
+    torchrun restarts the processes when one dies; the run then resumes from its last checkpoint:
 
         torchrun --nproc-per-node 2 --max-restarts 3 -m crossclr train youcook2-100m
     """
@@ -52,11 +54,11 @@ def train(
     from crossclr.training.config.recipes import recipe_changes
 
     if (config is None) == (resume is None):
-        raise ValueError("name a config to train, or a run folder to continue with --resume (one of the two)")
+        raise ValueError("give either a config to train or a run folder to resume with --resume")
     if resume is not None and (set_ or recipe or seeds or out or devices or nodes):
         raise ValueError(
-            "--resume continues a run as it was begun; it goes without --set, --recipe, --seeds, --out, --devices and "
-            "--nodes"
+            "--resume keeps the settings of the run; it cannot be combined with --set, --recipe, --seeds, --out, "
+            "--devices or --nodes"
         )
     changes = list(set_ or [])
     if recipe is not None:
@@ -73,6 +75,6 @@ def train(
             api.train(config or "", changes, out=out, baseline=baseline, console=console)
     except Interrupted as stopped:
         console.print(
-            f"stopped; continue with: crossclr train --resume {stopped}", highlight=False, markup=False, soft_wrap=True
+            f"stopped; resume with: crossclr train --resume {stopped}", highlight=False, markup=False, soft_wrap=True
         )
         raise typer.Exit(130) from None

@@ -1,4 +1,4 @@
-"""What passes from the data to the model and the loss."""
+"""A batch: what the model and the loss get."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Side:
 
     Args:
         clips: the clips (or sentences) of all videos, flat, in video order and then clip order.
-        context: the rows of each whole video (or paragraph); None for data of one level.
+        context: the rows of each whole video (or paragraph); None for one-level data.
     """
 
     clips: Ragged
@@ -29,15 +29,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Batch:
-    """Two modalities of the same videos; row i of one side's clips goes with row i of the other's.
+    """Two modalities of the same videos; clip i of one belongs to clip i of the other.
 
     Args:
-        a: modality A (video, picture, audio, ...).
-        b: modality B (usually text).
-        pooled_a: (clips, Da) mean input row of each clip of A: what connectivity is measured on.
+        a: first modality (video, image, audio, ...).
+        b: second modality (usually text).
+        pooled_a: (clips, Da) mean input row of each clip of A, on which connectivity is measured.
         pooled_b: (clips, Db) the same for B.
-        clip_counts: (videos,) int64 on the CPU, clips of each video; all ones for data of one level.
-        ids: (clips,) int64; equal ids mean the same thing, so they are never negatives of each other.
+        clip_counts: (videos,) int64 on the CPU, clips of each video; all ones for one-level data.
+        ids: (clips,) int64; clips with equal ids are the same thing and never negatives of each other.
         video_ids: (videos,) int64, the same for whole videos.
         keys: (videos) the key of each video in its source.
         pooled_context_a: (videos, Da) mean input row of each whole video, or None.

@@ -1,7 +1,7 @@
-"""The one exception of this stage."""
+"""The exception for invalid data."""
 
 from __future__ import annotations
 
 
 class DataError(ValueError):
-    """A fault in a user's data; the message names the file and the key, and says what to do."""
+    """Invalid data; the message names the file and the key, and says how to fix it."""

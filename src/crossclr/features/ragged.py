@@ -1,4 +1,4 @@
-"""Sequences without padding: the one container for clips, sentences, frames and tokens."""
+"""Sequences without padding: the container for clips, sentences, frames and tokens."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Ragged:
     """Sequences of different lengths, stored end to end.
 
     Args:
-        values: (total rows, dim) the rows of every sequence, one after the other.
-        lengths: (sequences,) int64 rows of each sequence, on the CPU; every one is at least 1.
+        values: (total rows, dim) the rows of all sequences, one after the other.
+        lengths: (sequences,) int64 rows of each sequence, on the CPU; at least 1.
 
     Example:
         >>> import torch
@@ -44,7 +44,7 @@ class Ragged:
 
     @classmethod
     def from_list(cls, sequences: Iterable[Tensor | npt.NDArray[np.floating]]) -> Ragged:
-        """Join (rows, dim) arrays or tensors of one dim."""
+        """Join (rows, dim) arrays or tensors with the same dim."""
         tensors = [torch.as_tensor(sequence) for sequence in sequences]
         return cls(torch.cat(tensors), torch.tensor([len(t) for t in tensors], dtype=torch.int64))
 
@@ -58,12 +58,12 @@ class Ragged:
 
     @cached_property
     def offsets(self) -> Tensor:
-        """(sequences + 1,) where each sequence starts, and the end of the last one."""
+        """(sequences + 1,) start of each sequence, and the end of the last one."""
         return torch.cat([torch.zeros(1, dtype=torch.int64), self.lengths.cumsum(0)])
 
     @cached_property
     def owners(self) -> Tensor:
-        """(total rows,) which sequence a row belongs to, on the device of the values."""
+        """(total rows,) the sequence of each row, on the device of the values."""
         return torch.repeat_interleave(torch.arange(len(self)), self.lengths).to(self.values.device)
 
     def split(self) -> list[Tensor]:
@@ -71,7 +71,7 @@ class Ragged:
         return list(torch.split(self.values, self.lengths.tolist()))
 
     def select(self, indices: Sequence[int] | Tensor) -> Ragged:
-        """The named sequences, in the order asked for."""
+        """The sequences with these indices, in this order."""
         index = torch.as_tensor(indices, dtype=torch.int64)
         lengths = self.lengths[index]
         starts = self.offsets[:-1][index]
@@ -85,5 +85,5 @@ class Ragged:
         return sums / self.lengths.to(self.values.device, self.values.dtype).unsqueeze(1)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Ragged:
-        """Values on another device (and dtype); lengths stay on the CPU, where batching decisions are made."""
+        """Values on another device (and dtype); lengths stay on the CPU, where batches are planned."""
         return Ragged(self.values.to(device, dtype, non_blocking=True), self.lengths)

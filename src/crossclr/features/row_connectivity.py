@@ -1,4 +1,4 @@
-"""How similar a sample is to all others: the paper's connectivity, on pooled input features."""
+"""The paper's connectivity: how similar a sample is to all others, measured on pooled input features."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.nn.functional import normalize
 def connectivity(x: Tensor) -> Tensor:
     """Mean cosine of each row to all other rows, C in the paper.
 
-    The mean of the inner products is the inner product with the sum, so this is one matrix-vector product; a row's
-    similarity to itself is taken out.
+    The mean of the inner products is the inner product with the sum, so this is one matrix-vector product. A row's
+    similarity to itself is subtracted.
 
     Args:
-        x: (samples, dim) one vector for each sample, of any length.
+        x: (samples, dim) one vector per sample, of any length.
 
     Returns:
         (samples,) connectivity; zeros for a single sample.
@@ -28,14 +28,14 @@ def connectivity(x: Tensor) -> Tensor:
 
 
 def connectivity_to(unit: Tensor, total: Tensor, count: int, self_similarity: Tensor | None = None) -> Tensor:
-    """The same for some unit rows of a larger set, of which only the sum is known.
+    """Connectivity of some unit rows within a larger set, from the sum of that set.
 
     Args:
         unit: (rows, dim) unit rows that belong to the set.
         total: (dim,) sum of all unit rows of the set.
         count: size of the set.
-        self_similarity: (rows,) inner product of each row with itself (1, or 0 for a row of zeros) where it is
-            known already; it spares a pass over the rows.
+        self_similarity: (rows,) inner product of each row with itself (1, or 0 for a row of zeros), if it is
+            already known; saves a pass over the rows.
 
     Example:
         >>> unit = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])

@@ -1,4 +1,4 @@
-"""Embedding a whole data set, batch by batch."""
+"""Embeddings of a whole split, batch by batch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ from crossclr.models.embeddings import Embeddings
 from crossclr.models.two_branch import TwoBranch
 
 Progress = Callable[[int, int], None]
-
-
-def _side(parts: Sequence[Rows], whole: Sequence[Rows | None], two_level: bool, device: torch.device) -> Side:
-    context = [rows for rows in whole if rows is not None]
-    if two_level and context and len(context) != len(whole):
-        raise ValueError("some samples of the batch have whole-video rows and some have none; give all of them or none")
-    clips = Ragged.from_list(parts)
-    return Side(clips, Ragged.from_list(context) if two_level and context else None).to(device)
+Encode = Callable[[TwoBranch, Sequence[Sample], torch.device], dict[str, Tensor]]
 
 
 def embed_source(
@@ -40,49 +33,48 @@ def embed_source(
 ) -> Embeddings:
     """Embeddings of all samples of a split, in the order of the source.
 
-    The data set is streamed: beside the result, two batches are in memory. The model runs in evaluation mode on
-    ``device`` and stands as before afterwards (mode and device).
+    The data is streamed: apart from the result, two batches are in memory. The model runs in evaluation mode on
+    ``device``; afterwards its mode and device are restored.
 
     Args:
         model: the model.
-        source: where samples are read, without random draws.
+        source: the data, read without randomness.
         split: which samples.
-        batch_size: samples (videos) for each step; it does not change the embeddings.
+        batch_size: samples (videos) per step; it does not change the embeddings.
         device: where to compute.
-        progress: called after each step with the samples done and the samples in all.
+        progress: called after each step with the number of samples done and in total.
 
     Raises:
         ValueError: the split is unknown or empty, or the data does not fit the model.
     """
-    found = _through(model, source, split, batch_size, device, encode_samples, progress)
+    found = _encode_split(model, source, split, batch_size, device, encode_samples, progress)
     return as_searched(found, model.anchors, model.hubs)
 
 
 def pool_source(
     model: TwoBranch, source: Source, split: str, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> Embeddings:
-    """The inputs of all clips and sentences of a split as one row each, as `TwoBranch.pooled` gives them.
+    """The inputs of all clips and sentences of a split, each pooled to one row by `TwoBranch.pooled`.
 
     Args:
-        model: which knows how rows are pooled.
-        source: where samples are read.
+        model: decides how rows are pooled.
+        source: the data.
         split: which samples.
-        batch_size: samples for each step.
+        batch_size: samples per step.
         device: where to compute.
     """
-    return _through(model, source, split, batch_size, device, pool_samples)
+    return _encode_split(model, source, split, batch_size, device, pool_samples)
 
 
-def _through(
+def _encode_split(
     model: TwoBranch,
     source: Source,
     split: str,
     batch_size: int,
     device: torch.device | str,
-    encode: Callable[[TwoBranch, Sequence[Sample], torch.device], dict[str, Tensor]],
+    encode: Encode,
     progress: Progress | None = None,
 ) -> Embeddings:
-    """What ``encode`` makes of all samples of a split."""
     keys = source.keys(split)
     if not keys:
         raise ValueError(f"split {split!r} has no samples to embed")
@@ -115,7 +107,7 @@ def _through(
                     progress(len(counts), len(keys))
     finally:
         model.train(was_training).to(home)
-    # Cloned outside of inference mode, so that the result may take part in later gradients.
+    # Joined outside of inference mode, so that the result can take part in later gradients.
     joined = {name: torch.cat(columns.pop(name)) for name in list(columns)}
     return Embeddings(
         clip_a=joined["clip_emb"],
@@ -135,7 +127,7 @@ def _through(
 
 
 def as_searched(embeddings: Embeddings, anchors: Anchors | None, hubs: Mapping[str, Hubs]) -> Embeddings:
-    """Embeddings of the encoders alone, with what was fitted for search after training."""
+    """Embeddings of the encoders with the search adjustments that were fitted after training."""
     found = replace(embeddings, anchored_a=None if anchors is None else anchors(embeddings.clip_a))
     return replace(
         found,
@@ -145,21 +137,29 @@ def as_searched(embeddings: Embeddings, anchors: Anchors | None, hubs: Mapping[s
 
 
 def encode_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
-    """Embeddings of some samples by name, as `TwoBranch.encode_a` and `encode_b` give them."""
-    clips = [rows for sample in samples for rows in sample.clips]
-    sentences = [rows for sample in samples for rows in sample.sentences]
-    side_a = _side(clips, [sample.video for sample in samples], model.two_level, device)
-    side_b = _side(sentences, [sample.paragraph for sample in samples], model.two_level, device)
-    count_a = torch.tensor([len(sample.clips) for sample in samples])
-    count_b = torch.tensor([len(sample.sentences) for sample in samples])
-    return model.encode_a(side_a, count_a) | model.encode_b(side_b, count_b)
+    """Embeddings of some samples under the names of `TwoBranch.encode`."""
+
+    def side(parts: list[Sequence[Rows]], whole: list[Rows | None]) -> tuple[Side, Tensor]:
+        context = [rows for rows in whole if rows is not None] if model.two_level else []
+        if context and len(context) != len(whole):
+            raise ValueError("some samples of the batch have whole-video rows and others do not; give all or none")
+        return (
+            Side(_joined(parts), Ragged.from_list(context) if context else None).to(device),
+            torch.tensor([len(rows) for rows in parts]),
+        )
+
+    a = side([sample.clips for sample in samples], [sample.video for sample in samples])
+    b = side([sample.sentences for sample in samples], [sample.paragraph for sample in samples])
+    return model.encode_a(*a) | model.encode_b(*b)
 
 
 def pool_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
-    """The inputs of some samples as one row each, under the names of embeddings."""
-    clips = Ragged.from_list([rows for sample in samples for rows in sample.clips])
-    sentences = Ragged.from_list([rows for sample in samples for rows in sample.sentences])
+    """The inputs of some samples, each pooled to one row, under the names of embeddings."""
     return {
-        "clip_emb": model.pooled("a", clips.to(device)),
-        "sent_emb": model.pooled("b", sentences.to(device)),
+        "clip_emb": model.pooled("a", _joined([sample.clips for sample in samples]).to(device)),
+        "sent_emb": model.pooled("b", _joined([sample.sentences for sample in samples]).to(device)),
     }
+
+
+def _joined(parts: Sequence[Sequence[Rows]]) -> Ragged:
+    return Ragged.from_list([rows for rows_of_sample in parts for rows in rows_of_sample])

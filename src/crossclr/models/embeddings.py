@@ -1,4 +1,4 @@
-"""Embeddings of a data set: what validation, export, evaluation, search and captioning all speak."""
+"""Embeddings of a data set: the input of validation, export, evaluation, search and captioning."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class Embeddings:
     """Raw (not normalised) embeddings of both modalities with their keys, on the CPU in float32.
 
     Args:
-        clip_a: (clips, D) modality A.
-        clip_b: (sentences, D) modality B.
-        clip_of: (sentences,) int64, the row of ``clip_a`` that each row of ``clip_b`` belongs to.
-        clip_keys: (clips) a unique key for each clip; ``video/index`` where a video has several.
-        clip_counts: (videos,) int64 clips of each video.
+        clip_a: (clips, D) first modality.
+        clip_b: (sentences, D) second modality.
+        clip_of: (sentences,) int64, for each row of ``clip_b``, the row of ``clip_a`` it belongs to.
+        clip_keys: (clips) a unique key per clip, see `crossclr.features.clip_keys`.
+        clip_counts: (videos,) int64 number of clips of each video.
         video_keys: (videos) key of each video in its source.
         texts: (sentences) the sentences as text, or empty.
-        groups: (videos) a coarse label for each video, or empty.
-        video_a: (videos, Dv) or None for data of one level; likewise ``video_b``.
+        groups: (videos) a coarse label of each video, or empty.
+        video_a: (videos, Dv) or None for one-level data; likewise ``video_b``.
         context_a: (videos, D) the local encoder on whole videos, or None; likewise ``context_b``.
-        anchored_a: (clips, D) where sentences shall look for the clips, moved by anchors; None: at ``clip_a``.
-        hub_a: (clips,) what is added to the score of a clip that is searched, see `Hubs`; None: nothing.
+        anchored_a: (clips, D) the clips as search targets, moved by anchors; None: ``clip_a``.
+        hub_a: (clips,) added to the score of a clip as a search target, see `Hubs`; None: nothing.
         hub_b: (sentences,) likewise.
         modalities: names of the two modalities, as their source has them.
     """
@@ -49,13 +49,13 @@ class Embeddings:
 
     @property
     def gallery_a(self) -> Tensor:
-        """(clips, D) the clips as what is searched."""
+        """(clips, D) the clips as search targets."""
         return self.clip_a if self.anchored_a is None else self.anchored_a
 
     def b_to_a(self) -> tuple[Tensor, Tensor]:
-        """Queries and gallery, to be compared by cosine, where sentences look for clips."""
+        """Queries and gallery, to compare by cosine, for searching clips with sentences."""
         return with_bias(self.clip_b, self.gallery_a, self.hub_a)
 
     def a_to_b(self) -> tuple[Tensor, Tensor]:
-        """Queries and gallery, to be compared by cosine, where clips look for sentences."""
+        """Queries and gallery, to compare by cosine, for searching sentences with clips."""
         return with_bias(self.clip_a, self.clip_b, self.hub_b)

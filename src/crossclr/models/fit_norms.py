@@ -1,4 +1,4 @@
-"""What a model takes from the training samples before its first step: the mean and deviation of their channels."""
+"""Fits the standard norms of a model: mean and deviation of each channel over the training samples."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from crossclr.models.embed_split import encode_samples
 from crossclr.models.layers.standard_norm import StandardNorm
 from crossclr.models.two_branch import TwoBranch
 
-SAMPLES = 1000  # training samples that are looked at, evenly spread
+SAMPLES = 1000  # training samples to read, evenly spaced
 BATCH = 64
 
 
 def fit_standard_norms(model: TwoBranch, source: Source, split: str) -> None:
-    """Set every `StandardNorm` of a model from training samples; without one, nothing is read.
+    """Fit every `StandardNorm` of a model on training samples; a model without one reads nothing.
 
     Args:
         model: the model, on the CPU.
-        source: where samples are read, without random draws.
+        source: where samples are read, without randomness.
         split: the training split.
     """
     norms = [module for module in model.modules() if isinstance(module, StandardNorm)]
@@ -30,11 +30,11 @@ def fit_standard_norms(model: TwoBranch, source: Source, split: str) -> None:
     was_training = model.training
     model.eval()
     for norm in norms:
-        norm.watch()
+        norm.observe()
     with torch.no_grad():
         for start in range(0, len(places), BATCH):
             samples = [source.read(keys[place]) for place in places[start : start + BATCH]]
             encode_samples(model, samples, torch.device("cpu"))
     for norm in norms:
-        norm.settle()
+        norm.fit()
     model.train(was_training)

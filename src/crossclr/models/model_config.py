@@ -1,4 +1,4 @@
-"""What a model is made of: typed, described, checked before anything is built."""
+"""The options of a model, checked before anything is built."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ InputNorm = Literal["coot", "layer", "l2", "standard", "none"]
 InitialWeights = Annotated[
     Literal["coot", "xavier"],
     Field(
-        description="COOT's, small (deviation 0.01), from which hundreds of steps pass before anything is learned; or "
-        "Xavier's, which learn from the first step."
+        description="`coot`: small weights (deviation 0.01), with which learning starts after hundreds of steps. "
+        "`xavier`: larger weights, with which learning starts at the first step."
     ),
 ]
 
@@ -31,20 +31,20 @@ class TransformerEncoderConfig(_Strict):
     kind: Literal["transformer"] = Field(
         default="transformer", description="A transformer over the rows of a sequence."
     )
-    layers: int = Field(default=1, ge=1, description="Transformer layers, each fed by the one before it.")
+    layers: int = Field(default=1, ge=1, description="Number of transformer layers.")
     heads: int = Field(default=8, ge=1, description="Attention heads; the model's dim must be divisible by them.")
     feed_forward: int | None = Field(
-        default=None, ge=1, description="Hidden width of the feed-forward part; empty: the dim."
+        default=None, ge=1, description="Hidden width of the feed-forward part; default: dim."
     )
     pooler: Literal["attention", "max", "mean"] = Field(
         default="attention",
-        description="How rows become one vector: attention-aware aggregation (AF), maximum or mean.",
+        description="How rows are pooled to one vector: attention-aware aggregation (AF), maximum or mean.",
     )
     pooler_heads: int = Field(
         default=2, ge=1, description="Heads of the attention pooler; the dim must be divisible by them."
     )
     pooler_hidden: int | None = Field(
-        default=None, ge=1, description="Hidden width of the attention pooler for each of its heads; empty: the dim."
+        default=None, ge=1, description="Hidden width of each head of the attention pooler; default: dim."
     )
     dropout: float = Field(default=0.05, ge=0, lt=1, description="Dropout in attention, feed-forward and pooler.")
     input_norm: InputNorm = Field(
@@ -66,11 +66,11 @@ class MLPEncoderConfig(_Strict):
     kind: Literal["mlp"] = Field(default="mlp", description="A residual MLP over one vector.")
     blocks: int = Field(default=1, ge=0, description="Residual blocks after the input projection; 0 is a linear map.")
     hidden: int | None = Field(
-        default=None, ge=1, description="Hidden width of a residual block; empty: twice the dim."
+        default=None, ge=1, description="Hidden width of a residual block; default: twice the dim."
     )
     sequence_pooling: Literal["mean", "max", "mean_max"] = Field(
         default="mean",
-        description="How a sequence becomes one vector before the MLP; `mean_max` joins both on the channel axis.",
+        description="How a sequence is pooled to one vector before the MLP; `mean_max` joins both on the channel axis.",
     )
     dropout: float = Field(default=0.1, ge=0, lt=1, description="Dropout inside the residual blocks.")
     input_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout on the normalised input vector.")
@@ -78,7 +78,7 @@ class MLPEncoderConfig(_Strict):
         default=0.0,
         ge=0,
         lt=1,
-        description="Share of a sequence's rows left out at random in training, before they are pooled; one row stays.",
+        description="Share of a sequence's rows dropped at random in training, before pooling; at least one row stays.",
     )
     input_norm: InputNorm = Field(
         default="layer",
@@ -88,7 +88,7 @@ class MLPEncoderConfig(_Strict):
 
 
 def _kind(value: Any) -> str:
-    """The tag of an encoder; one without a kind is a transformer."""
+    """The kind of an encoder; the default is a transformer."""
     kind = value.get("kind", "transformer") if isinstance(value, dict) else getattr(value, "kind", "transformer")
     return str(kind)
 
@@ -110,78 +110,80 @@ class GlobalEncoderConfig(_Strict):
     layers: int = Field(default=1, ge=1, description="Self-attention layers over the clips of a video.")
     heads: int = Field(default=8, ge=1, description="Attention heads; the model's dim must be divisible by them.")
     feed_forward: int | None = Field(
-        default=None, ge=1, description="Hidden width of the feed-forward part; empty: the dim."
+        default=None, ge=1, description="Hidden width of the feed-forward part; default: dim."
     )
     pool: Literal["mean", "coot_sum"] = Field(
         default="mean",
-        description="Mean over the clips of a video, or COOT's sum over padded positions too, which makes an embedding "
-        "depend on the other videos of its batch (only for COOT checkpoints).",
+        description="Mean over the clips of a video, or COOT's sum that includes padded positions, which makes an "
+        "embedding depend on the other videos of its batch (for COOT checkpoints only).",
     )
     dropout: float = Field(default=0.05, ge=0, lt=1, description="Dropout in attention and feed-forward.")
     initial_weights: InitialWeights = "coot"
 
 
 class AnchorsConfig(_Strict):
-    """After training, clips are drawn towards the sentences of the training clips that they are near to.
+    """After training, clips are moved towards the sentences of their nearest training clips.
 
     Example:
         >>> AnchorsConfig().neighbours
         20
     """
 
-    neighbours: int = Field(default=20, ge=1, description="Training clips that a clip is drawn to.")
-    temperature: float = Field(default=0.05, gt=0, description="How much more the nearest of them count.")
-    weight: float = Field(default=0.5, gt=0, description="How far: at 1 their sentences count as much as the clip.")
+    neighbours: int = Field(default=20, ge=1, description="Number of training clips that move a clip.")
+    temperature: float = Field(default=0.05, gt=0, description="Temperature of the softmax over them.")
+    weight: float = Field(default=0.5, gt=0, description="Weight of their sentences; the clip has weight 1.")
     most: int = Field(
-        default=50_000, ge=1, description="Most training clips that are kept; of more, so many spread evenly."
+        default=50_000, ge=1, description="Maximum number of training clips; larger sets are subsampled evenly."
     )
 
 
 class HubsConfig(_Strict):
-    """After training, the scores of items that are near to every query are lowered.
+    """After training, items that are near to many queries (hubs) get a lower score.
 
     Example:
         >>> HubsConfig().weights
         [0.25, 0.5]
     """
 
-    sharpness: float = Field(default=20.0, gt=0, description="How much more the nearest queries count than all others.")
+    sharpness: float = Field(default=20.0, gt=0, description="Larger values favour the nearest queries.")
     weights: list[Annotated[float, Field(gt=0, le=1)]] = Field(
         default=[0.25, 0.5],
         min_length=1,
-        description="How much of the nearness is taken off; the weight that validation likes best is used.",
+        description="Candidates for the share of the similarity that is subtracted; the best on validation is used.",
     )
     most: int = Field(
-        default=20_000, ge=1, description="Most training samples that are asked; of more, so many spread evenly."
+        default=20_000,
+        ge=1,
+        description="Maximum number of training queries; larger sets are subsampled evenly.",
     )
 
 
 class ViewsConfig(_Strict):
-    """After training, linear projections of the input features are put beside the embeddings.
+    """After training, linear projections of the input features are joined with the embeddings.
 
     Example:
         >>> ViewsConfig().votes
         [0.25, 1.0]
     """
 
-    dim: int = Field(default=128, ge=1, description="Most channels of a view.")
+    dim: int = Field(default=128, ge=1, description="Maximum number of channels of a view.")
     regularisation: float = Field(
-        default=0.3, gt=0, description="Added to the variances, as a multiple of their mean: more for fewer samples."
+        default=0.3, gt=0, description="Added to the variances, as a multiple of their mean; fewer samples need more."
     )
     votes: list[Annotated[float, Field(gt=0)]] = Field(
         default=[0.25, 1.0],
         min_length=1,
-        description="How much a view counts, where the encoder counts 1; the value that validation likes best is used.",
+        description="Candidates for the weight of a view relative to the encoder; the best on validation is used.",
     )
     most: int = Field(
         default=10_000,
         ge=2,
-        description="Most training clips whose captions are compared; of more, so many spread evenly.",
+        description="Maximum number of training clips whose captions are compared; larger sets are subsampled evenly.",
     )
 
 
 class ModelConfig(_Strict):
-    """The two-branch model. The defaults are the YouCook2 setting of the paper.
+    """The two-branch model. The defaults are the paper's setting for YouCook2.
 
     Example:
         >>> config = ModelConfig(dim=768, encoder_a={"heads": 16, "pooler": "max"})
@@ -191,17 +193,17 @@ class ModelConfig(_Strict):
 
     dim: int = Field(default=384, ge=1, description="Channels inside the encoders and of a clip embedding.")
     output_dim: int | None = Field(
-        default=None, ge=1, description="Channels of the embeddings after a final linear map; empty: no such map."
+        default=None, ge=1, description="Channels of the embeddings after a final linear layer; default: no such layer."
     )
     encoder_a: EncoderConfig = Field(
-        default=TransformerEncoderConfig(), description="Local encoder of modality A (clips and whole videos)."
+        default=TransformerEncoderConfig(), description="Local encoder of the first modality (clips and whole videos)."
     )
     encoder_b: EncoderConfig = Field(
         default=TransformerEncoderConfig(),
-        description="Local encoder of modality B (sentences and whole paragraphs).",
+        description="Local encoder of the second modality (sentences and whole paragraphs).",
     )
     global_encoder: GlobalEncoderConfig = Field(
-        default=GlobalEncoderConfig(), description="Global encoder of both modalities; used with two levels only."
+        default=GlobalEncoderConfig(), description="Global encoder of both modalities; only used with two levels."
     )
 
     @model_validator(mode="after")
@@ -213,7 +215,7 @@ class ModelConfig(_Strict):
                 if encoder.pooler == "attention":
                     heads[f"{name}.pooler_heads"] = encoder.pooler_heads
         for name, count in heads.items():
-            # The global encoder of a one-level model is never built, so its default heads must not get in the way.
+            # A one-level model has no global encoder, so its default heads do not matter.
             unused = name == "global_encoder.heads" and self.global_encoder == GlobalEncoderConfig()
             if self.dim % count and not unused:
                 raise ValueError(f"dim {self.dim} is not divisible by {name} {count}; change one of the two")

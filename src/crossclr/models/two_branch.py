@@ -1,4 +1,4 @@
-"""The two-branch model: one branch for each modality, each with a local and perhaps a global encoder."""
+"""The two-branch model: one branch per modality, each with a local and optionally a global encoder."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from crossclr.models.encoders.global_encoder import GlobalEncoder
 from crossclr.models.encoders.local_encoders import build_local_encoder
 from crossclr.models.model_config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
 
-_NAMES_A = ("clip_emb", "vid_emb", "vid_context")
-_NAMES_B = ("sent_emb", "par_emb", "par_context")
+# COOT's names of the embeddings of each modality: of clips, of videos, and of their contexts.
+NAMES = {"a": ("clip_emb", "vid_emb", "vid_context"), "b": ("sent_emb", "par_emb", "par_context")}
 
 
 class Branch(nn.Module):
     """The encoders of one modality.
 
     Args:
-        encoder: what its local encoder is.
-        config: the model's config, for all that both branches share.
+        encoder: options of its local encoder.
+        config: the model's config, for the options that both branches share.
         input_dim: channels of an input row.
         two_level: whether there is a global encoder.
     """
@@ -46,12 +46,12 @@ class Branch(nn.Module):
                 self.video_head = nn.Linear(2 * config.dim, config.output_dim)
 
     def forward(self, side: Side, clip_counts: Tensor) -> tuple[Tensor, ...]:
-        """Embeddings of the clips, and for two levels of the videos and of their contexts."""
+        """Embeddings of the clips, and with two levels also of the videos and of their contexts."""
         clips = len(side.clips)
         if self.global_ is None:
             return (self.clip_head(self.local(side.clips)),)
         if side.context is not None:
-            # One call for both: more rows for each matrix product, and one packing.
+            # One call for both: more rows per matrix product, and a single packing.
             both = self.local(side.clips, side.context)
             local, context = both[:clips], both[clips:]  # (clips, dim), (videos, dim)
         elif bool((clip_counts == 1).all()):
@@ -59,7 +59,7 @@ class Branch(nn.Module):
         else:
             raise ValueError(
                 "this model has two levels and needs the rows of whole videos (Side.context), but the batch has none; "
-                "use a data set of two levels or build the model with two_level=False"
+                "use a two-level data set or build the model with two_level=False"
             )
         return (
             self.clip_head(local),
@@ -69,11 +69,11 @@ class Branch(nn.Module):
 
 
 class TwoBranch(nn.Module):
-    """Two modalities into one space.
+    """Embeds two modalities into one space.
 
     Args:
-        config: what the branches are made of.
-        dims: channels of the input rows of modality A and of modality B.
+        config: options of the branches.
+        dims: channels of the input rows of each modality.
         two_level: whether videos (clips in order, with a context) are embedded too.
 
     Example:
@@ -92,15 +92,15 @@ class TwoBranch(nn.Module):
         self.two_level = two_level
         self.branch_a = Branch(config.encoder_a, config, self.dims[0], two_level)
         self.branch_b = Branch(config.encoder_b, config, self.dims[1], two_level)
-        # Set after training: what embeddings of clips and sentences get beside them; and for what is searched, where
-        # clips are looked for, and what scores of "a" and "b" get.
+        # Search adjustments, fitted after training: views join the embeddings of clips and sentences, anchors move the
+        # clips as search targets, and hubs correct the scores of the items of "a" and "b".
         self.views: Views | None = None
         self.anchors: Anchors | None = None
         self.hubs: dict[str, Hubs] = {}
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(self.parameters()).device
 
     @property
@@ -110,38 +110,34 @@ class TwoBranch(nn.Module):
         return encoded if self.views is None else encoded + self.views.dim
 
     def pooling(self, side: str) -> Pooling:
-        """How views pool rows of modality ``a`` or ``b``: by the mean, unless the encoder knows only the maximum."""
+        """How views pool rows of modality ``a`` or ``b``: by the mean, unless the encoder uses the maximum only."""
         encoder = self.config.encoder_a if side == "a" else self.config.encoder_b
         return "max" if isinstance(encoder, MLPEncoderConfig) and encoder.sequence_pooling == "max" else "mean"
 
     def pooled(self, side: str, rows: Ragged) -> Tensor:
-        """(sequences, channels) each sequence of modality ``a`` or ``b`` as one row, as views take it."""
+        """(sequences, channels) each sequence of modality ``a`` or ``b`` pooled to one row, as views need it."""
         return pool(rows, self.dims["ab".index(side)], self.pooling(side))
 
     def encode_a(self, side: Side, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
-        """Raw embeddings of modality A: ``clip_emb`` and, with two levels, ``vid_emb`` and ``vid_context``.
+        """Raw embeddings of the first modality: ``clip_emb`` and, with two levels, ``vid_emb`` and ``vid_context``.
 
         Args:
-            side: the clips, and the whole videos for two levels.
-            clip_counts: (videos,) clips of each video; one each where it is left out.
+            side: the clips, and with two levels the whole videos.
+            clip_counts: (videos,) number of clips of each video; one each by default.
         """
-        found = self.branch_a(side, _counts(side, clip_counts))
-        return dict(zip(_NAMES_A, self._viewed("a", side, found), strict=False))
+        return self._encode("a", side, clip_counts)
 
     def encode_b(self, side: Side, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
-        """Raw embeddings of modality B: ``sent_emb`` and, with two levels, ``par_emb`` and ``par_context``.
+        """Raw embeddings of the second modality: ``sent_emb`` and, with two levels, ``par_emb`` and ``par_context``."""
+        return self._encode("b", side, clip_counts)
 
-        Args:
-            side: the sentences, and the whole paragraphs for two levels.
-            clip_counts: (videos,) sentences of each video; one each where it is left out.
-        """
-        found = self.branch_b(side, _counts(side, clip_counts))
-        return dict(zip(_NAMES_B, self._viewed("b", side, found), strict=False))
-
-    def _viewed(self, name: str, side: Side, found: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if self.views is None:
-            return found
-        return (self.views(name, found[0], self.pooled(name, side.clips)), *found[1:])
+    def _encode(self, name: str, side: Side, clip_counts: Tensor | None) -> dict[str, Tensor]:
+        if clip_counts is None:
+            clip_counts = torch.ones(len(side.clips), dtype=torch.int64)
+        clips, *whole = (self.branch_a if name == "a" else self.branch_b)(side, clip_counts)
+        if self.views is not None:
+            clips = self.views(name, clips, self.pooled(name, side.clips))
+        return dict(zip(NAMES[name], (clips, *whole), strict=False))
 
     def encode(self, batch: Batch | Mapping[str, Any]) -> dict[str, Tensor]:
         """Raw (not normalised) embeddings of both modalities under COOT's names.
@@ -150,23 +146,17 @@ class TwoBranch(nn.Module):
             batch: a Batch, or a mapping in COOT's form (see `sides_from_coot`).
         """
         if isinstance(batch, Batch):
-            a = b = batch.clip_counts
-            side_a, side_b = batch.a, batch.b
-        else:
-            (side_a, a), (side_b, b) = sides_from_coot(batch, self.device)
-        return self.encode_a(side_a, a) | self.encode_b(side_b, b)
+            return self.encode_a(batch.a, batch.clip_counts) | self.encode_b(batch.b, batch.clip_counts)
+        (a, clips), (b, sentences) = sides_from_coot(batch, self.device)
+        return self.encode_a(a, clips) | self.encode_b(b, sentences)
 
     def forward(self, batch: Batch | Mapping[str, Any]) -> dict[str, Tensor]:
-        """The same as `encode`."""
+        """Same as `encode`."""
         return self.encode(batch)
 
 
-def _counts(side: Side, clip_counts: Tensor | None) -> Tensor:
-    return torch.ones(len(side.clips), dtype=torch.int64) if clip_counts is None else clip_counts
-
-
 def build_model(config: ModelConfig, dims: tuple[int, int], two_level: bool) -> TwoBranch:
-    """A new model with fresh weights, drawn from torch's global generator.
+    """A new model with initial weights drawn from torch's global generator.
 
     Example:
         >>> model = build_model(ModelConfig(), dims=(512, 1536), two_level=True)

@@ -1,4 +1,4 @@
-"""Type a sentence, see the clip: index, query encoders, service and page, export."""
+"""Find clips by sentences: index, query encoders, service and page, export."""
 
 from crossclr.lazy_exports import lazy_exports
 

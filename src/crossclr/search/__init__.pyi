@@ -1,5 +1,5 @@
 from crossclr.search.building.create import build_index as build_index
-from crossclr.search.building.create import update_index as update_index
+from crossclr.search.building.update import update_index as update_index
 from crossclr.search.encoders.onnx_export import export_run as export_run
 from crossclr.search.encoders.onnx_search import OnnxSearch as OnnxSearch
 from crossclr.search.encoders.text_queries import QueryError as QueryError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -12,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.search.building.create import CODES, INDEX, ITEMS, MAP, META, open_backend
+from crossclr.search.building.hubness import apply_correction
+from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
 from crossclr.search.encoders.text_queries import QueryError, TextQueries, open_text_queries
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.generations import current_generation
@@ -49,7 +49,7 @@ class Searcher:
 
     def __init__(self, folder: Path, queries: TextQueries | None = None, no_text: str = "") -> None:
         self.folder = folder
-        self.meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
+        self.meta = read_meta(folder)
         self.items = Items(folder / ITEMS)
         self.indexes: dict[str, Index] = {
             name: open_backend(self.meta, folder, name) for name in self.meta["modalities"]
@@ -75,7 +75,7 @@ class Searcher:
         folder = current_generation(run.path / INDEX)
         if folder is None:
             raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
-        if json.loads((folder / META).read_text(encoding="utf-8"))["weights"] != run.digest():
+        if read_meta(folder)["weights"] != run.digest():
             raise ValueError(
                 f"the index was built from other weights than those of {run.path}; run crossclr index again"
             )
@@ -130,8 +130,7 @@ class Searcher:
             query = self.indexes[like_item.modality].vectors(np.array([like_item.id]))[:, : self.meta["dim"]]
         else:
             query = self._check_vector(vector)
-        if self.meta["hubness"]:
-            query = np.pad(query, ((0, 0), (0, 1)), constant_values=1.0)
+        query = apply_correction(query, self.meta["hubness"])
         allowed = self._filter(tuple(sorted(set(splits))), tuple(sorted(set(groups))))
         own = like_item.id if like_item is not None and like_item.modality == wanted else -1
         scores, ids = self.indexes[wanted].search(query, top + (own >= 0), allowed)

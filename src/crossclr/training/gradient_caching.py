@@ -1,7 +1,7 @@
-"""Gradient caching: the exact step of a large batch, with an encoder that holds only a part of it at a time.
+"""Gradient caching: the exact step of a large batch with the memory of a part of it.
 
-First all parts are embedded without a graph; then the loss of the whole batch gives the gradient of each embedding;
-then each part is embedded again, with the same dropout, and its gradients go on into the encoder.
+First all parts are embedded without a graph. Then the loss of the whole batch gives the gradient of each embedding.
+Then each part is embedded again with the same dropout, and its gradients flow into the encoder.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def backward_in_parts(
     fabric: Fabric, model: Any, parts: Sequence[Batch], loss_of: Callable[[dict[str, Tensor]], Tensor]
 ) -> Tensor:
-    """Add the gradients of the loss of all parts together; memory is that of one part.
+    """Add the gradients of the whole batch, with the memory of one part.
 
     Args:
-        fabric: the processes, which exchange gradients once, with the last part.
-        model: batch -> embeddings by name, as ``fabric.setup`` gave it.
+        fabric: the processes; they exchange gradients once, with the last part.
+        model: batch -> embeddings by name, as returned by ``fabric.setup``.
         parts: the batch in pieces.
         loss_of: embeddings of the whole batch -> scalar; its own parameters get their gradients too.
 
@@ -43,7 +43,7 @@ def backward_in_parts(
     loss.backward()  # type: ignore[no-untyped-call]
     first = dict.fromkeys(leaves, 0)
     for number, (part, state) in enumerate(zip(parts, states, strict=True)):
-        _set_generators(fabric.device, state)  # the very same dropout as before
+        _set_generators(fabric.device, state)  # the same dropout as before
         alone = fabric.world_size > 1 and number < len(parts) - 1
         with fabric.no_backward_sync(model) if alone else nullcontext():
             total = torch.zeros((), device=fabric.device)

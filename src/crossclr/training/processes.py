@@ -1,7 +1,7 @@
-"""Devices and processes: a batch is shared out by videos, and every process sees the embeddings of all.
+"""Devices and processes: each process embeds its own videos and sees the embeddings of all.
 
-Each process reads and embeds its own videos. Embeddings, pooled features and ids are gathered in the order of the
-videos, so every process computes the loss of the whole batch (they share that work, see `losses.sharing`) and keeps the
+Embeddings, pooled features and ids are gathered in the order of the videos. So every process computes the loss of the
+whole batch (the processes share that work, see `losses.sharing`) and keeps the
 same queue; gradients flow through its own rows. The mean that data-parallel training takes over processes is undone on
 those rows, so that the result is the gradient of one process.
 """
@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 from crossclr.features import Batch, Ragged, Side
 from crossclr.losses.sums.across_processes import count_rows, gather_rows
 
-if TYPE_CHECKING:  # it takes two seconds to import, which only those who train should pay
+if TYPE_CHECKING:  # importing it takes two seconds, so only training does
     from lightning_fabric import Fabric
 
 _CLIP_LEVEL = ("clip_emb", "sent_emb")
@@ -32,9 +32,9 @@ _CLIP_LEVEL = ("clip_emb", "sent_emb")
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true", nodes: int = 1) -> Fabric:
     """The device, the precision and the processes of a run, launched.
 
-    Under ``torchrun`` the processes are there already, and their number is torchrun's. Else so many are started on this
-    machine; where there are several machines, the command is given on each of them with ``MASTER_ADDR``,
-    ``MASTER_PORT`` and ``NODE_RANK`` set.
+    Under ``torchrun`` the processes exist already and torchrun decides their number. Otherwise ``devices`` processes
+    start on this machine. With several machines, run the command on each of them with ``MASTER_ADDR``, ``MASTER_PORT``
+    and ``NODE_RANK`` set.
 
     Example:
         >>> make_fabric("cpu").world_size
@@ -44,7 +44,7 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "3
     from lightning_fabric.plugins.precision.amp import MixedPrecision
 
     class Mixed(MixedPrecision):
-        """Leaves the batch alone: autocast decides inside the model, operation by operation."""
+        """Does not convert the batch: autocast decides inside the model, operation by operation."""
 
         def convert_input(self, data: Any) -> Any:
             return data
@@ -58,8 +58,8 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "3
             meet("nccl" if accelerator == "cuda" else "gloo")
     elif nodes > 1 and not {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK"} <= set(os.environ):
         raise ValueError(
-            f"training.nodes is {nodes}: set MASTER_ADDR, MASTER_PORT and NODE_RANK (0 to {nodes - 1}) and give the "
-            "same command on each machine, or let torchrun start the processes"
+            f"training.nodes is {nodes}: set MASTER_ADDR, MASTER_PORT and NODE_RANK (0 to {nodes - 1}) and run the "
+            "same command on each machine, or start the processes with torchrun"
         )
     plugins: list[Any] = [Mixed("bf16-mixed", device=accelerator)] if precision == "bf16-mixed" else []
     fabric = Fabric(
@@ -75,7 +75,7 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "3
 
 
 def launch() -> str | None:
-    """A name for this call of ``torchrun``, which stays when it starts its processes again; None without torchrun."""
+    """A name for this call of ``torchrun`` that survives restarts of its processes; None without torchrun."""
     name = os.environ.get("TORCHELASTIC_RUN_ID")
     if name is None or "LOCAL_WORLD_SIZE" not in os.environ:
         return None
@@ -85,9 +85,9 @@ def launch() -> str | None:
 def meet(backend: str, patience: float = 600.0) -> None:
     """Connect the processes of torchrun through a store of their own.
 
-    torchrun keeps one store for all its restarts, in which the addresses of processes that died still stand; whoever
-    reads them waits for the dead. So the first process opens a new store and leaves its address in the old one, and the
-    others take the first address there that answers.
+    torchrun keeps one store for all its restarts, and this store still holds the addresses of processes that died. So
+    the first process opens a new store and leaves its address in the old one; the others wait for an address that
+    answers.
 
     Args:
         backend: ``gloo`` or ``nccl``.
@@ -142,18 +142,18 @@ def part(batch: Batch, start: int, stop: int) -> Batch:
 def gather(
     fabric: Fabric, outputs: Mapping[str, Tensor], batch: Batch, idle: bool = False, features: bool = True
 ) -> tuple[dict[str, Tensor], Batch]:
-    """Embeddings and batch of all processes; gradients flow through one's own rows.
+    """Embeddings and batch of all processes; gradients flow through the rows of this process.
 
     Args:
         fabric: the processes.
         outputs: embeddings of this process's share.
         batch: the share itself.
-        idle: there were fewer videos than processes; this one's share is not part of the batch.
-        features: whether the loss needs pooled features; they are the larger part of what travels.
+        idle: this process has no videos of the batch, because there are fewer videos than processes.
+        features: whether the loss needs pooled features, which are the larger part of the traffic.
 
     Returns:
-        the embeddings, and the batch with everything that a loss needs; the rows of ``a`` and ``b`` and the keys stay
-        those of this process.
+        the embeddings, and the batch with everything that a loss needs. The rows of ``a`` and ``b`` and the keys are
+        still those of this process.
     """
     world = fabric.world_size
     if world == 1:

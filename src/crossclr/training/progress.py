@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a live line in a terminal, plain lines elsewhere."""
+"""Live progress of a training: a progress bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LiveReporter:
         console: where to write.
         epochs: epochs of the run.
         steps: steps of the run.
-        done: steps that were already taken when the run continues.
+        done: steps that were taken before a resumed run was stopped.
     """
 
     def __init__(self, console: Console, epochs: int, steps: int, done: int = 0) -> None:
@@ -50,7 +50,7 @@ class LiveReporter:
         self._progress.stop()
 
     def step(self, record: Mapping[str, Any], items: int) -> None:
-        """Move the bar; without a terminal, a plain line from time to time."""
+        """Move the bar; without a terminal, print a line every 15 seconds."""
         self._items += items
         now = time.monotonic()
         throughput = self._items / max(1e-9, now - self._began)
@@ -64,11 +64,11 @@ class LiveReporter:
             self.console.print(f"{where}  {state}  {_clock(left)} left", soft_wrap=True, highlight=False, markup=False)
 
     def validation(self, done: int, total: int) -> None:
-        """Samples that validation has embedded so far."""
+        """Show how many samples validation has finished."""
         self._progress.update(self._task, state=f"validating {done}/{total}")
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """One line for each epoch."""
+        """Print a line for each epoch, and its warning."""
         line = f"epoch {record['epoch'] + 1}/{self.epochs}  {summary(record)}"
         if "score" in record:
             line += f"  score {record['score']:.2f}" + ("  best so far" if record["best"] else "")
@@ -79,7 +79,7 @@ class LiveReporter:
 
 
 def summary(record: Mapping[str, Any]) -> str:
-    """The figures of a record in a few words.
+    """The numbers of a record as a short line.
 
     Example:
         >>> summary({"loss": 1.5, "pruned": 0.25, "weight_ratio": 1.4, "queue_fill": 1.0, "learning_rate": 7e-4})

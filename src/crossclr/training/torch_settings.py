@@ -1,4 +1,4 @@
-"""How torch computes while a run trains."""
+"""Threads and determinism of torch while a run trains."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from crossclr.training.config.run_config import TrainingConfig
 
 @contextlib.contextmanager
 def torch_settings(config: TrainingConfig) -> Iterator[None]:
-    """One result for one seed, also where torch has a faster way that is not; as many threads as the config says."""
+    """Use deterministic algorithms and the number of threads of the config; restore everything afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads or threads)
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
     filling = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(config.deterministic or before[0], warn_only=True)
-    memory.fill_uninitialized_memory = False  # costs time and helps only with faulty code
+    memory.fill_uninitialized_memory = False  # costs time and only helps to debug
     try:
         yield
     finally:

@@ -100,5 +100,5 @@ def test_faults_are_named(run):
         load(run, part="nowhere")
     with pytest.raises(ValueError, match="come from a run folder"):
         CaptionDataConfig(untrained=True)
-    with pytest.raises(ValueError, match="names no run folder"):
+    with pytest.raises(ValueError, match="does not name a run folder"):
         load_caption_set(CaptionDataConfig(), "val")

@@ -284,7 +284,7 @@ def test_presets_are_whole_and_the_papers_is_the_papers():
     assert (paper.optimiser.learning_rate, paper.optimiser.epsilon, paper.optimiser.warmup) == (1e-4, 1e-6, 0.1)
     with pytest.raises(ValueError, match="presets: msvd, paper, small"):
         load_caption_config("large")
-    with pytest.raises(ValueError, match=r"model\.dimm is no field"):
+    with pytest.raises(ValueError, match=r"model\.dimm is not a field"):
         load_caption_config("paper", ["model.dimm=3"])
 
 

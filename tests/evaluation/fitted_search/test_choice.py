@@ -86,18 +86,18 @@ def test_joined_runs_keep_their_anchors(run):
 
 def test_an_index_holds_the_moved_clips(run, tmp_path):
     pytest.importorskip("faiss")
-    from crossclr.search.building.run_items import gather
-    from crossclr.search.building.shard_items import gather_shards
+    from crossclr.search.building.run_items import embed_items
+    from crossclr.search.building.shard_items import read_shard_items
     from crossclr.search.items.media_files import MediaFinder
 
     source = run.open_source()
-    found = gather(run.load_model(), source, ["test"], MediaFinder(source))
+    found = embed_items(run.load_model(), source, ["test"], MediaFinder(source))
     expected = normalize(embed_source(run.load_model(), run.open_source(), "test").gallery_a, dim=1)
     np.testing.assert_allclose(found["a"].vectors, expected.numpy(), atol=1e-6)
     embeddings = embed_source(run.load_model(), run.open_source(), "test")
     shard = {"id": embeddings.clip_keys, "a": embeddings.clip_a.tolist(), "b": embeddings.clip_b.tolist()}
     pq.write_table(pa.table(shard), tmp_path / "part.parquet")
-    from_shards = gather_shards([tmp_path], 8, "", anchors=run.load_model().anchors)
+    from_shards = read_shard_items([tmp_path], 8, "", anchors=run.load_model().anchors)
     np.testing.assert_allclose(from_shards["a"].vectors, expected.numpy(), atol=1e-6)
 
 

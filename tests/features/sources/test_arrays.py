@@ -239,7 +239,7 @@ def two_files(tmp_path):
         ({"a": {"values": "two.npz"}}, r"two\.npz: has arrays x, y; name one of them as two\.npz#name"),
         ({"a": {"values": "two.npz#z"}}, r"two\.npz: has no array 'z'; it has x, y"),
         ({"a": {"values": "objects.npy"}}, "Python objects, which are never unpickled"),
-        ({"a": {"values": "short.npy"}}, "the file ends at byte 200 but its header promises"),
+        ({"a": {"values": "short.npy"}}, "the file ends at byte 200 but its header says"),
         ({"a": {"values": "broken.npz#feat"}}, r"broken\.npz: cannot be read as \.npz"),
         ({"a": {"values": "broken.parquet"}}, r"broken\.parquet: cannot be read as Parquet"),
         ({"a": {"values": "a.npy", "lengths": "zero.npy"}}, "sequence 1 has length 0"),

@@ -119,8 +119,8 @@ def test_a_config_opens_shards(folder):
     assert [path.name for path in source.shards("val")] == ["part1.h5", "part3.h5"]
 
 
-def test_faults_are_told(folder, tmp_path):
-    with pytest.raises(DataError, match="no shard is found at"):
+def test_errors_say_what_is_wrong(folder, tmp_path):
+    with pytest.raises(DataError, match="there is no shard at"):
         find_shards([tmp_path / "nothing-*.parquet"])
     config = parse_data_config({"kind": "shards", "root": str(folder), "shards": {"train": "x*.parquet"}})
     with pytest.raises(DataError, match=r"data\.shards\.train is 'x\*\.parquet'"):

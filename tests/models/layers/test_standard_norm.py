@@ -80,8 +80,8 @@ def test_training_begins_with_it_and_checkpoints_hold_it(data):
 
 def test_nothing_watched_changes_nothing():
     norm = StandardNorm(3)
-    norm.watch()
-    norm.settle()
+    norm.observe()
+    norm.fit()
     rows = torch.randn(4, 3)
     torch.testing.assert_close(norm(rows), rows)
 

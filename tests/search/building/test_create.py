@@ -15,6 +15,7 @@ from crossclr.features.sources.emoji import EmojiSource, emoji_image
 from crossclr.features.sources.emoji.emoji_catalogue import load_rows
 from crossclr.models import embed_source
 from crossclr.search import QueryError, Searcher, build_index, update_index
+from crossclr.search.building.update import Changes
 from crossclr.search.index.generations import current_generation
 
 
@@ -128,7 +129,7 @@ def test_items_are_added_replaced_and_deleted_without_a_rebuild(run_copy):
     source = run_copy.open_source()
     key = source.keys("test")[5]
     counts = update_index(run_copy, delete=[f"a/{key}@noto", source.keys("test")[6]])
-    assert counts == {"added": 0, "replaced": 0, "deleted": 5}
+    assert counts == Changes(added=0, replaced=0, deleted=5)
     searcher = Searcher.open(run_copy, text=False)
     assert searcher.meta["modalities"]["a"]["count"] == 3 * 473 - 4
     with pytest.raises(KeyError):
@@ -136,8 +137,8 @@ def test_items_are_added_replaced_and_deleted_without_a_rebuild(run_copy):
     assert f"a/{key}@noto" not in [hit.item.name for hit in searcher.search(like=f"b/{key}", top=1000)]
     searcher.close()
     counts = update_index(run_copy, splits=["test", "train"])
-    assert counts["replaced"] == 4 * 322 - 5
-    assert counts["added"] == 4 * 1121 + 5
+    assert counts.replaced == 4 * 322 - 5
+    assert counts.added == 4 * 1121 + 5
     searcher = Searcher.open(run_copy, text=False)
     assert searcher.meta["splits"] == ["test", "train", "val"]
     found = searcher.search(like=f"b/{key}", find="a", top=5, splits=["train"])
@@ -190,15 +191,14 @@ def test_hubness_is_corrected_inside_the_index(trained, tmp_path):
     searcher.close()
 
 
-def test_the_map_shows_both_modalities_where_there_are_too_many_points(tmp_path, monkeypatch):
-    from crossclr.search.building import create
+def test_the_map_shows_both_modalities_where_there_are_too_many_points(tmp_path):
+    from crossclr.search.building.item_map import map_points
     from crossclr.search.items.item_table import Item, Items
 
     items = Items(tmp_path / "items.sqlite", writable=True)
     items.put(Item(number, f"b/{number}", "b", str(number)) for number in range(900))
     items.put(Item(900 + number, f"a/{number}", "a", str(number)) for number in range(30))
-    monkeypatch.setattr(create, "MAP_POINTS", 100)
-    shown = create._map(items)["modality"]
+    shown = map_points(items, most=100)["modality"]
     assert (shown.count("a"), shown.count("b")) == (30, 70)
     items.close()
 
@@ -261,10 +261,10 @@ def test_no_index_and_other_weights_are_told(trained, run_copy):
 CHILD = """
 import functools, os, signal, sys
 from crossclr.search import build_index, update_index
-from crossclr.search.building import create
+from crossclr.search.building import create, item_map, update
 def die(*a): os.kill(os.getpid(), signal.SIGKILL)
-create._finish = die
-create.project = functools.partial(create.project, landmarks=50)
+create.write_index = update.write_index = die
+item_map.project = functools.partial(item_map.project, landmarks=50)
 build_index(sys.argv[1]) if sys.argv[2] == "build" else update_index(sys.argv[1], delete=["b/1F600"])
 """
 

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from crossclr.search.building.hubness import correction, count_occurrences, influence
-from crossclr.search.building.run_items import unit
+from crossclr.search.building.hubness import apply_correction, correction, count_hubs, with_correction
+from crossclr.search.encoders.feature_rows import unit
 from crossclr.search.index.faiss_index import FaissIndex
-from tests.support.vectors import cosine
 
 
 def test_occurrences_equal_a_plain_count():
@@ -12,22 +11,13 @@ def test_occurrences_equal_a_plain_count():
     items, queries = unit(rng.standard_normal((40, 5))), unit(rng.standard_normal((30, 5)))
     index = FaissIndex(5)
     index.add(np.arange(40), items)
-    counts, tried = count_occurrences(index, queries, 40)
+    found = count_hubs(index, queries, 40)
     expected = np.zeros(40, dtype=int)
     for query in queries:
         for row in sorted(range(40), key=lambda row: -float(query @ items[row]))[:10]:
             expected[row] += 1
-    np.testing.assert_array_equal(counts, expected)
-    assert tried == 30
-
-
-def test_influence_is_the_mean_cosine_to_all_others():
-    rows = np.random.default_rng(1).standard_normal((12, 6)).astype(np.float32)
-    scores, shares = influence(rows)
-    for i in range(12):
-        others = [cosine(rows[i], rows[j]) for j in range(12) if j != i]
-        assert scores[i] == pytest.approx(np.mean(others), abs=1e-6)
-        assert shares[i] == pytest.approx(np.mean([other < scores[i] for other in scores]))
+    np.testing.assert_array_equal(found.counts, expected)
+    assert found.tried == 30
 
 
 def test_the_correction_rides_on_one_more_channel():
@@ -42,14 +32,25 @@ def test_the_correction_rides_on_one_more_channel():
         assert bias[row, 0] == pytest.approx(-0.5 * np.sort(queries @ items[row])[-10:].mean(), abs=1e-6)
     index = FaissIndex(9)
     index.add(np.arange(25), np.concatenate([items, bias], axis=1))
-    scores, ids = index.search(np.pad(queries, ((0, 0), (0, 1)), constant_values=1.0), 25)
+    scores, ids = index.search(apply_correction(queries, True), 25)
     expected = queries @ items.T + bias[:, 0]
     np.testing.assert_allclose(scores, -np.sort(-expected, axis=1), atol=1e-6)
     np.testing.assert_allclose(np.take_along_axis(expected, ids, 1), scores, atol=1e-6)
     plain, corrected = FaissIndex(8), index
     plain.add(np.arange(25), items)
-    before = count_occurrences(plain, queries, 25)[0]
-    after = count_occurrences(corrected, np.pad(queries, ((0, 0), (0, 1)), constant_values=1.0), 25)[0]
+    before = count_hubs(plain, queries, 25).counts
+    after = count_hubs(corrected, apply_correction(queries, True), 25).counts
     assert after.std() < before.std()  # that is what it is for
     with pytest.raises(ValueError, match="none"):
         correction(FaissIndex(8), items)
+
+
+def test_an_index_without_a_correction_and_one_with_the_runs_own():
+    items = np.eye(3, dtype=np.float32)
+    assert with_correction(items, items, False, None) is items
+    assert apply_correction(items, False) is items
+    np.testing.assert_array_equal(with_correction(items, items, "fitted", None)[:, 3], 0)
+    fitted = with_correction(items, items, "fitted", lambda rows: -rows[:, 0])
+    np.testing.assert_array_equal(fitted, [[1, 0, 0, -1], [0, 1, 0, 0], [0, 0, 1, 0]])
+    from_items = with_correction(items, items[:1], True, None)  # one query, near to the first item
+    np.testing.assert_allclose(from_items[:, 3], [-0.5, 0, 0])

@@ -78,14 +78,14 @@ def test_a_sample_may_name_its_own_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[", "cannot be read"), ("[]", "an object"), ('{"x": 5}', "media of 'x'"), ('{"x": "a.exe"}', "not an image")],
+    [("[", "not valid JSON"), ("[]", "JSON object"), ('{"x": 5}', "media of 'x'"), ('{"x": "a.exe"}', "not an image")],
 )
-def test_a_wrong_table_is_told(tmp_path, content, message):
+def test_a_wrong_table_is_reported(tmp_path, content, message):
     (tmp_path / "table.json").write_text(content)
     with pytest.raises(DataError, match=message):
         MediaFinder(source(), tmp_path / "table.json").find(source().read("x"), 0, "x")
 
 
 def test_a_place_that_is_not_there(tmp_path):
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match="does not exist"):
         MediaFinder(source(), tmp_path / "none")

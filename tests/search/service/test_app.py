@@ -374,7 +374,7 @@ def test_a_running_service_takes_over_a_changed_index(run_copy, monkeypatch):
 
 def test_an_index_of_other_weights_is_not_taken_over(run_copy, caplog):
     from crossclr.search import Searcher
-    from crossclr.search.building.create import META
+    from crossclr.search.building.index_files import META
     from crossclr.search.index.generations import current_generation, new_generation
     from crossclr.search.service.index_reload import ReloadingSearcher
 

@@ -85,10 +85,10 @@ def test_overrides_are_yaml():
         ("loss.local.tempreature=0.1", "loss.local: crossclr has no option 'tempreature'; did you mean 'temperature'?"),
         ("loss.local.temperature=-1", "temperature"),
         ("loss.local.name=croscclr", "did you mean 'crossclr'?"),
-        ("trainnig.epochs=3", "trainnig is no field; did you mean 'training'?"),
-        ("training.epoch=3", "training.epoch is no field; did you mean 'epochs'?"),
+        ("trainnig.epochs=3", "trainnig is not a field; did you mean 'training'?"),
+        ("training.epoch=3", "training.epoch is not a field; did you mean 'epochs'?"),
         ("training.epochs=many", "training.epochs: "),
-        ("model.encoder_a.dropuot=0", "model.encoder_a.dropuot is no field; did you mean 'dropout'?"),
+        ("model.encoder_a.dropuot=0", "model.encoder_a.dropuot is not a field; did you mean 'dropout'?"),
         ("data.kind=cooot", "data: "),
         ("data.b=txet", "data.b: "),
         ("optimiser.betas=[1.0, 0.9]", "optimiser.betas: both betas must lie in [0, 1)"),
@@ -99,7 +99,7 @@ def test_overrides_are_yaml():
         ("name=a/b", "name: "),
         ("training.epochs.deep=3", "override training.epochs.deep: training.epochs is a single value"),
         ("training.epochs", "an override looks like a.b=value"),
-        ("training.epochs=[", "no valid YAML"),
+        ("training.epochs=[", "not valid YAML"),
     ],
 )
 def test_faults_are_named_with_their_place(override, message):
@@ -112,7 +112,7 @@ def test_faults_are_named_with_their_place(override, message):
 def test_all_faults_at_once():
     with pytest.raises(ConfigError) as caught:
         load_config("emoji", ["training.epochs=0", "optimizer.x=1", "loss.local.tempreature=1"])
-    for part in ("training.epochs", "optimizer is no field", "'tempreature'"):
+    for part in ("training.epochs", "optimizer is not a field", "'tempreature'"):
         assert part in str(caught.value)
 
 
@@ -126,7 +126,7 @@ def test_absent_configs(name, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("a: [", "no valid YAML"), ("- 1", "must hold a mapping"), ("", "mapping")]
+    ("text", "message"), [("a: [", "not valid YAML"), ("- 1", "must hold a mapping"), ("", "mapping")]
 )
 def test_broken_files(tmp_path, text, message):
     (tmp_path / "c.yaml").write_text(text)

@@ -1,4 +1,4 @@
-"""What is captioned: videos, the feature rows of their clips, and the sentences that people wrote."""
+"""The input of a captioner: videos, the feature rows of their clips, and human sentences."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class CaptionSet:
         return starts
 
     def references(self) -> References:
-        """What each video is scored against: paragraphs, or all captions of a single clip.
+        """The references of each video: paragraphs, or all captions of a single clip.
 
         Where all clips of a video have several captions, its paragraphs are made of the first ones, the second ones,
-        and so on. Videos without sentences are left out.
+        and so on. Videos without sentences are omitted.
         """
         found: References = {}
         for key, (start, stop) in zip(self.keys, pairwise(self.starts), strict=True):
@@ -54,7 +54,7 @@ class CaptionSet:
         return found
 
     def take(self, videos: Sequence[int]) -> CaptionSet:
-        """Some videos, in the order named."""
+        """Some videos, in the given order."""
         starts = self.starts
         clips = [clip for video in videos for clip in range(starts[video], starts[video + 1])]
         parts = torch.split(self.features, self.rows.tolist())
@@ -70,7 +70,7 @@ class CaptionSet:
 
 @dataclass(frozen=True)
 class Batch:
-    """Clips of some videos, time by time, as the captioner wants them.
+    """Clips of some videos, time by time, as the captioner takes them.
 
     Args:
         features: (clips, longest, dim) padded with zeros.
@@ -92,7 +92,7 @@ def make_batcher(data: CaptionSet, max_clips: int | None = None) -> Callable[[Se
 
     Args:
         data: the set.
-        max_clips: later clips of a video are left out; None: none are.
+        max_clips: use only this many clips of a video; None: all.
     """
     starts = data.starts
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), data.rows.cumsum(0)])

@@ -32,7 +32,7 @@ def load_caption_set(
         data: where from.
         part: name of a split, or an ``.h5`` or ``.npz`` file.
         max_rows: raw features: more rows of a clip are sampled down to this.
-        progress: called with the samples done and the samples in all.
+        progress: called with the finished samples and all samples.
 
     Raises:
         ValueError: there are no such embeddings, or no sentences where there must be some.
@@ -40,7 +40,9 @@ def load_caption_set(
     if Path(part).suffix in FILES:
         return _with_captions(from_embeddings(load_embeddings(part), data.features, part), data)
     if data.run is None:
-        raise ValueError(f"{part!r} is no embedding file ({', '.join(FILES)}), and data.run names no run folder")
+        raise ValueError(
+            f"{part!r} is not an embedding file ({', '.join(FILES)}), and data.run does not name a run folder"
+        )
     run = Run.open(data.run)
     source = run.open_source()
     if data.features == "raw":
@@ -51,7 +53,7 @@ def load_caption_set(
 
 
 def untrained_model(run: Run) -> TwoBranch:
-    """The model that the run began with."""
+    """The model with the initial weights of the run."""
     shape = json.loads((run.path / "model.json").read_text())
     state = torch.get_rng_state()
     try:
@@ -70,7 +72,7 @@ def from_embeddings(embeddings: Embeddings, mode: str, origin: str, source: Sour
             continue
         if rows is None:
             raise ValueError(
-                f"data.features={mode} needs embeddings of whole videos, which {origin} has not (its data has one "
+                f"data.features={mode} needs embeddings of whole videos, but {origin} has none (its data has one "
                 "level, or only clips were trained); use data.features=clip"
             )
         parts.append(normalize(rows, dim=1) if name == "clip" else normalize(rows, dim=1)[owner])
@@ -91,7 +93,7 @@ def from_embeddings(embeddings: Embeddings, mode: str, origin: str, source: Sour
 
 
 def from_source(source: Source, split: str, max_rows: int, progress: Progress | None = None) -> CaptionSet:
-    """The feature rows of each clip (modality A) as the data has them."""
+    """The feature rows of each clip (modality A)."""
     keys = tuple(source.keys(split))
     rows: list[np.ndarray] = []
     counts: list[int] = []
@@ -114,7 +116,7 @@ def from_source(source: Source, split: str, max_rows: int, progress: Progress | 
 def _times(
     keys: tuple[str, ...], counts: tuple[int, ...] | list[int], source: Source | None
 ) -> tuple[tuple[float, float], ...]:
-    """Seconds of clips where the data knows them; else their place in the video."""
+    """Start and stop of clips in seconds if the data has them; else their position in the video."""
     found: list[tuple[float, float]] = []
     for key, count in zip(keys, counts, strict=True):
         times = source.clip_times(key) if source is not None and source.two_level else ()
@@ -130,5 +132,5 @@ def _with_captions(found: CaptionSet, data: CaptionDataConfig) -> CaptionSet:
         try:
             joined.update(json.loads(Path(path).read_text(encoding="utf-8")))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is no JSON file of captions: {error}") from error
+            raise ValueError(f"{path} is not a JSON file of captions: {error}") from error
     return replace_texts(found, joined, ", ".join(data.captions))

@@ -1,4 +1,4 @@
-"""Sentences as numbers: what the captioner is taught, drawn anew in each epoch where a clip has many captions."""
+"""Training sentences as numbers; if a clip has many captions, each epoch draws other ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TrainingBatch:
     active: tuple[int, ...]
 
     def targets(self) -> tuple[Tensor, Tensor]:
-        """Where a next word is to be guessed (sentences, length - 1) and which words these are, flat."""
+        """The positions with a next word to predict (sentences, length - 1), and these words, flat."""
         following = self.words[:, 1:]
         taught = following != PAD
         return taught, following[taught]
@@ -56,7 +56,7 @@ class TrainingSentences:
         data: the videos; each clip has at least one sentence.
         vocabulary: the words.
         max_words: longer sentences are cut.
-        max_clips: later clips of a video are left out.
+        max_clips: use only this many clips of a video.
         captions_per_clip: how often a video whose clips have several captions stands in an epoch, each time with
             other captions (as far as they go).
     """

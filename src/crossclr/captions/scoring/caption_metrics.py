@@ -28,8 +28,8 @@ class Scores:
         metrics: by name, in percent; CIDEr of a paragraph that equals its reference is 1000. None: not computed.
         videos: number of videos in the references.
         predicted: how many of them have a prediction.
-        notes: why something is None, and other things to know.
-        each: CIDEr-D and ROUGE-L of each video, for those who look at single ones.
+        notes: reasons for missing metrics, and other remarks.
+        each: CIDEr-D and ROUGE-L of each video.
     """
 
     metrics: dict[str, float | None]
@@ -39,7 +39,7 @@ class Scores:
     each: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in types that JSON has, without the single videos."""
+        """Everything in JSON types, without the single videos."""
         return {name: value for name, value in asdict(self).items() if name != "each"}
 
     def table(self, title: str = "Captions") -> Table:
@@ -52,7 +52,7 @@ class Scores:
 
 
 def shown_name(metric: str) -> str:
-    """The name that papers print.
+    """The name of a metric in papers.
 
     Example:
         >>> shown_name("Bleu_4"), shown_name("CIDEr"), shown_name("RE@4")
@@ -62,7 +62,7 @@ def shown_name(metric: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Lower-case words: whatever is no ASCII letter separates them.
+    """Lower-case words, separated by everything that is not an ASCII letter.
 
     Example:
         >>> clean("Heat to 365°, don't stir.")
@@ -82,16 +82,16 @@ def score_captions(
 ) -> Scores:
     """Score each video's paragraph against its references.
 
-    The videos of ``references`` form the corpus; one without a prediction is scored as an empty text (but left out of
-    RE, which looks at predictions alone). Sentences are put in the order of their start.
+    The videos of ``references`` form the corpus; one without a prediction is scored as an empty text (but omitted
+    from RE, which uses predictions alone). Sentences are sorted by their start.
 
     Args:
         predictions: sentences of each video.
         references: one or more paragraphs (or captions) of each video.
-        with_meteor: also METEOR, which needs Java and some seconds.
-        meteor_seconds: how long METEOR's program may be silent before it is ended.
+        with_meteor: include METEOR, which needs Java and some seconds.
+        meteor_seconds: stop METEOR after this many seconds without an answer.
         java: the program that METEOR is started with.
-        meteor: METEOR that is already running, to spare its start.
+        meteor: a running METEOR process, to save its start.
 
     Raises:
         ValueError: there are no references, or one of them has no word.

@@ -1,4 +1,4 @@
-"""What people reach: one of the captions of each clip, scored against the others."""
+"""The scores of people: one caption of each clip, scored against the others."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def human_ceiling(
     Args:
         references: the captions of each video.
         seed: of the draw.
-        with_meteor: also METEOR.
+        with_meteor: include METEOR.
         meteor: METEOR that is already running.
 
     Returns:
-        the scores, or None where some video has a single reference.
+        the scores, or None if any video has a single reference.
 
     Example:
         >>> human_ceiling({"v": ["a cat sleeps"]}) is None

@@ -1,4 +1,4 @@
-"""Captions as files: predictions in MART's JSON, references as paragraphs or as many captions of a clip."""
+"""Caption files: predictions in MART's JSON, references as paragraphs or several captions of a clip."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def load_references(paths: Sequence[str | os.PathLike[str]]) -> References:
     ``{"captions": [...]}`` (alternatives) or ``{"sentences": [...]}`` (one paragraph).
 
     Raises:
-        ValueError: a file holds something else, or the files speak of different videos.
+        ValueError: a file holds something else, or the files name different videos.
     """
     if not paths:
         raise ValueError("name at least one file of references")
@@ -86,7 +86,7 @@ def load_references(paths: Sequence[str | os.PathLike[str]]) -> References:
         content = _read_object(path, "references")
         if number and set(content) != set(joined):
             odd = sorted(set(content) ^ set(joined))
-            raise ValueError(f"{path} and {paths[0]} speak of different videos, for example {odd[0]!r}")
+            raise ValueError(f"{path} and {paths[0]} name different videos, for example {odd[0]!r}")
         for key, value in content.items():
             joined.setdefault(key, []).extend(_references(value, f"{path}: the reference of {key!r}"))
     return joined
@@ -96,7 +96,7 @@ def _read_object(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no valid JSON file of {what}: {error}") from error
+        raise ValueError(f"{path} is not a valid JSON file of {what}: {error}") from error
     if not isinstance(content, dict) or not content:
         raise ValueError(f"{path} must hold an object with an entry for each video; see the documentation of captions")
     return content

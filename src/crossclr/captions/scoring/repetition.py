@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 
 def repetition(sentences: Sequence[str], n: int) -> float:
-    """Share of a paragraph's n-grams that stood before, in percent.
+    """Share of a paragraph's n-grams that occurred before, in percent.
 
-    n-grams stay within a sentence, their counts are pooled over the paragraph. Case and punctuation count, but for one
-    final full stop and for commas.
+    n-grams stay within a sentence, their counts are pooled over the paragraph. Case and punctuation count,
+    except for one final full stop and commas.
 
     Args:
         sentences: the sentences as they were written.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,8 +13,37 @@ from crossclr.evaluation.retrieval.ground_truth import Targets
 from crossclr.evaluation.retrieval.ranks import Matrix, retrieval_ranks
 from crossclr.models.embeddings import Embeddings
 
-CUTOFFS = (1, 5, 10, 50)
-METRICS = (*(f"R@{cutoff}" for cutoff in CUTOFFS), "MdR", "MnR")
+
+def recall(ranks: Tensor, cutoff: int) -> float:
+    """Percent of queries whose rank is at most ``cutoff``.
+
+    Example:
+        >>> import torch
+        >>> recall(torch.tensor([1.0, 2.0, 6.0, 100.0]), cutoff=5)
+        50.0
+    """
+    return 100.0 * int((ranks <= cutoff).sum()) / len(ranks)
+
+
+def median_rank(ranks: Tensor) -> float:
+    """The median rank; of an even number of ranks, the mean of the middle two.
+
+    Example:
+        >>> import torch
+        >>> median_rank(torch.tensor([1.0, 2.0, 6.0, 100.0]))
+        4.0
+    """
+    ordered = ranks.sort().values
+    middle = len(ordered) // 2
+    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+
+
+METRICS: dict[str, Callable[[Tensor], float]] = {
+    **{f"R@{cutoff}": partial(recall, cutoff=cutoff) for cutoff in (1, 5, 10, 50)},
+    "MdR": median_rank,
+    "MnR": lambda ranks: float(ranks.mean()),
+}
+"""What every table shows: functions of the (queries,) float64 ranks, by name. A new metric is one entry."""
 
 
 def retrieval_metrics(
@@ -50,8 +80,7 @@ def rank_metrics(ranks: Tensor) -> dict[str, float]:
     if len(ranks) == 0:
         raise ValueError("there are no queries, so there is nothing to measure")
     ranks = ranks.to(torch.float64)
-    found = {f"R@{cutoff}": 100.0 * int((ranks <= cutoff).sum()) / len(ranks) for cutoff in CUTOFFS}
-    return {**found, "MdR": _median(ranks), "MnR": float(ranks.mean())}
+    return {name: metric(ranks) for name, metric in METRICS.items()}
 
 
 def coot_median(ranks: Tensor) -> float:
@@ -65,7 +94,7 @@ def coot_median(ranks: Tensor) -> float:
         >>> coot_median(torch.tensor([1.0, 2.0, 5.0, 9.0]))
         3.0
     """
-    return float(int(_median(ranks.to(torch.float64) - 1)) + 1)
+    return float(int(median_rank(ranks.to(torch.float64) - 1)) + 1)
 
 
 def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -121,10 +150,3 @@ def sentences_of(clip_of: Tensor, clips: int) -> tuple[Tensor, Targets]:
     counts = torch.bincount(clip_of, minlength=clips)
     asked = counts.nonzero().squeeze(1)
     return asked, Targets(torch.argsort(clip_of, stable=True), counts[asked])
-
-
-def _median(values: Tensor) -> float:
-    # torch.median takes the lower of two middle values; the plain median is their mean.
-    ordered = values.sort().values
-    middle = len(ordered) // 2
-    return float(ordered[middle]) if len(ordered) % 2 else float((ordered[middle - 1] + ordered[middle]) / 2)

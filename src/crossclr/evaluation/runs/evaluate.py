@@ -60,7 +60,7 @@ class Evaluation:
     def tables(self) -> list[Table]:
         """Tables for a terminal of 80 columns: strict metrics, meaning-aware metrics, neighbours kept."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.samples.items())
-        tables = [self._table(f"Retrieval on {self.split!r}: {counts}", METRICS)]
+        tables = [self._table(f"Retrieval on {self.split!r}: {counts}", tuple(METRICS))]
         if any(
             metric in found for results in self.rows().values() for found in results.values() for metric in SEMANTIC
         ):

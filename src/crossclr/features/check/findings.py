@@ -1,4 +1,4 @@
-"""What a check of a data set finds."""
+"""Findings of the check of a data set."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ EXAMPLES = 5  # keys that a finding names
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault (training would fail or be wrong) or one warning (it may be meant).
+    """One fault (training fails or is wrong) or one warning (it may be intended).
 
     Args:
         level: ``fault`` or ``warning``.
         kind: a short name to search for, e.g. ``unreadable`` or ``shared-group``.
-        message: what was found, where, and what to do.
-        count: how many samples it concerns.
+        message: what was found, where, and how to fix it.
+        count: number of samples it concerns.
         keys: the first of them.
     """
 
@@ -29,7 +29,7 @@ class Finding:
 
 
 def warn(kind: str, message: str, keys: Sequence[str]) -> Finding:
-    """A warning about some keys, of which the first few are named.
+    """A warning about some keys; the message names the first few.
 
     Example:
         >>> warn("unused", "{count} entries are not used", ["x", "y"]).message
@@ -39,7 +39,7 @@ def warn(kind: str, message: str, keys: Sequence[str]) -> Finding:
 
 
 def fault(kind: str, message: str, keys: Sequence[str]) -> Finding:
-    """A fault of some keys, of which the first few are named."""
+    """A fault of some keys; the message names the first few."""
     return _about("fault", kind, message, keys)
 
 

@@ -1,4 +1,4 @@
-"""How connectivity is distributed over a data set, and what each pruning threshold would do; in constant memory."""
+"""The distribution of connectivity in a data set, and the effect of each pruning threshold, in constant memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InfluenceSummary:
         count: samples.
         quantiles: connectivity at the shares 0, 0.05, 0.25, 0.5, 0.75, 0.95 and 1.
         mean: mean connectivity.
-        relative: threshold -> share of samples with C / max C above it (they would be pruned).
+        relative: threshold -> share of samples with C / max C above it (the share that is pruned).
         absolute: threshold -> share of samples with C above it.
         quantile: threshold -> share of samples above that quantile of C.
     """
@@ -60,7 +60,7 @@ def summarise_connectivity(
         count=len(scores),
         quantiles={share: float(np.quantile(scores, share)) for share in shares},
         mean=float(scores.mean()),
-        # Where nothing is alike (no positive connectivity) the relative rule prunes nothing.
+        # Without any positive connectivity, the relative rule prunes nothing.
         relative={t: float((scores / highest > t).mean()) if highest > 0 else 0.0 for t in thresholds},
         absolute={t: float((scores > t).mean()) for t in thresholds},
         quantile={t: float((scores > np.quantile(scores, t)).mean()) for t in thresholds},
@@ -68,7 +68,7 @@ def summarise_connectivity(
 
 
 class PooledSpool:
-    """Collects pooled rows in an unnamed temporary file, so that any number of samples fits.
+    """Collects any number of pooled rows in an unnamed temporary file.
 
     Example:
         >>> spool = PooledSpool()
@@ -83,7 +83,7 @@ class PooledSpool:
         self.count = 0
 
     def add(self, rows: npt.NDArray[np.float32]) -> None:
-        """Take (samples, dim) pooled rows."""
+        """Add (samples, dim) pooled rows."""
         unit = normalize(torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)), dim=1)
         total = unit.double().sum(0)
         self._sum = total if self._sum is None else self._sum + total
@@ -91,7 +91,7 @@ class PooledSpool:
         self.count += len(unit)
 
     def connectivity(self) -> npt.NDArray[np.float64]:
-        """(samples,) connectivity of all rows taken so far."""
+        """(samples,) connectivity of all rows added so far."""
         if self._sum is None:
             return np.zeros(0)
         parts = [connectivity_to(block.double(), self._sum, self.count).numpy() for block in self._blocks()]

@@ -1,7 +1,7 @@
-"""Arrays that stay on disk: any range of leading rows is read when it is asked for.
+"""Arrays that stay on disk: any range of leading rows is read on demand.
 
-Plain reads at an offset are used instead of a memory map: the memory of the process stays small however much of the
-file was visited, threads and forked processes may share the file, and a truncated file is an error and not a crash.
+Plain reads at an offset replace a memory map: the process stays small however much of the file it has visited, threads
+and forked processes can share the file, and a truncated file causes an error instead of a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DiskArray:
     Args:
         path: the file, for messages.
         file: the open file; it is closed with this object.
-        offset: where the first value lies.
+        offset: position of the first value.
         shape: shape of the array.
         dtype: type of its values.
     """
@@ -42,7 +42,7 @@ class DiskArray:
         needed = offset + len(self) * self._row_bytes
         found = os.fstat(file.fileno()).st_size
         if found < needed:
-            raise DataError(f"{path}: the file ends at byte {found} but its header promises {needed}; copy it again")
+            raise DataError(f"{path}: the file ends at byte {found} but its header says {needed}; copy it again")
 
     def __len__(self) -> int:
         return self.shape[0] if self.shape else 0
@@ -60,14 +60,14 @@ class DiskArray:
         while done < len(view):
             got = self._read_into(view[done:], position + done)
             if got == 0:
-                raise DataError(f"{self.path}: the file ended while rows {start} to {stop} were read; copy it again")
+                raise DataError(f"{self.path}: the file ended while reading rows {start} to {stop}; copy it again")
             done += got
         return out
 
     def _read_into(self, view: memoryview, position: int) -> int:
         if hasattr(os, "preadv"):
             return os.preadv(self._file.fileno(), [view], position)
-        with self._lock:  # a platform without reads at an offset: one thread at a time
+        with self._lock:  # without reads at an offset: one thread at a time
             self._file.seek(position)
             return int(self._file.readinto(view))  # type: ignore[attr-defined]
 
@@ -93,7 +93,7 @@ def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np
 def _from_npy(path: Path, file: IO[bytes], start: int = 0) -> DiskArray | Array:
     file.seek(start)
     shape, fortran, dtype, offset = _read_header(path, file)
-    if fortran and len(shape) > 1:  # rows are not contiguous, so only a map can reach them
+    if fortran and len(shape) > 1:  # rows are not contiguous, so only a memory map can read them
         mapped: Array = np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape, order="F")
         return mapped
     return DiskArray(path, file, offset, shape, dtype)
@@ -112,12 +112,12 @@ def open_npy(path: Path) -> DiskArray | Array:
 def open_npz(path: Path, member: str | None = None) -> DiskArray | Array:
     """One array of a ``.npz`` file, left on disk.
 
-    A stored member (``numpy.savez``) is read in place. A compressed one (``numpy.savez_compressed``) cannot be, so it
-    is unpacked once, piece by piece, into an unnamed temporary file.
+    A stored member (``numpy.savez``) is read in place. A compressed one (``numpy.savez_compressed``) is unpacked once,
+    piece by piece, into an unnamed temporary file.
 
     Args:
         path: the file.
-        member: name of the array; may be left out where the file has only one.
+        member: name of the array; optional if the file has only one.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -137,7 +137,7 @@ def open_npz(path: Path, member: str | None = None) -> DiskArray | Array:
                 return _from_npy(path, unpacked)
         file = path.open("rb")
         file.seek(info.header_offset)
-        local = file.read(30)  # the local header has its own name and extra field, of other lengths than the index
+        local = file.read(30)  # its name and extra field have other lengths than in the index
         skip = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
         return _from_npy(path, file, info.header_offset + 30 + skip)
     except DataError:

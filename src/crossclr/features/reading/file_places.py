@@ -32,7 +32,7 @@ def open_sequences(path: Path, name: str | None, lengths: Array | None = None) -
     """
     if path.suffix == ".parquet":
         if lengths is not None:
-            raise DataError(f"{path}: lengths are for arrays; a Parquet list column knows its own")
+            raise DataError(f"{path}: lengths are for arrays; a Parquet list column contains its own")
         return ParquetSequences(path, name)
     if path.suffix not in (".npy", ".npz"):
         raise DataError(f"{path}: features must be in a file of type {ARRAY_TYPES}")
@@ -50,8 +50,7 @@ def read_values(path: Path, name: str | None) -> list[Any] | dict[str, Any]:
     if path.suffix == ".parquet":
         return read_column(path, name)
     if path.suffix in (".npy", ".npz"):
-        found = open_array(path, name)
-        values: list[Any] = np.asarray(found[:]).tolist()
+        values: list[Any] = np.asarray(open_array(path, name)[:]).tolist()
         return values
     if path.suffix == ".txt":
         return path.read_text(encoding="utf-8").splitlines()

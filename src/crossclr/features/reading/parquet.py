@@ -1,33 +1,32 @@
-"""Parquet columns of features, read by row group when they are asked for."""
+"""Parquet columns of features, read by row group on demand."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossclr.features.errors import DataError
 from crossclr.features.reading.block_cache import BlockCache
-
-Array = npt.NDArray[Any]
+from crossclr.features.reading.sequences import Array, Sequences
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """A Parquet file, not yet read."""
+    """A Parquet file; only its table of contents is read."""
     try:
         return pq.ParquetFile(path, memory_map=False)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be read as Parquet ({error}); copy or write it again") from error
 
 
-def read_row_group(path: Path, file: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
+def read_row_group(path: Path, file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
     """Some columns of a row group."""
     try:
-        return file.read_row_group(group, columns=columns)
+        return file.read_row_group(group, columns=list(columns))
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: row group {group} cannot be read ({error}); copy it again") from error
 
@@ -44,28 +43,25 @@ def choose_column(path: Path, file: pq.ParquetFile, column: str | None) -> str:
 
 def read_column(path: Path, column: str | None) -> list[Any]:
     """A whole column as a list: for ids, texts and splits, which are small."""
-    file = open_parquet(path)
-    try:
+    with open_parquet(path) as file:
         values: list[Any] = file.read(columns=[choose_column(path, file, column)]).column(0).to_pylist()
-    finally:
-        file.close()
     return values
 
 
-class ParquetSequences:
-    """A column of vectors (a list of numbers) or of sequences (a list of vectors), one for each sample.
+class ParquetSequences(Sequences):
+    """A column of vectors (lists of numbers) or of sequences (lists of vectors), one per sample.
 
-    Row groups are decoded as they are needed and the last few are kept. Reading in random order decodes one group for
-    nearly every sample, so write large files with small row groups (about 1,000 rows).
+    Row groups are decoded on demand and the last few are kept. Reading in random order decodes one group for nearly
+    every sample, so write large files with small row groups (about 1,000 rows).
 
     Args:
         path: the file.
-        column: its feature column; may be left out where there is only one.
-        groups_kept: row groups held in memory.
+        column: its feature column; optional if there is only one.
+        groups_kept: row groups to keep in memory.
     """
 
     def __init__(self, path: Path, column: str | None = None, groups_kept: int = 4) -> None:
-        self.path = path
+        super().__init__(path)
         self._file = open_parquet(path)
         self._column = choose_column(path, self._file, column)
         kind = self._file.schema_arrow.field(self._column).type
@@ -114,14 +110,13 @@ def decode_lists(path: Path, name: str, column: Any) -> tuple[Array, Array]:
         column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
     if column.null_count:
         raise DataError(f"{path}: column {name!r} has {column.null_count} empty cells; every sample needs features")
-    count = len(column)
     nested = _is_list(column.type.value_type)
-    offsets = _offsets(column) if nested else np.arange(count + 1)
+    offsets = _offsets(column) if nested else np.arange(len(column) + 1)
     vectors = column.flatten() if nested else column
     widths = np.diff(_offsets(vectors))
     if len(widths) and (widths != widths[0]).any():
         raise DataError(
-            f"{path}: column {name!r} has vectors of {widths.min()} to {widths.max()} channels; one is needed"
+            f"{path}: column {name!r} has vectors of {widths.min()} to {widths.max()} channels; they must be equal"
         )
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
     return flat.reshape(len(widths), -1), offsets

@@ -1,15 +1,15 @@
-"""Where feature rows lie: HDF5 files, folders of arrays, and several experts joined on the channel axis.
+"""Feature rows by key: HDF5 files, folders of arrays, and several experts joined on the channel axis.
 
-A reader maps a key to (rows, dim) float32. Files are opened on first use and again in a forked process.
+A reader maps a key to (rows, dim) float32. HDF5 files are opened on first use, and again in a forked process.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import h5py
 import numpy as np
@@ -20,77 +20,78 @@ from crossclr.features.reading.sampling import resample
 from crossclr.features.sample import Rows
 
 
-class RowReader(Protocol):
-    """Rows by key."""
+class RowReader(ABC):
+    """Rows by key.
 
-    path: Path
-
-    @property
-    def dim(self) -> int:
-        """Channels of a row."""
-        ...
-
-    def find(self, key: str) -> str | None:
-        """The name under which a key is stored, or None where it is not there."""
-        ...
-
-    def names(self) -> Iterable[str]:
-        """Every stored name."""
-        ...
-
-    def read(self, key: str) -> Rows:
-        """All rows of a key; a DataError names what is wrong with them."""
-        ...
-
-
-def checked_rows(values: npt.NDArray[np.generic], path: Path, key: str) -> Rows:
-    """The values as (rows, dim) float32, once they are known to be usable.
-
-    Raises:
-        DataError: the array is no table, is empty, is not numeric, or holds a NaN or an infinity.
+    Args:
+        path: the file or folder.
     """
-    if values.dtype.kind not in "fiu":
-        raise DataError(f"{path}: entry {key!r} has type {values.dtype}, but features must be numbers")
-    if values.ndim == 1:
-        values = values[None]
-    if values.ndim != 2:
-        raise DataError(f"{path}: entry {key!r} has shape {values.shape}, but (rows, dim) is needed")
-    if not values.size:
-        raise DataError(f"{path}: entry {key!r} is empty (shape {values.shape}); extract it again or drop the key")
-    rows = np.asarray(values, dtype=np.float32)
-    # A sum is far cheaper than a test of each value, and one NaN or infinity makes it not finite.
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = rows.sum()
-    if not np.isfinite(total):
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if len(bad):
-            raise DataError(
-                f"{path}: entry {key!r} has NaN or infinite values in {len(bad)} of {len(rows)} rows "
-                f"(first: row {bad[0]}); extract it again or drop the key"
-            )
-    return rows
-
-
-def _stored_name(key: str, known: object) -> str | None:
-    # Older COOT files name an entry "v_" and the first 11 characters (the YouTube id) of the key.
-    for name in (key, f"v_{key[:11]}"):
-        if name in known:  # type: ignore[operator]
-            return name
-    return None
-
-
-class Hdf5Rows:
-    """An HDF5 file with one (rows, dim) data set for each key at its root; float16 or float32, given as float32."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._file: h5py.File | None = None
-        self._process = 0
-        self._lock = threading.Lock()
         self._dim: int | None = None
 
     @property
-    def _open(self) -> h5py.File:
+    def dim(self) -> int:
+        """Channels of a row, taken from the first entry."""
+        if self._dim is None:
+            first = next(iter(self.names()), None)
+            if first is None:
+                raise DataError(f"{self.path}: has no entries")
+            self._dim = self._channels(first)
+        return self._dim
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Every stored name."""
+
+    @abstractmethod
+    def _stored(self) -> Container[str]:
+        """The stored names, for a quick look-up."""
+
+    @abstractmethod
+    def _load(self, name: str) -> Rows:
+        """All rows stored under a name."""
+
+    def _channels(self, name: str) -> int:
+        return int(self._load(name).shape[1])
+
+    def find(self, key: str) -> str | None:
+        """The name under which a key is stored, or None if it is missing."""
+        # Older COOT files name an entry "v_" and the first 11 characters (the YouTube id) of the key.
+        return next((name for name in (key, f"v_{key[:11]}") if name in self._stored()), None)
+
+    def read(self, key: str) -> Rows:
+        """All rows of a key.
+
+        Raises:
+            DataError: the key is missing, or its rows are invalid.
+        """
+        name = self.find(key)
+        if name is None:
+            raise DataError(f"{self.path}: no entry for key {key!r}; extract it or drop the key from the meta file")
+        rows = self._load(name)
+        if rows.shape[1] != self.dim:
+            raise DataError(
+                f"{self.path}: entry {name!r} has {rows.shape[1]} channels but the first entry has {self.dim}"
+            )
+        return rows
+
+
+class Hdf5Rows(RowReader):
+    """An HDF5 file with one (rows, dim) data set per key at its root; float16 or float32, read as float32."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self._file: h5py.File | None = None
+        self._process = 0
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        """The names of all data sets."""
+        return list(self._stored())
+
+    def _stored(self) -> h5py.File:
         with self._lock:
             if self._file is None or self._process != os.getpid():
                 try:
@@ -103,87 +104,42 @@ class Hdf5Rows:
                 self._process = os.getpid()
             return self._file
 
-    @property
-    def dim(self) -> int:
-        """Channels of a row, taken from the first entry."""
-        if self._dim is None:
-            first = next(iter(self._open), None)
-            if first is None:
-                raise DataError(f"{self.path}: the file has no entries")
-            shape = self._dataset(first).shape
-            self._dim = int(shape[-1]) if shape else 0
-        return self._dim
-
-    def find(self, key: str) -> str | None:
-        """The name of the entry of a key, or None."""
-        return _stored_name(key, self._open)
-
-    def names(self) -> Iterable[str]:
-        """The names of all entries."""
-        return list(self._open)
-
-    def read(self, key: str) -> Rows:
-        """All rows of a key."""
-        name = self.find(key)
-        if name is None:
-            raise DataError(f"{self.path}: no entry for key {key!r}; extract it or drop the key from the meta file")
-        try:
-            values = self._dataset(name)[()]
-        except (OSError, RuntimeError) as error:
-            raise DataError(f"{self.path}: entry {name!r} cannot be read ({error}); copy the file again") from error
-        rows = checked_rows(values, self.path, name)
-        if rows.shape[1] != self.dim:
-            raise DataError(
-                f"{self.path}: entry {name!r} has {rows.shape[1]} channels but the first entry has {self.dim}"
-            )
-        return rows
-
-    def _dataset(self, name: str) -> h5py.Dataset:
-        entry = self._open[name]
+    def _data_set(self, name: str) -> h5py.Dataset:
+        entry = self._stored()[name]
         if not isinstance(entry, h5py.Dataset):
-            raise DataError(f"{self.path}: {name!r} is a group, but one data set for each key at the root is needed")
+            raise DataError(f"{self.path}: {name!r} is a group, but one data set per key at the root is needed")
         return entry
 
+    def _channels(self, name: str) -> int:
+        shape = self._data_set(name).shape  # without reading it
+        return int(shape[-1]) if shape else 0
 
-class FolderRows:
-    """A folder with one ``<key>.npz`` or ``<key>.npy`` file for each key, as ActivityNet features are kept.
+    def _load(self, name: str) -> Rows:
+        try:
+            values = self._data_set(name)[()]
+        except (OSError, RuntimeError) as error:
+            raise DataError(f"{self.path}: entry {name!r} cannot be read ({error}); copy the file again") from error
+        return checked_rows(np.asarray(values), self.path, name)
+
+
+class FolderRows(RowReader):
+    """A folder with one ``<key>.npz`` or ``<key>.npy`` file per key, as ActivityNet features are stored.
 
     An npz file has one array, or one named ``frame_scores``; axes of size one are dropped: (T, 1, D, 1, 1) is (T, D).
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self._files = {file.stem: file for file in sorted(self.path.iterdir()) if file.suffix in (".npy", ".npz")}
         if not self._files:
-            raise DataError(f"{self.path}: the folder holds no .npy or .npz files")
-        self._dim: int | None = None
+            raise DataError(f"{self.path}: the folder has no .npy or .npz files")
 
-    @property
-    def dim(self) -> int:
-        """Channels of a row, taken from the first file."""
-        if self._dim is None:
-            self._dim = self._load(next(iter(self._files))).shape[1]
-        return self._dim
-
-    def find(self, key: str) -> str | None:
-        """The stem of the file of a key, or None."""
-        return _stored_name(key, self._files)
-
-    def names(self) -> Iterable[str]:
+    def names(self) -> list[str]:
         """The stems of all files."""
         return list(self._files)
 
-    def read(self, key: str) -> Rows:
-        """All rows of a key."""
-        name = self.find(key)
-        if name is None:
-            raise DataError(
-                f"{self.path}: no file {key}.npz or {key}.npy; extract it or drop the key from the meta file"
-            )
-        rows = self._load(name)
-        if rows.shape[1] != self.dim:
-            raise DataError(f"{self._files[name]}: {rows.shape[1]} channels, but the first file has {self.dim}")
-        return rows
+    def _stored(self) -> dict[str, Path]:
+        return self._files
 
     def _load(self, name: str) -> Rows:
         file = self._files[name]
@@ -193,12 +149,11 @@ class FolderRows:
                 values = loaded
             else:
                 with loaded:
-                    member = "frame_scores" if "frame_scores" in loaded else loaded.files[0]
-                    values = loaded[member]
-        except Exception as error:  # numpy and zipfile raise many kinds for a damaged file
+                    values = loaded["frame_scores" if "frame_scores" in loaded else loaded.files[0]]
+        except Exception as error:  # numpy and zipfile raise many kinds of error for a damaged file
             raise DataError(f"{file}: cannot be read ({error}); copy or extract it again") from error
-        if values.ndim > 2:
-            values = values.reshape(len(values), -1) if values.size == len(values) * max(values.shape[1:]) else values
+        if values.ndim > 2 and values.size == len(values) * max(values.shape[1:]):
+            values = values.reshape(len(values), -1)
         return checked_rows(values, file, name)
 
 
@@ -207,14 +162,42 @@ def open_rows(path: str | Path) -> RowReader:
     return FolderRows(path) if Path(path).is_dir() else Hdf5Rows(path)
 
 
-def join_rows(parts: Sequence[Rows | None], dims: Sequence[int]) -> Rows:
-    """Several experts' rows of one sequence side by side.
+def checked_rows(values: npt.NDArray[np.generic], path: Path, key: str) -> Rows:
+    """The values as (rows, dim) float32.
 
-    The first expert that is there sets the number of rows, and the others are resampled to it. The channels of an
-    expert that is not there (None) are zero.
+    Raises:
+        DataError: the array is not a table, is empty, is not numeric, or contains NaN or an infinity.
+    """
+    if values.dtype.kind not in "fiu":
+        raise DataError(f"{path}: entry {key!r} has type {values.dtype}, but features must be numbers")
+    if values.ndim == 1:
+        values = values[None]
+    if values.ndim != 2:
+        raise DataError(f"{path}: entry {key!r} has shape {values.shape}, but (rows, dim) is needed")
+    if not values.size:
+        raise DataError(f"{path}: entry {key!r} is empty (shape {values.shape}); extract it again or drop the key")
+    rows = np.asarray(values, dtype=np.float32)
+    # A sum is far cheaper than a test of each value, and one NaN or infinity makes it non-finite.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = rows.sum()
+    if not np.isfinite(total):
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise DataError(
+                f"{path}: entry {key!r} has NaN or infinite values in {len(bad)} of {len(rows)} rows "
+                f"(first: row {bad[0]}); extract it again or drop the key"
+            )
+    return rows
+
+
+def join_rows(parts: Sequence[Rows | None], dims: Sequence[int]) -> Rows:
+    """The rows of several experts for one sequence, joined on the channel axis.
+
+    The first expert that has rows sets their number, and the others are resampled to it. The channels of an expert
+    without rows (None) are zero.
 
     Args:
-        parts: for each expert (rows, dim) or None; at least one is there.
+        parts: (rows, dim) or None for each expert; at least one has rows.
         dims: channels of each expert.
 
     Returns:
@@ -238,15 +221,15 @@ def join_rows(parts: Sequence[Rows | None], dims: Sequence[int]) -> Rows:
 
 
 def read_experts(readers: Sequence[RowReader], key: str) -> list[Rows | None]:
-    """What each expert has for a key; None where it has nothing.
+    """The rows of each expert for a key; None for an expert that lacks it.
 
     Raises:
-        DataError: no expert has the key, or its rows are faulty.
+        DataError: no expert has the key, or its rows are invalid.
     """
     if len(readers) == 1:
         return [readers[0].read(key)]
     found = [reader.read(key) if reader.find(key) is not None else None for reader in readers]
     if all(part is None for part in found):
         files = ", ".join(str(reader.path) for reader in readers)
-        raise DataError(f"no expert has key {key!r} (looked in {files}); extract it or drop the key from the meta file")
+        raise DataError(f"no expert has key {key!r} (searched {files}); extract it or drop the key from the meta file")
     return found

@@ -1,4 +1,4 @@
-"""Which rows of a video a clip has, and which rows of a long sequence are used."""
+"""Which rows of a video belong to a clip, and which rows of a long sequence are used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def clip_bounds(
 ) -> Indices:
     """Row ranges of clips, cut as COOT cuts them.
 
-    The rows are spread evenly over the duration; a start is rounded down, a stop is rounded up and moved by
+    The rows are spread evenly over the duration; starts are rounded down, stops are rounded up and moved by
     ``add_stop_frame``, and the range ends with the video. A range of fewer than ``expand_segments`` rows grows by one
     row to the left, one to the right, and so on, as far as the video goes.
 
@@ -29,11 +29,11 @@ def clip_bounds(
         duration: its length in seconds.
         starts: (clips,) start of each clip in seconds.
         stops: (clips,) stop of each clip in seconds.
-        add_stop_frame: rows added behind each stop.
-        expand_segments: the least number of rows of a clip.
+        add_stop_frame: rows added after each stop.
+        expand_segments: minimum number of rows of a clip.
 
     Returns:
-        (clips, 2) first row and the row behind the last one; an empty range is possible and left to the caller.
+        (clips, 2) first row and the row after the last one; the caller must handle empty ranges.
 
     Example:
         >>> clip_bounds(100, 50.0, np.array([0.0, 10.2]), np.array([5.0, 12.0]), add_stop_frame=2).tolist()
@@ -66,15 +66,15 @@ def central_indices(rows: int, limit: int) -> Indices:
         >>> central_indices(8, 4).tolist()
         [1, 3, 5, 7]
     """
-    # baseline(i · rows / limit + rows / (2 · limit)), in whole numbers so that nothing hangs on rounding
+    # baseline(i · rows / limit + rows / (2 · limit)), in integers, so that rounding errors play no role
     centres: Indices = (2 * np.arange(limit, dtype=np.int64) + 1) * rows // (2 * limit)
     return centres
 
 
 def random_indices(rows: int, limit: int, rng: np.random.Generator) -> Indices:
-    """One random row of each of ``limit`` intervals, in order: what training sees of a long sequence.
+    """One random row of each of ``limit`` intervals, in order: the rows that training sees of a long sequence.
 
-    The start points of equal intervals are rounded (halves down), the interval lengths that this gives are shuffled,
+    The start points of equal intervals are rounded (halves down), the resulting interval lengths are shuffled,
     and one position is drawn in each interval.
 
     Example:
@@ -90,7 +90,7 @@ def random_indices(rows: int, limit: int, rng: np.random.Generator) -> Indices:
 
 
 def limit_rows(rows: Rows, limit: int | None, rng: np.random.Generator | None = None) -> Rows:
-    """At most ``limit`` rows of a sequence: the interval centres, or random ones where a generator is given.
+    """At most ``limit`` rows of a sequence: the interval centres, or random rows if a generator is given.
 
     Example:
         >>> limit_rows(np.arange(8, dtype=np.float32).reshape(8, 1), 4).ravel().tolist()
@@ -102,7 +102,7 @@ def limit_rows(rows: Rows, limit: int | None, rng: np.random.Generator | None = 
 
 
 def add_noise(rows: Rows, scale: float, rng: np.random.Generator) -> Rows:
-    """Rows plus normal noise of the given standard deviation, truncated at two of them.
+    """Rows plus normal noise of the given standard deviation, truncated at two deviations.
 
     Example:
         >>> noisy = add_noise(np.zeros((100, 4), np.float32), 0.5, np.random.default_rng(0))
@@ -111,17 +111,17 @@ def add_noise(rows: Rows, scale: float, rng: np.random.Generator) -> Rows:
     """
     noise = rng.standard_normal(rows.shape, dtype=np.float32)
     outside = np.flatnonzero(np.abs(noise) > 2)
-    while len(outside):  # one value in 22 is drawn again, so a handful of rounds
+    while len(outside):  # one value in 22 is redrawn, so this takes a few rounds
         noise.flat[outside] = rng.standard_normal(len(outside), dtype=np.float32)
         outside = outside[np.abs(noise.flat[outside]) > 2]
     return rows + np.float32(scale) * noise
 
 
 def resample(rows: Rows, length: int) -> Rows:
-    """The sequence with another number of rows, by linear interpolation between row centres.
+    """The sequence resampled to ``length`` rows, by linear interpolation between row centres.
 
-    Row i of the result stands for the i-th of ``length`` equal pieces of time, so sequences of different frame rates
-    over the same time line up. The same length gives the same rows, bit for bit.
+    Row i of the result represents the i-th of ``length`` equal intervals of time, so sequences with different frame
+    rates are aligned. If the length does not change, the rows are returned unchanged.
 
     Example:
         >>> resample(np.array([[0.0], [2.0]], np.float32), 4).ravel().tolist()

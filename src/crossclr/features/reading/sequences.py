@@ -1,10 +1,11 @@
-"""Sequences by row number: what a file or an array in memory gives for one modality."""
+"""Sequences by row number: one modality of a file or of an array in memory."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,35 +13,41 @@ import numpy.typing as npt
 from crossclr.features.errors import DataError
 from crossclr.features.ragged import Ragged
 from crossclr.features.reading.disk_array import DiskArray
-from crossclr.features.reading.parquet import ParquetSequences
 from crossclr.features.reading.row_files import checked_rows, join_rows
 from crossclr.features.sample import Rows
 
 Array = npt.NDArray[Any]
 
 
-class Sequences(Protocol):
-    """One sequence of rows for each row number."""
+class Sequences(ABC):
+    """One sequence of rows for each row number.
 
-    path: Path
+    Args:
+        path: where it comes from, for messages.
+    """
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @abstractmethod
     def __len__(self) -> int: ...
 
     @property
+    @abstractmethod
     def dim(self) -> int:
         """Channels of a row."""
-        ...
 
+    @abstractmethod
     def rows(self, index: int) -> Array:
-        """(rows, dim) of one sequence, in the type that it is stored in."""
-        ...
+        """(rows, dim) of one sequence, in its stored type."""
 
 
-class StackedSequences:
+class StackedSequences(Sequences):
     """An array (N, dim) of vectors or (N, rows, dim) of sequences; with lengths, only the first rows of each count."""
 
     def __init__(self, values: Array | DiskArray, path: Path, lengths: Array | None = None) -> None:
-        self.path, self._values, self._lengths = path, values, lengths
+        super().__init__(path)
+        self._values, self._lengths = values, lengths
         if values.ndim not in (2, 3):
             raise DataError(f"{path}: shape {values.shape}; (samples, dim) or (samples, rows, dim) is needed")
         if lengths is not None:
@@ -64,11 +71,12 @@ class StackedSequences:
         return found if self._lengths is None else found[: int(self._lengths[index])]
 
 
-class FlatSequences:
-    """All rows end to end, (total rows, dim), and how many belong to each sequence."""
+class FlatSequences(Sequences):
+    """All rows end to end, (total rows, dim), and the length of each sequence."""
 
     def __init__(self, values: Array | DiskArray, lengths: Array, path: Path) -> None:
-        self.path, self._values = path, values
+        super().__init__(path)
+        self._values = values
         if values.ndim != 2:
             raise DataError(f"{path}: shape {values.shape}; with lengths, (total rows, dim) is needed")
         _check_lengths(path, lengths, len(lengths))
@@ -90,17 +98,15 @@ class FlatSequences:
         return found
 
 
-class ListSequences:
+class ListSequences(Sequences):
     """A list of (rows, dim) arrays in memory."""
 
     def __init__(self, values: Sequence[Any], path: Path) -> None:
-        self.path = path
+        super().__init__(path)
         self._values = [np.asarray(value) for value in values]
         for index, value in enumerate(self._values):
-            if value.ndim not in (1, 2) or value.shape[-1] != self._values[0].shape[-1]:
-                raise DataError(
-                    f"{path}: sequence {index} has shape {value.shape}; (rows, {self._values[0].shape[-1]}) is needed"
-                )
+            if value.ndim not in (1, 2) or value.shape[-1] != self.dim:
+                raise DataError(f"{path}: sequence {index} has shape {value.shape}; (rows, {self.dim}) is needed")
 
     def __len__(self) -> int:
         return len(self._values)
@@ -123,7 +129,7 @@ def _check_lengths(path: Path, lengths: Array, count: int) -> None:
 
 
 def as_sequences(values: Any, name: str = "array") -> Sequences:
-    """Sequences from whatever a user has in memory.
+    """Sequences from data in memory.
 
     Args:
         values: (N, dim) or (N, rows, dim) array, a list of (rows, dim) arrays, a Ragged, or sequences already.
@@ -133,9 +139,9 @@ def as_sequences(values: Any, name: str = "array") -> Sequences:
         >>> len(as_sequences(np.zeros((5, 3)))), as_sequences([np.zeros((2, 3)), np.zeros((4, 3))]).rows(1).shape
         (5, (4, 3))
     """
-    if isinstance(values, StackedSequences | FlatSequences | ListSequences | ParquetSequences):
-        return values
     path = Path(name)
+    if isinstance(values, Sequences):
+        return values
     if isinstance(values, Ragged):
         return FlatSequences(values.values.cpu().numpy(), values.lengths.numpy(), path)
     if isinstance(values, list | tuple) and len(values) and np.ndim(values[0]) in (1, 2):
@@ -148,7 +154,7 @@ class JoinedSequences:
 
     Args:
         experts: sequences of each expert.
-        index: for each expert (samples,) the row of each sample, or -1 where it has none.
+        index: for each expert (samples,) the row of each sample, or -1 if it has none.
     """
 
     def __init__(self, experts: Sequence[Sequences], index: Sequence[npt.NDArray[np.int64]]) -> None:

@@ -1,32 +1,32 @@
-"""Shards: files of some thousand samples each, read block by block, however many there are.
+"""Shards: files of some thousand samples each, read block by block.
 
 | | Parquet | HDF5 |
 |---|---|---|
 | ``id`` | a column of text or whole numbers | a data set (samples,) |
 | ``a``, ``b`` | lists of numbers, or lists of such lists | (samples, dim) or (samples, rows, dim); with ``a_lengths`` \
 and ``b_lengths`` (all rows, dim) |
-| ``text``, ``group`` | text, if there is any | (samples,) text, if there is any |
+| ``text``, ``group`` | optional text | optional (samples,) text |
 
-One of ``a`` and ``b`` may be absent where only the other is embedded. A block is a row group of a Parquet file, or a
-thousand samples of an HDF5 file.
+``a`` or ``b`` may be missing if only the other one is embedded. A block is a row group of a Parquet file, or a thousand
+samples of an HDF5 file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 
 from crossclr.features.errors import DataError
 from crossclr.features.ragged import Ragged
-from crossclr.features.reading.parquet import decode_lists, open_parquet
+from crossclr.features.reading.parquet import decode_lists, open_parquet, read_row_group
 from crossclr.features.reading.row_files import checked_rows
 
 HDF5_BLOCK = 1000
@@ -36,11 +36,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ShardRows:
-    """One modality of a block: sequences end to end.
+    """One modality of a block, its sequences end to end.
 
     Args:
         values: (all rows, dim).
-        offsets: (samples + 1,) where each begins, and the end of the last.
+        offsets: (samples + 1,) start of each sequence, and the end of the last.
     """
 
     values: Array
@@ -53,11 +53,11 @@ class ShardRows:
 
 @dataclass(frozen=True)
 class Block:
-    """Some samples of a shard, in their order.
+    """Consecutive samples of a shard.
 
     Args:
         ids: key of each sample.
-        a: modality A, or None where the shard has none; likewise ``b``.
+        a: first modality, or None if the shard lacks it; likewise ``b``.
         texts: a sentence of each, or empty.
         groups: a coarse label of each, or empty.
     """
@@ -72,15 +72,37 @@ class Block:
         return len(self.ids)
 
 
-class Shard(Protocol):
-    """A file of samples."""
+class Shard(ABC):
+    """A file of samples.
 
-    path: Path
-    blocks: list[int]  # samples of each block
+    Args:
+        path: the file.
+        names: its columns or data sets.
+        blocks: number of samples of each block.
 
+    Raises:
+        DataError: it has no ``id``, or neither ``a`` nor ``b``.
+    """
+
+    def __init__(self, path: Path, names: set[str], blocks: list[int]) -> None:
+        if "id" not in names or not {"a", "b"} & names:
+            raise DataError(
+                f"{path}: a shard needs id and a or b (or both); it has {', '.join(sorted(names)) or 'nothing'}"
+            )
+        self.path, self.names, self.blocks = path, names, blocks
+
+    @abstractmethod
     def read(self, block: int) -> Block:
         """One block, decoded."""
-        ...
+
+    def _block(self, words: Callable[[str], list[Any]], rows: Callable[[str], ShardRows]) -> Block:
+        """A block from functions that read one column."""
+        texts = {
+            name: tuple(_as_text(value) for value in words(name)) if name in self.names else ()
+            for name in ("id", "text", "group")
+        }
+        a, b = (rows(name) if name in self.names else None for name in ("a", "b"))
+        return Block(texts["id"], a, b, texts["text"], texts["group"])
 
 
 def open_shard(path: str | Path) -> Shard:
@@ -90,18 +112,16 @@ def open_shard(path: str | Path) -> Shard:
         DataError: the file cannot be read, or has no ``id``, or neither ``a`` nor ``b``.
     """
     path = Path(path)
-    if path.suffix == ".parquet":
-        return ParquetShard(path)
-    if path.suffix in ENDINGS:
-        return Hdf5Shard(path)
-    raise DataError(f"{path}: a shard is a file of type {', '.join(ENDINGS)}")
+    if path.suffix not in ENDINGS:
+        raise DataError(f"{path}: a shard is a file of type {', '.join(ENDINGS)}")
+    return ParquetShard(path) if path.suffix == ".parquet" else Hdf5Shard(path)
 
 
 def find_shards(patterns: Sequence[str | Path]) -> list[Path]:
-    """The files that patterns such as ``features/train-*.parquet`` name, sorted by name; a folder means its shards.
+    """The files that match patterns such as ``features/train-*.parquet``, sorted by name; a folder means its shards.
 
     Raises:
-        DataError: a pattern names no file, or two files have the same name.
+        DataError: a pattern matches no file, or two files have the same name.
 
     Example:
         >>> import tempfile
@@ -111,97 +131,71 @@ def find_shards(patterns: Sequence[str | Path]) -> list[Path]:
         >>> [path.name for path in find_shards([folder])]
         ['a.h5', 'b.parquet']
     """
-    found: list[Path] = []
+    names: dict[str, Path] = {}
     for pattern in patterns:
         place = Path(pattern)
-        named = place.iterdir() if place.is_dir() else place.parent.glob(place.name)
-        files = [path for path in named if path.suffix in ENDINGS and not path.name.startswith(".")]
+        matches = place.iterdir() if place.is_dir() else place.parent.glob(place.name)
+        files = [path for path in matches if path.suffix in ENDINGS and not path.name.startswith(".")]
         if not files:
-            raise DataError(f"no shard is found at {pattern}; name files or a folder of type {', '.join(ENDINGS)}")
-        found += files
-    names: dict[str, Path] = {}
-    for path in found:
-        if names.setdefault(path.name, path) != path:
-            raise DataError(f"{path} and {names[path.name]} have the same name; the name of a shard must be unique")
+            raise DataError(f"there is no shard at {pattern}; name files or a folder of type {', '.join(ENDINGS)}")
+        for path in files:
+            if names.setdefault(path.name, path) != path:
+                raise DataError(f"{path} and {names[path.name]} have the same name; the name of a shard must be unique")
     return [names[name] for name in sorted(names)]
 
 
-class ParquetShard:
+class ParquetShard(Shard):
     """A Parquet file; its row groups are the blocks."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        file = open_parquet(path)
-        try:
+        with open_parquet(path) as file:
             meta, names = file.metadata, set(file.schema_arrow.names)
-            self.blocks = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
-        finally:
-            file.close()
-        _check_parts(path, names)
-        self._columns = [name for name in ("id", "a", "b", "text", "group") if name in names]
+        super().__init__(path, names, [meta.row_group(group).num_rows for group in range(meta.num_row_groups)])
 
     def read(self, block: int) -> Block:
         """One row group."""
-        file = open_parquet(self.path)  # opened for each block: any thread or process may read at any time
-        try:
-            table = file.read_row_group(block, columns=self._columns)
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{self.path}: row group {block} cannot be read ({error}); copy it again") from error
-        finally:
-            file.close()
-
-        def words(name: str) -> tuple[str, ...]:
-            return tuple(map(_word, table.column(name).to_pylist())) if name in self._columns else ()
-
-        def rows(name: str) -> ShardRows | None:
-            if name not in self._columns:
-                return None
-            return ShardRows(*decode_lists(self.path, name, table.column(name).combine_chunks()))
-
-        return Block(words("id"), rows("a"), rows("b"), words("text"), words("group"))
+        columns = [name for name in ("id", "a", "b", "text", "group") if name in self.names]
+        with open_parquet(self.path) as file:  # opened for each block: any thread or process may read at any time
+            table = read_row_group(self.path, file, block, columns)
+        return self._block(
+            lambda name: table.column(name).to_pylist(),
+            lambda name: ShardRows(*decode_lists(self.path, name, table.column(name).combine_chunks())),
+        )
 
 
-class Hdf5Shard:
-    """An HDF5 file, cut into blocks of a thousand samples."""
+class Hdf5Shard(Shard):
+    """An HDF5 file, read in blocks of a thousand samples."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._open() as file:
-            names = set(file)
-            _check_parts(path, names)
-            count = len(file["id"])
-            self._lengths = {
-                side: np.asarray(file[f"{side}_lengths"][:], dtype=np.int64)
-                for side in "ab"
-                if side in names and f"{side}_lengths" in names
-            }
-            for side in "ab":
-                samples = len(self._lengths[side]) if side in self._lengths else len(file[side]) if side in names else 0
-                if side in names and samples != count:
+            count = len(file["id"]) if "id" in file else 0
+            super().__init__(path, set(file), [min(HDF5_BLOCK, count - at) for at in range(0, count, HDF5_BLOCK)])
+            self._ends: dict[str, Array] = {}
+            for side in self.names & {"a", "b"}:
+                samples = len(file[side])
+                if f"{side}_lengths" in file:
+                    lengths = np.asarray(file[f"{side}_lengths"][:], dtype=np.int64)
+                    samples = len(lengths)
+                    self._ends[side] = np.concatenate([[0], np.cumsum(lengths)])
+                if samples != count:
                     raise DataError(f"{path}: {side} has {samples} samples but there are {count} ids")
-        self.blocks = [min(HDF5_BLOCK, count - start) for start in range(0, count, HDF5_BLOCK)]
-        self._names = names
 
     def read(self, block: int) -> Block:
         """A thousand samples."""
         here = slice(block * HDF5_BLOCK, block * HDF5_BLOCK + self.blocks[block])
         with self._open() as file:
 
-            def words(name: str) -> tuple[str, ...]:
-                return tuple(map(_word, file[name][here].tolist())) if name in self._names else ()
-
-            def rows(side: str) -> ShardRows | None:
-                if side not in self._names:
-                    return None
-                if side in self._lengths:
-                    ends = np.concatenate([[0], np.cumsum(self._lengths[side])])
+            def rows(side: str) -> ShardRows:
+                if side in self._ends:
+                    ends = self._ends[side]
                     first, last = int(ends[here.start]), int(ends[here.stop])
                     return ShardRows(file[side][first:last], ends[here.start : here.stop + 1] - first)
                 values = file[side][here]
                 length = 1 if values.ndim == 2 else values.shape[1]
                 return ShardRows(values.reshape(-1, values.shape[-1]), np.arange(len(values) + 1) * length)
 
-            return Block(words("id"), rows("a"), rows("b"), words("text"), words("group"))
+            return self._block(lambda name: file[name][here].tolist(), rows)
 
     def _open(self) -> h5py.File:
         try:
@@ -211,7 +205,7 @@ class Hdf5Shard:
 
 
 def as_ragged(path: Path, rows: ShardRows) -> Ragged:
-    """A modality of a block as sequences in float32, once it is known to be usable."""
+    """A modality of a block as checked float32 sequences."""
     values = checked_rows(rows.values, path, "block")
     lengths = np.diff(rows.offsets).astype(np.int64)
     if len(lengths) and lengths.min() < 1:
@@ -219,12 +213,5 @@ def as_ragged(path: Path, rows: ShardRows) -> Ragged:
     return Ragged(torch.from_numpy(np.require(values, requirements=["C", "W"])), torch.from_numpy(lengths))
 
 
-def _check_parts(path: Path, names: set[str]) -> None:
-    if "id" not in names or not {"a", "b"} & names:
-        raise DataError(
-            f"{path}: a shard needs id and a or b (or both); it has {', '.join(sorted(names)) or 'nothing'}"
-        )
-
-
-def _word(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else "" if value is None else str(value)

@@ -133,6 +133,23 @@ class FilesConfig(DataConfigBase):
         return f"{self.resolve(file, option).absolute()}{mark}{name}" if file else place
 
 
+class PairedFilesConfig(FilesConfig):
+    """Data on disk with one clip and its sentences per sample."""
+
+    max_frames: int | None = Field(
+        default=80, ge=1, description="Maximum number of rows of a; longer sequences are subsampled. null keeps all."
+    )
+    max_frames_b: int | None = Field(default=None, ge=1, description="The same for b; null keeps all.")
+
+    def row_limits(self) -> tuple[int | None, int | None]:
+        """The largest number of rows of a sequence in each modality."""
+        return self.max_frames, self.max_frames_b
+
+    def without_row_limits(self) -> Self:
+        """The same data with all rows of every sequence."""
+        return self.model_copy(update={"max_frames": None, "max_frames_b": None})
+
+
 def file_names(places: list[str]) -> str:
     """The names of files as Markdown code, without folders: a model card is passed on, folders are private.
 

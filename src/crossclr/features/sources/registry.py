@@ -1,4 +1,4 @@
-"""Which function opens which kind of data. A new kind needs a line here and its config in `data_config`."""
+"""Which function opens which kind of data. A new kind needs an entry here and its config in `data_config`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crossclr.features.sources.data_config import AnyData
 from crossclr.features.sources.emoji.emoji_source import open_emoji
 from crossclr.features.sources.shards.shard_source import open_shards
 
-_OPEN: dict[str, Callable[[Any], Source]] = {
+SOURCES: dict[str, Callable[[Any], Source]] = {
     "coot": open_coot,
     "arrays": open_arrays,
     "shards": open_shards,
@@ -35,4 +35,4 @@ def open_source(config: AnyData) -> Source:
         >>> open_source(config).dims
         (3, 2)
     """
-    return _OPEN[config.kind](config)
+    return SOURCES[config.kind](config)

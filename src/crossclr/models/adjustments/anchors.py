@@ -1,8 +1,8 @@
-"""Anchors: clips drawn a little towards the sentences of the training clips that they are near to.
+"""Anchors: clips are moved towards the sentences of their nearest training clips.
 
-A model that saw few clips places a new one roughly. Its neighbours among the training clips are known better: their
-sentences were seen. Clips move only as what is searched, after training: an index holds plain vectors, a query costs
-nothing more, and a clip that is itself the query stays where it was.
+A model trained on few clips places a new clip only roughly. Its nearest training clips are known better, because their
+sentences were seen. Clips move after training and only as search targets: an index still contains plain vectors, a
+query costs no more, and a clip that is itself the query does not move.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from crossclr.models.adjustments.subsample import evenly_spaced
 from crossclr.models.embeddings import Embeddings
 from crossclr.models.model_config import AnchorsConfig
 
-BLOCK = 1024  # clips that are compared with all training clips at once
+BLOCK = 1024  # clips compared with all training clips at once
 
 
 class Anchors(nn.Module):
-    """Moves embeddings of modality A.
+    """Moves the clips of the first modality.
 
     Args:
-        config: how many neighbours, how sharply, how far.
+        config: number of neighbours, temperature and weight.
         clips: (clips, D) embeddings of the training clips.
-        sentences: (clips, D) for each of them the mean direction of its sentences.
+        sentences: (clips, D) the mean direction of the sentences of each clip.
 
     Example:
         >>> anchors = Anchors(AnchorsConfig(neighbours=1, weight=1.0), torch.eye(2), torch.eye(2).flip(1))
@@ -38,13 +38,13 @@ class Anchors(nn.Module):
     def __init__(self, config: AnchorsConfig, clips: Tensor, sentences: Tensor) -> None:
         super().__init__()
         self.config = config
-        # They are written beside the weights and not among them: a model's weights stay those of training.
+        # Stored next to the weights, not among them: the weights of a model stay those of training.
         self.register_buffer("clips", functional.normalize(clips, dim=1), persistent=False)
         self.register_buffer("sentences", functional.normalize(sentences, dim=1), persistent=False)
 
     @classmethod
     def of(cls, config: AnchorsConfig, training: Embeddings) -> Anchors:
-        """From the embeddings of the training split, made without anchors."""
+        """From embeddings of the training split without anchors."""
         unit = functional.normalize(training.clip_b, dim=1)
         sums = torch.zeros_like(training.clip_a).index_add_(0, training.clip_of, unit)
         has_one = torch.bincount(training.clip_of, minlength=len(sums)) > 0

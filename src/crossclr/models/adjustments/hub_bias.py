@@ -1,7 +1,7 @@
-"""Hubs: items that are near to everything are found by everybody, so each gives back what it gets from all.
+"""Hub correction: items that are near to many queries (hubs) get a lower score.
 
-How near an item is to the training samples that could have asked for it is known after training. Taken off its score,
-it costs a query nothing: it is one more channel of the item, which every query reads with a 1.
+After training, the similarity of an item to the training samples of the other modality is known. Subtracting it costs a
+query nothing: it is one more channel of the item, which every query multiplies by 1.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch.nn import functional
 from crossclr.models.adjustments.subsample import evenly_spaced
 from crossclr.models.model_config import HubsConfig
 
-BLOCK = 1024  # items that are compared with all queries at once
+BLOCK = 1024  # items compared with all queries at once
 
 
 class Hubs(nn.Module):
-    """What is added to the score of each item of one modality.
+    """The bias that is added to the score of each item of one modality.
 
     For an item v and n training samples q of the other modality it is -w log(mean of exp(β cos(v, q))) / β: minus w
-    times their mean cosine for a small β, and the largest for a large one. It lies between -w and w.
+    times the mean cosine for a small β, and minus w times the largest cosine for a large β. It lies between -w and w.
 
     Args:
         queries: (queries, D) embeddings of training samples of the other modality.
@@ -40,12 +40,12 @@ class Hubs(nn.Module):
     def __init__(self, queries: Tensor, sharpness: float, weight: float = 1.0) -> None:
         super().__init__()
         self.sharpness, self.weight = float(sharpness), float(weight)
-        # Like anchors, they are written beside the weights and not among them.
+        # Like anchors, stored next to the weights, not among them.
         self.register_buffer("queries", functional.normalize(queries, dim=1), persistent=False)
 
     @classmethod
     def of(cls, config: HubsConfig, queries: Tensor, weight: float) -> Hubs:
-        """From the training samples that ask; of very many, so many as the config allows, spread evenly."""
+        """From the training samples of the other modality; large sets are subsampled evenly."""
         return cls(queries[evenly_spaced(len(queries), config.most)], config.sharpness, weight)
 
     def forward(self, items: Tensor) -> Tensor:
@@ -59,14 +59,14 @@ class Hubs(nn.Module):
 
 
 def with_bias(queries: Tensor, items: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Vectors whose cosine orders items by cosine plus bias.
+    """Vectors whose cosine ranks items by cosine plus bias.
 
-    An item gets two channels, its bias and what makes all items equally long; a query gets a 1 and a 0.
+    An item gets two channels: its bias, and a value that makes all items equally long. A query gets a 1 and a 0.
 
     Args:
         queries: (queries, D).
         items: (items, D).
-        bias: (items,) from -1 to 1; None leaves both as they are.
+        bias: (items,) from -1 to 1; None leaves both unchanged.
 
     Returns:
         (queries, D + 2) and (items, D + 2); their cosine is half of cosine plus bias.

@@ -1,7 +1,7 @@
-"""Linear views: projections of the input features in closed form, side by side with what the encoders have learned.
+"""Linear views: closed-form projections of the input features, joined with the learned embeddings.
 
-An encoder that saw few samples forgets much of what its inputs say, and a projection that correlation finds forgets
-other things. Side by side their errors cancel: each part is of length one, so cosines are averaged.
+An encoder trained on few samples loses much of its input, and a projection found by correlation loses other things.
+Joined, their errors cancel: each part has length one, so cosines are averaged.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Pooling = Literal["mean", "max"]
 
 
 class Views(nn.Module):
-    """Puts views of the input beside embeddings, for both modalities.
+    """Joins views of the input with embeddings, for both modalities.
 
     Args:
-        mean_a: (channels of A,) mean of the training samples' pooled rows, each of length one.
+        mean_a: (channels of A,) mean of the training samples' pooled rows after scaling them to length one.
         basis_a: (channels of A, sum of widths) the projections of all views.
         mean_b: (channels of B,) the same for modality B.
         basis_b: (channels of B, sum of widths).
         widths: (views,) channels of each view.
-        shares: (1 + views,) how much of the cosine the encoder and each view give; they sum to 1.
+        shares: (1 + views,) share of the cosine that comes from the encoder and from each view; they sum to 1.
 
     Example:
         >>> eye, zeros = torch.eye(2).double(), torch.zeros(2)
@@ -47,17 +47,17 @@ class Views(nn.Module):
         super().__init__()
         self.widths = [int(width) for width in widths]
         self.shares = [float(share) for share in shares]
-        # Like anchors, they are written beside the weights and not among them.
+        # Like anchors, stored next to the weights, not among them.
         for name, value in (("mean_a", mean_a), ("basis_a", basis_a), ("mean_b", mean_b), ("basis_b", basis_b)):
             self.register_buffer(name, value, persistent=False)
 
     @property
     def dim(self) -> int:
-        """Channels that an embedding gets."""
+        """Channels added to an embedding."""
         return sum(self.widths)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What it is made of, by the names of its arguments."""
+        """Its tensors, by the names of its arguments."""
         return {
             **{name: getattr(self, name) for name in ("mean_a", "basis_a", "mean_b", "basis_b")},
             "widths": torch.tensor(self.widths),
@@ -69,8 +69,8 @@ class Views(nn.Module):
 
         Args:
             side: ``a`` or ``b``.
-            embeddings: (samples, D) by the encoder.
-            pooled: (samples, channels) the input of each sample as one row, see `pool`.
+            embeddings: (samples, D) from the encoder.
+            pooled: (samples, channels) the pooled input of each sample, see `pool`.
         """
         mean, basis = (self.mean_a, self.basis_a) if side == "a" else (self.mean_b, self.basis_b)
         rows = (functional.normalize(pooled.to(basis.dtype), dim=1) - mean) @ basis
@@ -82,11 +82,11 @@ class Views(nn.Module):
 
 
 def pool(rows: Ragged, channels: int, how: Pooling = "mean") -> Tensor:
-    """(sequences, channels) each sequence as one row.
+    """(sequences, channels) each sequence pooled to one row.
 
     Args:
-        rows: the sequences, or their means and maxima side by side, as `MemorySource` keeps them for some encoders.
-        channels: of an input row.
+        rows: the sequences, or their joined means and maxima, as `MemorySource` keeps them for some encoders.
+        channels: channels of an input row.
         how: mean or maximum over the rows of a sequence.
 
     Example:

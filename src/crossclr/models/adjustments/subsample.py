@@ -1,4 +1,4 @@
-"""Some of many, evenly spread from the first to the last, so that no part of the data is left out."""
+"""An evenly spaced subset, so that every part of the data is represented."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def evenly_spaced(count: int, most: int) -> Tensor:
-    """(at most ``most``,) places among ``count``.
+    """(at most ``most``,) positions among ``count``.
 
     Example:
         >>> evenly_spaced(10, 4).tolist(), evenly_spaced(3, 4).tolist()

@@ -1,4 +1,4 @@
-"""Batches in COOT's own form: padded arrays under COOT's names."""
+"""Batches in COOT's form: padded arrays under COOT's names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ragged_from_padded(features: Tensor, lengths: Tensor) -> Ragged:
     """
     lengths = lengths.to("cpu", torch.int64)
     if features.ndim != 3 or len(features) != len(lengths):
-        raise ValueError(f"padded features of shape {tuple(features.shape)} do not go with {len(lengths)} lengths")
+        raise ValueError(f"padded features of shape {tuple(features.shape)} do not match {len(lengths)} lengths")
     if len(lengths) and int(lengths.max()) > features.shape[1]:
         raise ValueError(f"a length of {int(lengths.max())} exceeds the {features.shape[1]} padded rows")
     valid = torch.arange(features.shape[1]) < lengths.unsqueeze(1)  # (sequences, longest)
@@ -46,13 +46,13 @@ def _tensor(batch: Mapping[str, Any], key: str) -> Tensor:
 def sides_from_coot(
     batch: Mapping[str, Any], device: torch.device | str = "cpu"
 ) -> tuple[tuple[Side, Tensor], tuple[Side, Tensor]]:
-    """Both sides of a batch in COOT's form, each with the number of clips (or sentences) of each video.
+    """Both modalities of a batch in COOT's form, each with the number of clips (or sentences) of each video.
 
     Args:
         batch: ``clip_feat``, ``sent_feat``, ``clip_num``, ``sent_num`` and, for two levels, ``vid_feat`` and
-            ``par_feat``, as numpy arrays or tensors; beside each ``x_feat`` its ``x_feat_len`` (or ``x_feat_mask``,
+            ``par_feat``, as numpy arrays or tensors; each ``x_feat`` comes with ``x_feat_len`` (or ``x_feat_mask``,
             True on padding).
-        device: where the features shall be.
+        device: device of the features.
     """
     place = torch.device(device)
     sides = []

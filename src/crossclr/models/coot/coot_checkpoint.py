@@ -1,4 +1,4 @@
-"""COOT checkpoints into our model and back."""
+"""COOT checkpoints: import into our model, and export."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _LAYER_NORMS = {
     "attention_norm": "self_attention_layer.layer_normalization",
     "output_norm": "pointwise_feedforward_layer.layer_normalization",
 }
-_POOLER = {  # ours: COOT's, which multiplies from the right and so stores the transpose
+_POOLER = {  # ours -> COOT's; it multiplies from the right and so stores the transpose
     "expand_weight": ("w1", True),
     "expand_bias": ("b1", False),
     "score_weight": ("w2", True),
     "score_bias": ("b2", False),
 }
-# Not parameters: the position table, which is recomputed, and a frozen scalar that nothing uses.
+# Not parameters: the position table, which is recomputed, and an unused frozen scalar.
 _IGNORED = ("embedding.pe", "pooler.pools.0.genpool_one")
 
 
@@ -78,7 +78,7 @@ def _count_layers(network: Mapping[str, Tensor], stack: str) -> int:
 
 def _shape(state: Mapping[str, Mapping[str, Tensor]], name: str, key: str) -> torch.Size:
     if key not in state[name]:
-        raise ValueError(f"{name} has no {key!r}, so this is not a COOT network as expected")
+        raise ValueError(f"{name} has no {key!r}, so this is not a COOT network")
     return state[name][key].shape
 
 
@@ -92,7 +92,7 @@ def _config(
     global_heads: int | None,
     pool: Literal["coot_sum", "mean"],
 ) -> tuple[ModelConfig, tuple[int, int]]:
-    """The model that fits the shapes of a state."""
+    """The config that matches the shapes of a state."""
     expand = f"tf.encoder_layers.0.{_FEED_FORWARD}0.weight"
     encoders, dims, widths = [], [], []
     for name in ("net_video_local", "net_text_local"):
@@ -159,12 +159,12 @@ def import_coot(
     """A model with the weights of a COOT checkpoint, in evaluation mode.
 
     Args:
-        state: the four COOT network names with their state dicts (numpy arrays or tensors); also the older layout,
-            a list of four. A ``module.`` before a key is dropped.
-        heads: attention heads, which a state does not tell; by default 8, or 2 for a width below 64 or not
+        state: the four COOT network names with their state dicts (numpy arrays or tensors), or the older layout,
+            a list of four. The prefix ``module.`` of a key is dropped.
+        heads: attention heads, which a state does not contain; by default 8, or 2 for a width below 64 or not
             divisible by 8.
-        global_pool: ``coot_sum`` gives COOT's own numbers, which depend on the other videos of a batch; ``mean`` gives
-            what each video gets when it is embedded alone.
+        global_pool: ``coot_sum`` gives COOT's numbers, which depend on the other videos of a batch; ``mean`` gives the
+            embedding of each video on its own.
         global_heads: heads of the two global networks; by default the same as ``heads``.
 
     Raises:
@@ -198,11 +198,11 @@ def _load(module: nn.Module, name: str, network: Mapping[str, Tensor]) -> None:
 
 
 def read_coot(path: str | Path) -> Any:
-    """What a COOT model file holds, for `import_coot`; only tensors are read, never code.
+    """The content of a COOT model file, for `import_coot`; only tensors are read, never code.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no file of tensors.
+        ValueError: it is not a file of tensors.
     """
     path = Path(path)
     if not path.is_file():
@@ -220,10 +220,10 @@ def read_coot(path: str | Path) -> Any:
 
 
 def export_coot(model: TwoBranch) -> dict[str, dict[str, Tensor]]:
-    """The weights in COOT's layout, the inverse of `import_coot`.
+    """The weights in COOT's layout; the inverse of `import_coot`.
 
     Raises:
-        ValueError: the model is not one that COOT can have (two levels, transformers, attention pooler, no head).
+        ValueError: COOT has no such model: it has two levels, transformers, attention poolers and no output layer.
     """
     encoders = (model.config.encoder_a, model.config.encoder_b)
     fits = model.two_level and model.config.output_dim is None

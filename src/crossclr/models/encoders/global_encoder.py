@@ -1,4 +1,4 @@
-"""The global encoder: clips of a video, seen together and in the light of the whole video."""
+"""The global encoder: one vector per video from its clips and the whole video as context."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from crossclr.models.model_config import GlobalEncoderConfig
 
 
 class GlobalEncoder(nn.Module):
-    """Self-attention over the clips, cross-attention from the context, and the two joined.
+    """Self-attention over the clips, cross-attention from the context; both results are joined.
 
     Args:
-        config: what to build.
+        config: its options.
         dim: channels of a clip embedding; the result has twice as many.
 
     Example:
@@ -58,7 +58,7 @@ class GlobalEncoder(nn.Module):
         return packing.restore(torch.cat([self.mean(x, packing), attended], dim=1))
 
     def _padded(self, clips: Tensor, context: Tensor, clip_counts: Tensor) -> Tensor:
-        """COOT's own way: padded positions pass through all layers as queries and are summed with the rest."""
+        """COOT's way: padded positions pass through all layers as queries and are summed with the others."""
         videos, longest = len(clip_counts), int(clip_counts.max())
         allowed = (torch.arange(longest) < clip_counts.unsqueeze(1)).to(clips.device)  # (videos, longest)
         x = clips.new_zeros(videos, longest, clips.shape[1])

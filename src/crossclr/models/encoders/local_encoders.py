@@ -1,4 +1,4 @@
-"""Local encoders: rows of a clip or a sentence to one vector."""
+"""Local encoders: from the rows of a clip or a sentence to one vector."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _check(part: Ragged, expected: int) -> None:
 class TransformerEncoder(nn.Module):
     """Input norm, projection, positions, transformer layers and pooler.
 
-    All layers that treat rows alone run on the rows of all sequences of the batch at once, without padding.
+    Row-wise layers run on the rows of all sequences of the batch at once, without padding.
 
     Args:
-        config: what to build.
+        config: its options.
         input_dim: channels of an input row.
         dim: channels inside and of the result.
 
@@ -55,7 +55,7 @@ class TransformerEncoder(nn.Module):
         initialise(self, config.initial_weights)
 
     def forward(self, *sequences: Ragged) -> Tensor:
-        """(sequences, dim) one vector for each sequence; several Ragged run as one, in the order given."""
+        """(sequences, dim) one vector per sequence; several Ragged are processed as one, in this order."""
         lengths = torch.cat([part.lengths for part in sequences])
         projected = []
         for part in sequences:
@@ -93,7 +93,7 @@ class MLPEncoder(nn.Module):
     """A residual MLP over one vector; a sequence is pooled to one vector first.
 
     Args:
-        config: what to build.
+        config: its options.
         input_dim: channels of an input row.
         dim: channels of the result.
 
@@ -117,12 +117,12 @@ class MLPEncoder(nn.Module):
         )
 
     def _pooled_before(self, part: Ragged) -> bool:
-        """Whether these are rows in which mean and maximum stand side by side already (`MemorySource` keeps such)."""
+        """Whether the rows are already pooled to mean and maximum, as `MemorySource` does."""
         wide = self.sequence_pooling == "mean_max" and part.dim == 2 * self.input_dim
         return wide and len(part) == len(part.values)
 
     def _pool(self, part: Ragged) -> Tensor:
-        """(sequences, width) one vector for each sequence."""
+        """(sequences, width) one vector per sequence."""
         if self.training and self.row_dropout > 0:
             part = drop_rows(part, self.row_dropout)
         values = part.values.to(self.projection.weight.dtype)
@@ -141,7 +141,7 @@ class MLPEncoder(nn.Module):
         return packing.restore(torch.cat(pooled))
 
     def forward(self, *sequences: Ragged) -> Tensor:
-        """(sequences, dim) one vector for each sequence; several Ragged run as one, in the order given."""
+        """(sequences, dim) one vector per sequence; several Ragged are processed as one, in this order."""
         for part in sequences:
             _check(part, part.dim if self._pooled_before(part) else self.input_dim)
         pooled = torch.cat([self._pool(part) for part in sequences])
@@ -150,7 +150,7 @@ class MLPEncoder(nn.Module):
 
 
 def build_local_encoder(config: TransformerEncoderConfig | MLPEncoderConfig, input_dim: int, dim: int) -> nn.Module:
-    """The local encoder that a config names."""
+    """The local encoder of a config."""
     if isinstance(config, MLPEncoderConfig):
         return MLPEncoder(config, input_dim, dim)
     return TransformerEncoder(config, input_dim, dim)

@@ -15,7 +15,7 @@ class Attention(nn.Module):
     """Multi-head attention over the rows of each sequence.
 
     The three projections are one matrix (query, key, value in this order) and run on all rows at once; only the
-    attention itself looks at sequences.
+    attention itself sees sequences.
 
     Args:
         dim: channels of a row.
@@ -49,7 +49,7 @@ class Attention(nn.Module):
         """Self-attention of packed rows (rows, dim)."""
         mixed = [
             self._attend(*group.chunk(3, dim=2)).flatten(0, 1) for group in packing.split(self.projection(x))
-        ]  # one (count * length, dim) for each length
+        ]  # one (count * length, dim) per length
         out: Tensor = self.output(torch.cat(mixed))
         return out
 
@@ -79,7 +79,7 @@ class Attention(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """``y = dropout(norm(x + attention(x)))``, then ``norm(y + feed_forward(y))``: post-norm, as COOT has it.
+    """``y = dropout(norm(x + attention(x)))``, then ``norm(y + feed_forward(y))``: post-norm, as in COOT.
 
     Args:
         dim: channels of a row.

@@ -1,4 +1,4 @@
-"""Dropout that is quick on a CPU and keeps one byte for each element."""
+"""Dropout that is fast on a CPU and keeps one byte per element."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LEVELS = 1 << 16
 
 
 class _DropoutFunction(torch.autograd.Function):
-    """Draws 16 random bits for each element.
+    """Draws 16 random bits per element.
 
-    Torch's own dropout on a CPU draws one double for each element and keeps a float mask; on the small layers of this
-    model that would cost as much as an eighth of a training step, and a third of its memory.
+    On a CPU, torch's own dropout draws one double per element and keeps a float mask; with the small layers of this
+    model it would take an eighth of a training step and a third of its memory.
     """
 
     @staticmethod
@@ -51,10 +51,10 @@ class _DropoutFunction(torch.autograd.Function):
 
 
 class Dropout(nn.Module):
-    """Zeroes elements at random while training and scales the others so that the mean stays.
+    """Zeroes elements at random while training and scales the others to preserve the mean.
 
     Args:
-        probability: of an element to be zeroed; kept to the nearest 1/65536 on a CPU.
+        probability: that an element is zeroed; rounded to 1/65536 on a CPU.
 
     Example:
         >>> import torch
@@ -83,9 +83,9 @@ class Dropout(nn.Module):
 
 
 def drop_rows(sequences: Ragged, probability: float) -> Ragged:
-    """Leave each row out with a probability; one row, drawn at random, stays in every sequence.
+    """Drop each row with a probability; every sequence keeps at least one row, drawn at random.
 
-    A pooled vector then comes from other frames of a clip at each step, as if it had been cut differently.
+    Each step then pools other frames of a clip, as if the clip had been cut differently.
 
     Example:
         >>> import torch
@@ -94,7 +94,7 @@ def drop_rows(sequences: Ragged, probability: float) -> Ragged:
         [2, 1]
     """
     total, lengths = len(sequences.values), sequences.lengths
-    keep = torch.rand(total) >= probability  # (rows,) on the CPU, so that every device keeps the same rows
+    keep = torch.rand(total) >= probability  # (rows,) drawn on the CPU, so that all devices keep the same rows
     kept_always = (torch.rand(len(lengths)) * lengths).long().clamp(max=lengths - 1)
     keep[lengths.cumsum(0) - lengths + kept_always] = True
     owner = torch.repeat_interleave(torch.arange(len(lengths)), lengths)

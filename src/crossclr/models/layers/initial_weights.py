@@ -14,8 +14,8 @@ from crossclr.models.layers.norm import CootNorm
 def initialise(module: nn.Module, initial_weights: Literal["coot", "xavier"]) -> None:
     """Draw the weights of a network; norms start as the identity.
 
-    ``coot``: weights and biases from a normal distribution with deviation 0.01, cut at two deviations. ``xavier``:
-    weights from a uniform distribution that keeps the size of what passes through, biases zero.
+    ``coot``: weights and biases from a normal distribution with deviation 0.01, truncated at two deviations.
+    ``xavier``: weights from a uniform distribution that preserves the scale of the activations, biases zero.
 
     Example:
         >>> from torch import nn
@@ -33,7 +33,7 @@ def initialise(module: nn.Module, initial_weights: Literal["coot", "xavier"]) ->
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
         else:
-            bound = math.sqrt(6 / (parameter.shape[-1] + parameter.shape[-2]))  # heads, if any, are in front
+            bound = math.sqrt(6 / (parameter.shape[-1] + parameter.shape[-2]))  # heads, if any, come first
             nn.init.uniform_(parameter, -bound, bound)
 
 

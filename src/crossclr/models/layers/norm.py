@@ -12,7 +12,7 @@ from torch.nn import functional
 from crossclr.models.layers.standard_norm import StandardNorm
 from crossclr.models.model_config import InputNorm
 
-# Rows handled at a time on the CPU: a few megabytes, so that the passes over a chunk run in cache.
+# Elements handled at a time on the CPU: a chunk that stays in cache.
 _CHUNK_ELEMENTS = 1 << 18
 
 
@@ -29,7 +29,7 @@ def _centred(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _CootNormFunction(torch.autograd.Function):
-    """Keeps only its input for the backward pass; composed operations would keep five tensors of that size."""
+    """Keeps only its input for the backward pass; composed operations would keep five tensors of its size."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -63,7 +63,7 @@ class _CootNormFunction(torch.autograd.Function):
             if grad_x is None:
                 continue
             projection = (g * centred).sum(1, keepdim=True)  # (rows, 1)
-            # d std / d x is centred / ((dim - 1) std); a constant row has none.
+            # d std / d x is centred / ((dim - 1) std); a constant row has no slope.
             slope = torch.where(std > 0, projection * inverse.square() / ((dim - 1) * std), 0.0)
             grad_x[part] = (g - g.mean(1, keepdim=True)).mul_(inverse).sub_(centred.mul_(slope))
         if gain is None:
@@ -89,7 +89,7 @@ class CootNorm(nn.Module):
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         super().__init__()
         if dim < 2:
-            raise ValueError(f"CootNorm needs at least 2 channels, got {dim}: one number has no deviation")
+            raise ValueError(f"CootNorm needs at least 2 channels, got {dim}: a single number has no deviation")
         self.gain = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
         self.eps = eps
@@ -103,8 +103,8 @@ class CootNorm(nn.Module):
     def then(self, linear: nn.Linear, x: Tensor) -> Tensor:
         """``linear(norm(x))`` for rows (rows, dim), with gain and bias multiplied into the linear map.
 
-        Input features need no gradient, and without gain and bias the normalised rows need none either: that spares
-        the product of the backward pass which leads to them.
+        Input features need no gradient, and without gain and bias the normalised rows need none either. This saves one
+        matrix product of the backward pass.
         """
         rows: Tensor = _CootNormFunction.apply(x, None, None, self.eps)  # type: ignore[no-untyped-call]
         return functional.linear(rows, linear.weight * self.gain, linear.bias + linear.weight @ self.bias)
@@ -113,7 +113,7 @@ class CootNorm(nn.Module):
 class UnitNorm(nn.Module):
     """Each row scaled to the length √dim, so that its channels are about 1 in size; a zero row stays zero.
 
-    At length 1 the channels would be tiny beside the bias of the layer that follows, and all rows would begin alike.
+    At length 1 the channels would be tiny compared with the bias of the next layer, and all rows would start similar.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class UnitNorm(nn.Module):
 
 
 def build_input_norm(name: InputNorm, dim: int) -> nn.Module:
-    """The normalisation of an encoder's input rows by its name in the config."""
+    """The input norm with this name in the config."""
     if name == "coot":
         return CootNorm(dim)
     if name == "layer":

@@ -1,4 +1,4 @@
-"""Sequences of equal length stand together, so that attention and pooling need no padding and no mask."""
+"""Sequences grouped by length, so that attention and pooling need no padding and no mask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class _Permute(torch.autograd.Function):
-    """Rows in another order. The gradient is a gather too, where index_select's own is a slow scatter."""
+    """Rows in another order. Its gradient is a gather; that of index_select is a slow scatter."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
@@ -32,15 +32,15 @@ def _inverse(permutation: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Packing:
-    """The order in which sequences are stacked: shortest first, those of one length side by side.
+    """The order in which sequences are stacked: shortest first, equal lengths next to each other.
 
-    Row-wise layers see ``(total rows, dim)`` and never know of sequences; ``split`` gives attention and pooling
-    one dense ``(count, length, dim)`` view for each length that occurs.
+    Row-wise layers see ``(total rows, dim)`` and ignore sequences; ``split`` gives attention and pooling one dense
+    ``(count, length, dim)`` view per length.
 
     Args:
         groups: (count, length) of each stack.
-        positions: (total rows,) place of each packed row in its sequence.
-        rows: (total rows,) for each packed row, its row in the original order; None where the order is kept.
+        positions: (total rows,) position of each packed row in its sequence.
+        rows: (total rows,) for each packed row, its row in the original order; None if the order does not change.
         rows_inverse: for each original row, its packed row.
         sequences: (sequences,) for each packed sequence its original index, and the inverse.
         sequences_inverse: for each original sequence, its packed index.
@@ -63,7 +63,7 @@ class Packing:
 
     @classmethod
     def of(cls, lengths: Tensor, device: torch.device | str = "cpu") -> Packing:
-        """The packing of sequences with these (CPU) lengths; its indices live on ``device``."""
+        """The packing of sequences with these (CPU) lengths; its indices are on ``device``."""
         order = torch.argsort(lengths, stable=True)
         packed = lengths[order]
         values, counts = torch.unique_consecutive(packed, return_counts=True)
@@ -92,13 +92,13 @@ class Packing:
         return packed
 
     def split(self, x: Tensor) -> Iterator[Tensor]:
-        """Packed rows (total rows, dim) as one (count, length, dim) view for each length."""
+        """Packed rows (total rows, dim) as one (count, length, dim) view per length."""
         parts = torch.split(x, [count * length for count, length in self.groups])
         for part, (count, length) in zip(parts, self.groups, strict=True):
             yield part.view(count, length, -1)
 
     def split_sequences(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Packed (sequences, dim) as one (count, dim) view for each length."""
+        """Packed (sequences, dim) as one (count, dim) view per length."""
         return torch.split(x, [count for count, _ in self.groups])
 
     def pack_sequences(self, x: Tensor) -> Tensor:

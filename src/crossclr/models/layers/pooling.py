@@ -31,13 +31,13 @@ class AttentionPool(nn.Module):
     """Attention-aware feature aggregation (AF): every channel has its own softmax over time.
 
     Head h scores rows with a small MLP, ``gelu(x W1_h + b1_h) W2_h + b2_h``, and gives ``dim / heads`` channels;
-    the heads' channels together weight the row itself. ``b2`` cancels in the softmax; it is kept so that the model has
-    the parameters of the original.
+    the channels of all heads together weight the row. ``b2`` cancels in the softmax; it is kept so that the model has
+    the same parameters as the original.
 
     Args:
         dim: channels of a row.
         heads: heads of the scoring MLP.
-        hidden: its width for each head.
+        hidden: width of each head.
         dropout: before the GELU, on the scores and on the weights.
     """
 
@@ -72,7 +72,7 @@ class AttentionPool(nn.Module):
 
 
 def build_pooler(config: TransformerEncoderConfig, dim: int) -> nn.Module:
-    """The pooler that a config names."""
+    """The pooler of a config."""
     if config.pooler == "attention":
         return AttentionPool(dim, config.pooler_heads, config.pooler_hidden or dim, config.dropout)
     return MaxPool() if config.pooler == "max" else MeanPool()

@@ -1,4 +1,4 @@
-"""Sinusoid positions as COOT has them."""
+"""Sinusoidal positions as in COOT."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 def position_table(length: int, dim: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """(length, dim) sine on even and cosine on odd channels of ``position / 10000^(2 channel / dim)``.
 
-    The exponent uses the channel index itself, so it runs from 0 to 2 and not from 0 to 1 as in the usual table.
+    The exponent uses the channel index itself, so it runs from 0 to 2, not from 0 to 1 as in the usual table.
 
     Example:
         >>> position_table(2, 2, torch.float64).round(decimals=4).tolist()
@@ -31,13 +31,13 @@ class Positions(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.dim = dim
-        # A plain attribute: a buffer would be rounded to float32 once and stay so in a model of float64.
+        # A plain attribute: a buffer would stay rounded to float32 in a float64 model.
         self.table = position_table(128, dim)
 
     def forward(self, x: Tensor, positions: Tensor, length: int) -> Tensor:
         """Rows (rows, dim) with ``positions`` (rows,), all below ``length``."""
         if length > self.table.shape[0] or self.table.dtype != x.dtype or self.table.device != x.device:
             size = max(length, self.table.shape[0])
-            with torch.inference_mode(False):  # the table outlives this call
+            with torch.inference_mode(False):  # the table is used after this call
                 self.table = position_table(size, self.dim, x.dtype).to(x.device)
         return x + self.table.index_select(0, positions)

@@ -1,7 +1,7 @@
-"""Input rows at mean 0 and deviation 1 in each channel, as the training samples have them.
+"""Input rows standardised to mean 0 and deviation 1 in each channel over the training samples.
 
-Features of some experts are all alike: speech embeddings have cosines of 0.95 with each other. A norm of single rows
-keeps that, and the first epochs go by before an encoder tells them apart.
+The features of some experts are all similar: speech embeddings have cosines of about 0.95. A norm of single rows does
+not change that, and an encoder spends its first epochs learning to tell them apart.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-LEAST = 1e-6  # a channel that never changes is left at 0, not blown up
+LEAST = 1e-6  # a constant channel becomes 0 and is not amplified
 
 
 class StandardNorm(nn.Module):
-    """``(x - mean) / deviation`` of each channel; both are set once, before training, and stay.
+    """``(x - mean) / deviation`` of each channel; both are set once, before training.
 
     Args:
         dim: channels of a row.
 
     Example:
         >>> norm = StandardNorm(2)
-        >>> norm.watch()
+        >>> norm.observe()
         >>> _ = norm(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
-        >>> norm.settle()
+        >>> norm.fit()
         >>> norm(torch.tensor([[4.0, 5.0]])).tolist()
         [[2.0, 0.0]]
     """
@@ -34,7 +34,7 @@ class StandardNorm(nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("deviation", torch.ones(dim))
-        self._sums: list[Tensor] | None = None  # rows, sum and sum of squares while it watches
+        self._sums: list[Tensor] | None = None  # count, sum and sum of squares while it observes
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows (..., dim) to rows of the same shape."""
@@ -45,13 +45,13 @@ class StandardNorm(nn.Module):
             self._sums[2] += rows.square().sum(0)
         return (x - self.mean.to(x.dtype)) / self.deviation.to(x.dtype)
 
-    def watch(self) -> None:
-        """From here on, note the rows that pass."""
+    def observe(self) -> None:
+        """Start to observe the rows that pass through."""
         zeros = torch.zeros_like(self.mean, dtype=torch.float64)
         self._sums = [zeros.new_zeros(()), zeros, zeros.clone()]
 
-    def settle(self) -> None:
-        """Take mean and deviation from the rows that were noted; without any, stay as before."""
+    def fit(self) -> None:
+        """Set mean and deviation from the observed rows; without any, nothing changes."""
         if self._sums is not None and self._sums[0] > 0:
             count, total, squares = self._sums
             mean = total / count

@@ -1,97 +1,71 @@
-"""Why a result may be everywhere: how many queries it answers (a hub), and how like all others it is (influential)."""
+"""Hubs, items that many queries return: how to count them, and a correction that lowers their scores."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
-from torch.nn.functional import normalize
 
-from crossclr.features.row_connectivity import connectivity_to
+from crossclr.models import Hubs
 from crossclr.search.index.contract import Index, Vectors
+from crossclr.search.index.faiss_index import FaissIndex
 
-NEAREST = 10  # a hub is among the ten nearest of many queries
-TRIED = 5000  # queries that are tried at the most
+NEAREST = 10  # a hub is among the ten best results of many queries
+MOST_TRIED = 5000
+FITTED: Literal["fitted"] = "fitted"
+Hubness = bool | Literal["fitted"]  # no correction, one from the items of the index, or the run's own
 
 
-def count_occurrences(index: Index, queries: Vectors, items: int, seed: int = 0) -> tuple[npt.NDArray[np.int64], int]:
-    """How often each item is among the ten nearest of a query, and how many queries were tried.
+@dataclass(frozen=True)
+class HubCounts:
+    """How often items are found.
+
+    Args:
+        counts: (items,) number of trial queries that have each item among their ten best results.
+        tried: number of trial queries.
+    """
+
+    counts: npt.NDArray[np.int64]
+    tried: int
+
+
+def count_hubs(index: Index, queries: Vectors, items: int) -> HubCounts:
+    """Search with trial queries and count how often each item is among the ten best results.
 
     Args:
         index: where to search.
-        queries: (queries, dim); a random part of them is tried where there are many.
-        items: numbers of items are below this.
-        seed: of the choice.
+        queries: (queries, dim); of more than 5,000, a random part is tried.
+        items: the ids of the items are below this number.
 
     Example:
-        >>> from crossclr.search.index.faiss_index import FaissIndex
         >>> index = FaissIndex(2)
         >>> index.add(np.array([0, 1]), np.eye(2, dtype=np.float32))
-        >>> count_occurrences(index, np.eye(2, dtype=np.float32), items=3)
-        (array([2, 2, 0]), 2)
+        >>> count_hubs(index, np.eye(2, dtype=np.float32), items=3)
+        HubCounts(counts=array([2, 2, 0]), tried=2)
     """
-    if len(queries) > TRIED:
-        queries = queries[np.sort(np.random.default_rng(seed).choice(len(queries), TRIED, replace=False))]
+    if len(queries) > MOST_TRIED:
+        queries = queries[np.sort(np.random.default_rng(0).choice(len(queries), MOST_TRIED, replace=False))]
     counts = np.zeros(items, dtype=np.int64)
     for start in range(0, len(queries), 256):
         _, ids = index.search(queries[start : start + 256], NEAREST)
         counts += np.bincount(ids[ids >= 0], minlength=items)
-    return counts, len(queries)
+    return HubCounts(counts, len(queries))
 
 
-def influence(pooled: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Connectivity of each item, and the share of items that have less.
+def correction(queries: Index, vectors: Vectors) -> Vectors:
+    """(items, 1) what to add to the score of each item: minus half its mean cosine to its ten nearest queries.
 
-    Example:
-        >>> scores, shares = influence(np.array([[1, 0], [1, 0.1], [-1, 0]], dtype=np.float32))
-        >>> shares.round(2).tolist()
-        [0.33, 0.67, 0.0]
-    """
-    return influence_among(pooled, unit_sum(pooled), len(pooled), np.empty(0))
-
-
-def unit_sum(pooled: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """(channels,) the sum of the rows at length one: all that connectivity to a set needs to know of it."""
-    return _unit(pooled).sum(0).numpy()
-
-
-def influence_among(
-    pooled: npt.NDArray[np.float32], total: npt.NDArray[np.float64], count: int, known: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The same as `influence` for new items of a set of which only a sum is kept.
-
-    Args:
-        pooled: (items, channels) of the new items.
-        total: `unit_sum` of the whole set, the new items included.
-        count: size of the whole set.
-        known: connectivity of the items that were there before.
-
-    Example:
-        >>> rows = np.array([[1, 0], [1, 0.1], [-1, 0]], dtype=np.float32)
-        >>> before, _ = influence(rows[:2])
-        >>> scores, shares = influence_among(rows[2:], unit_sum(rows), 3, before)
-        >>> scores.round(3).tolist(), shares.tolist()
-        ([-0.998], [0.0])
-    """
-    scores = connectivity_to(_unit(pooled), torch.from_numpy(total), count).numpy()
-    ordered = np.sort(np.concatenate([known, scores]))
-    return scores, np.searchsorted(ordered, scores, side="left") / len(ordered)
-
-
-def correction(queries: Index, vectors: Vectors, weight: float = 0.5) -> Vectors:
-    """(items, 1) what to add to each item's score against hubs: minus its mean cosine to its ten nearest queries.
-
-    A query with a further channel of 1 adds it to the inner product, so that any index serves it. This is the item's
-    half of cross-domain similarity local scaling (CSLS).
+    This is the item's half of cross-domain similarity local scaling (CSLS). It is stored as one more channel of the
+    item, so that any index can apply it: a query with 1 in that channel adds it to the inner product.
 
     Args:
         queries: an index of example queries.
         vectors: (items, dim) unit vectors of the items.
-        weight: how much of it counts; 0.5 is CSLS.
 
     Example:
-        >>> from crossclr.search.index.faiss_index import FaissIndex
         >>> queries = FaissIndex(2)
         >>> queries.add(np.array([0, 1]), np.eye(2, dtype=np.float32))
         >>> correction(queries, np.array([[1.0, 0.0]], dtype=np.float32)).tolist()
@@ -101,8 +75,29 @@ def correction(queries: Index, vectors: Vectors, weight: float = 0.5) -> Vectors
     if near == 0:
         raise ValueError("a correction against hubs needs example queries, but there are none")
     means = [queries.search(vectors[start : start + 256], near)[0].mean(1) for start in range(0, len(vectors), 256)]
-    return (-weight * np.concatenate(means)).astype(np.float32)[:, None]
+    return (-0.5 * np.concatenate(means)).astype(np.float32)[:, None]
 
 
-def _unit(rows: npt.NDArray[np.float32]) -> Tensor:
-    return normalize(torch.from_numpy(np.ascontiguousarray(rows)).double(), dim=1)
+def with_correction(vectors: Vectors, queries: Vectors, hubness: Hubness, fitted: Hubs | None) -> Vectors:
+    """Vectors with the correction as one more channel, if the index has one.
+
+    Args:
+        vectors: (items, dim) unit vectors.
+        queries: (queries, dim) of the other modality, for a correction from the items of the index.
+        hubness: which correction the index has.
+        fitted: the run's own correction for this modality; None counts as 0.
+    """
+    if not hubness:
+        return vectors
+    if hubness == FITTED:
+        bias = np.zeros(len(vectors)) if fitted is None else fitted(torch.from_numpy(vectors)).numpy()
+        return np.concatenate([vectors, bias[:, None].astype(np.float32)], axis=1)
+    examples = FaissIndex(queries.shape[1])
+    examples.add(np.arange(len(queries)), queries)
+    examples.compact()
+    return np.concatenate([vectors, correction(examples, vectors)], axis=1)
+
+
+def apply_correction(queries: Vectors, hubness: Hubness) -> Vectors:
+    """Queries with 1 in the channel of the correction, if the index has one."""
+    return np.pad(queries, ((0, 0), (0, 1)), constant_values=1.0) if hubness else queries

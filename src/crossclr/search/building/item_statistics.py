@@ -1,124 +1,145 @@
-"""What an index knows of its items beyond their vectors: who is found too often, and who is like very many."""
+"""What an index knows about its items besides their vectors: hub counts, and how similar an item is to all others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
+from torch.nn.functional import normalize
 
-from crossclr.models import Hubs
-from crossclr.search.building.hubness import (
-    NEAREST,
-    TRIED,
-    correction,
-    count_occurrences,
-    influence,
-    influence_among,
-    unit_sum,
-)
-from crossclr.search.building.run_items import Gathered
-from crossclr.search.index.contract import Index, Vectors
-from crossclr.search.index.faiss_index import FaissIndex
+from crossclr.features.row_connectivity import connectivity_to
+from crossclr.search.building.hubness import MOST_TRIED, NEAREST, HubCounts, apply_correction, count_hubs
+from crossclr.search.building.run_items import EmbeddedItems
+from crossclr.search.index.contract import Ids, Index
 from crossclr.search.items.item_table import Item, Items
-from crossclr.training import Run
 
 Scores = npt.NDArray[np.float64]
-FITTED: Literal["fitted"] = "fitted"
-Hubness = bool | Literal["fitted"]
 
 
-def other_modality(modality: str) -> str:
-    """The one that asks."""
-    return "b" if modality == "a" else "a"
-
-
-def corrected(vectors: Vectors, queries: Vectors, hubness: Hubness, fitted: Hubs | None = None) -> Vectors:
-    """Vectors with one more channel against hubs, where the index has one.
+@dataclass(frozen=True)
+class Influence:
+    """How similar items are to all others.
 
     Args:
-        vectors: (items, dim) unit vectors.
-        queries: (queries, dim) of the other modality, for a correction by the items of the index themselves.
-        hubness: False: no channel; True: by those queries; ``fitted``: as the run has it, or nothing (0).
-        fitted: what the run has fitted for this modality.
+        connectivity: (items,) mean cosine of the input features to those of all other items.
+        share: (items,) share of items with a lower connectivity.
     """
-    if not hubness:
-        return vectors
-    if hubness == FITTED:
-        bias = np.zeros(len(vectors)) if fitted is None else fitted(torch.from_numpy(vectors)).numpy()
-        return np.concatenate([vectors, bias[:, None].astype(np.float32)], axis=1)
-    asked = FaissIndex(queries.shape[1])
-    asked.add(np.arange(len(queries)), queries)
-    asked.compact()
-    return np.concatenate([vectors, correction(asked, vectors)], axis=1)
+
+    connectivity: Scores
+    share: Scores
 
 
-def corrected_queries(queries: Vectors, hubness: Hubness) -> Vectors:
-    """Queries that read that channel."""
-    return np.pad(queries, ((0, 0), (0, 1)), constant_values=1.0) if hubness else queries
+def influence(pooled: npt.NDArray[np.float32]) -> Influence:
+    """Influence of the items of a whole modality, from their mean input rows (items, channels).
+
+    Example:
+        >>> influence(np.array([[1, 0], [1, 0.1], [-1, 0]], dtype=np.float32)).share.round(2).tolist()
+        [0.33, 0.67, 0.0]
+    """
+    return influence_among(pooled, unit_sum(pooled), len(pooled), np.empty(0))
 
 
-def describe(
+def unit_sum(pooled: npt.NDArray[np.float32]) -> Scores:
+    """(channels,) the sum of the rows at unit length, which is all that connectivity needs to know about a set."""
+    return _unit(pooled).sum(0).numpy()
+
+
+def influence_among(pooled: npt.NDArray[np.float32], total: Scores, count: int, known: Scores) -> Influence:
+    """Influence of new items in a set whose other inputs are no longer available.
+
+    Args:
+        pooled: (items, channels) mean input rows of the new items.
+        total: `unit_sum` of the whole set, including the new items.
+        count: size of the whole set.
+        known: connectivity of the other items.
+
+    Example:
+        >>> rows = np.array([[1, 0], [1, 0.1], [-1, 0]], dtype=np.float32)
+        >>> new = influence_among(rows[2:], unit_sum(rows), 3, influence(rows[:2]).connectivity)
+        >>> new.connectivity.round(3).tolist(), new.share.tolist()
+        ([-0.998], [0.0])
+    """
+    scores = connectivity_to(_unit(pooled), torch.from_numpy(total), count).numpy()
+    ordered = np.sort(np.concatenate([known, scores]))
+    return Influence(scores, np.searchsorted(ordered, scores, side="left") / len(ordered))
+
+
+def describe_items(
     items: Items,
     indexes: Mapping[str, Index],
-    gathered: Mapping[str, Gathered],
-    numbers: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]],
+    gathered: Mapping[str, EmbeddedItems],
+    ids: Mapping[str, Ids],
     meta: dict[str, Any],
-    run: Run,
 ) -> None:
-    """Put all items in, with what may make them hubs or influential."""
+    """Store all items of a new index with their statistics."""
     for modality, index in indexes.items():
-        found, ids = gathered[modality], numbers[modality]
-        asked = corrected_queries(gathered[other_modality(modality)].vectors, meta["hubness"])
-        counts, tried = count_occurrences(index, asked, int(ids[-1]) + 1)
-        scores, shares = influence(found.pooled)
-        meta["modalities"][modality] |= {
-            "tried": tried,
-            "usual": NEAREST * tried / len(found.items),
-            "inputs": {"sum": unit_sum(found.pooled).tolist(), "count": len(found.items)},
-        }
+        found = gathered[modality]
+        queries = apply_correction(gathered[other_modality(modality)].vectors, meta["hubness"])
+        hubs = count_hubs(index, queries, int(ids[modality][-1]) + 1)
+        among = influence(found.pooled)
+        about = meta["modalities"][modality]
+        about["inputs"] = {"sum": unit_sum(found.pooled).tolist(), "count": len(found.items)}
+        _note_queries(about, hubs, len(found.items))
         items.put(
-            replace(item, id=int(key), connectivity=float(score), influence=float(share), hub=int(counts[key]))
-            for item, key, score, share in zip(found.items, ids, scores, shares, strict=True)
+            replace(item, id=key, connectivity=connectivity, influence=share, hub=int(hubs.counts[key]))
+            for item, key, connectivity, share in zip(
+                found.items, ids[modality].tolist(), among.connectivity.tolist(), among.share.tolist(), strict=True
+            )
         )
 
 
 def influence_of_new(
-    items: Items, modality: str, found: Gathered, fresh: Sequence[Item], about: dict[str, Any]
-) -> tuple[Scores, Scores]:
-    """Connectivity of items that come into an index, to all that are in it.
+    items: Items, modality: str, found: EmbeddedItems, fresh: Sequence[Item], about: dict[str, Any]
+) -> Influence:
+    """Influence of items that join an index, among all items of their modality.
 
-    Those that were there keep their figures, and the inputs of deleted or replaced ones still count in the sum.
+    The other items keep their values, and the inputs of deleted or replaced items still count in the sum.
     """
-    inputs = about.get("inputs")
-    if inputs is None:  # an index that was built before its sums were kept
-        return influence(found.pooled)
     names = {item.name for item in found.items}
     new = {item.name for item in fresh}
     rows = np.array([item.name in new for item in found.items])
-    total = np.asarray(inputs["sum"]) + unit_sum(found.pooled[rows])
-    count = inputs["count"] + len(new)
+    total = np.asarray(about["inputs"]["sum"]) + unit_sum(found.pooled[rows])
+    count = about["inputs"]["count"] + len(new)
     about["inputs"] = {"sum": total.tolist(), "count": count}
     known = [score for name, score in items.columns("name", "connectivity", where=modality) if name not in names]
     return influence_among(found.pooled, total, count, np.asarray(known, dtype=np.float64))
 
 
-def count_again(items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
-    """Hubs after a change, with the items of the other modality as queries."""
+def recount_hubs(items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
+    """Count hubs again after a change, with the items of the other modality as trial queries."""
     for modality, index in indexes.items():
         about = meta["modalities"][modality]
         other = indexes.get(other_modality(modality))
-        ids = np.array([row[0] for row in items.columns("id", where=modality)], dtype=np.int64)
-        asked = np.array([row[0] for row in items.columns("id", where=other_modality(modality))], dtype=np.int64)
-        if other is None or not len(asked):
-            about["tried"] = 0  # the counts are of other times, so nothing is said about hubs any more
+        ids = _ids(items, modality)
+        tried = _ids(items, other_modality(modality))
+        if other is None or not len(tried):
+            about["tried"] = 0  # the stored counts are outdated, so remarks no longer mention them
             continue
-        if len(asked) > TRIED:
-            asked = np.sort(np.random.default_rng(0).choice(asked, TRIED, replace=False))
-        queries = corrected_queries(other.vectors(asked)[:, : meta["dim"]], meta["hubness"])
-        counts, tried = count_occurrences(index, queries, int(ids.max()) + 1)
-        items.set_columns(ids.tolist(), {"hub": counts[ids].tolist()})
-        about["tried"], about["usual"] = tried, NEAREST * tried / len(ids)
+        if len(tried) > MOST_TRIED:
+            tried = np.sort(np.random.default_rng(0).choice(tried, MOST_TRIED, replace=False))
+        queries = apply_correction(other.vectors(tried)[:, : meta["dim"]], meta["hubness"])
+        hubs = count_hubs(index, queries, int(ids.max()) + 1)
+        items.set_columns(ids.tolist(), {"hub": hubs.counts[ids].tolist()})
+        _note_queries(about, hubs, len(ids))
+
+
+def other_modality(modality: str) -> str:
+    """The modality that queries come from."""
+    return "b" if modality == "a" else "a"
+
+
+def _note_queries(about: dict[str, Any], hubs: HubCounts, items: int) -> None:
+    about["tried"], about["usual"] = hubs.tried, NEAREST * hubs.tried / items
+
+
+def _ids(items: Items, modality: str) -> Ids:
+    return np.array([row[0] for row in items.columns("id", where=modality)], dtype=np.int64)
+
+
+def _unit(rows: npt.NDArray[np.float32]) -> Tensor:
+    return normalize(torch.from_numpy(np.ascontiguousarray(rows)).double(), dim=1)

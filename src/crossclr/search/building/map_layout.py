@@ -1,4 +1,4 @@
-"""Two numbers for each item, so that the joint space can be drawn as a map."""
+"""A position in two dimensions for each item, for the map of the collection."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LANDMARKS = 2000
 
 
 def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = LANDMARKS, seed: int = 0) -> Places:
-    """Places of all items: t-SNE of some of them, and the others among their nearest.
+    """Positions of all items: t-SNE arranges some of them, and the others join their nearest neighbours.
 
-    The mean of each modality is taken out first: two modalities of one space lie beside each other like two continents,
-    and the map shall show how they correspond.
+    The mean of each modality is subtracted first. Otherwise the two modalities would lie apart like two continents,
+    and the map could not show how they correspond.
 
     Args:
         vectors: (items, dim).
         modality: (items,) a number for each modality.
-        landmarks: items that t-SNE arranges.
-        seed: of the random choices.
+        landmarks: number of items that t-SNE arranges.
+        seed: seed of the random choices.
 
     Example:
         >>> project(np.eye(8, dtype=np.float32), np.zeros(8, dtype=np.int64)).shape
@@ -41,7 +41,7 @@ def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = 
 
 
 def centre(vectors: Vectors, modality: npt.NDArray[np.int64]) -> Vectors:
-    """Unit vectors after the mean of each modality was taken out."""
+    """Unit vectors, after subtracting the mean of each modality."""
     out = np.empty_like(vectors, dtype=np.float32)
     for number in np.unique(modality):
         rows = modality == number
@@ -52,7 +52,7 @@ def centre(vectors: Vectors, modality: npt.NDArray[np.int64]) -> Vectors:
 
 
 def place_among(new: Vectors, known: Vectors, places: Places, seed: int = 0) -> Places:
-    """Places of new items: the mean of their three nearest known ones, nearer ones counting more, and a little noise.
+    """Positions of new items: the weighted mean of their three nearest known items, with a little noise.
 
     Example:
         >>> known = np.eye(3, dtype=np.float32)
@@ -88,6 +88,6 @@ def _arrange(vectors: Vectors, seed: int) -> Places:
 
 
 def _to_unit_square(places: Places) -> Places:
-    low, high = np.quantile(places, [0.002, 0.998], axis=0)  # a few far away must not make the rest small
+    low, high = np.quantile(places, [0.002, 0.998], axis=0)  # a few outliers must not shrink the rest
     scaled: Places = np.clip((places - low) / np.maximum(high - low, 1e-9) * 0.96 + 0.02, 0, 1).astype(np.float32)
     return scaled

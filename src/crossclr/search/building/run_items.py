@@ -1,32 +1,34 @@
-"""From a run's data to items and vectors: every split is embedded once, and what people want to see is noted."""
+"""Items and vectors from a run's data: each split is embedded once, and what people want to see is recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from crossclr.features import Ragged, Sample, Side, Source, SourceWrapper, Variant, clip_keys
-from crossclr.models import TwoBranch, embed_source
+from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
+from crossclr.models import Embeddings, TwoBranch, embed_source
+from crossclr.search.encoders.feature_rows import encode_rows, unit
 from crossclr.search.index.contract import Vectors
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.media_files import Media, MediaFinder
 
 MODALITIES = ("a", "b")
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]  # the task, the steps done, all steps
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """Items of one modality.
+class EmbeddedItems:
+    """The items of one modality.
 
     Args:
-        items: without numbers yet (``id`` is -1).
+        items: items without numbers (``id`` is -1).
         vectors: (items, dim) unit vectors.
-        pooled: (items, input dim) mean input row of each, for connectivity.
+        pooled: (items, input channels) mean input rows, for connectivity.
     """
 
     items: list[Item]
@@ -34,18 +36,28 @@ class Gathered:
     pooled: npt.NDArray[np.float32]
 
 
-class Watched(SourceWrapper):
-    """A source that notes what passes through it: pooled inputs, media and the splits that samples name."""
+class RecordingSource(SourceWrapper):
+    """A source that records pooled inputs, media and splits of the samples that are read.
 
-    def __init__(self, source: Source, finder: MediaFinder) -> None:
+    Args:
+        source: the data.
+        finder: finds images, videos and sounds.
+        skip: keys to leave out.
+    """
+
+    def __init__(self, source: Source, finder: MediaFinder, skip: Set[str]) -> None:
         super().__init__(source)
-        self.finder = finder
+        self.finder, self.skip = finder, skip
         self.pooled: dict[str, list[npt.NDArray[np.float32]]] = {"a": [], "b": []}
         self.media: list[Media | None] = []
         self.own_splits: list[str] = []
 
+    def keys(self, split: str) -> Sequence[str]:
+        """Keys of a split without those to leave out."""
+        return [key for key in self.source.keys(split) if key not in self.skip]
+
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
-        """One sample, noted."""
+        """One sample, recorded."""
         sample = self.source.read(key, rng)
         self.pooled["a"] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in sample.clips]
         self.pooled["b"] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in sample.sentences]
@@ -55,7 +67,7 @@ class Watched(SourceWrapper):
         return sample
 
 
-def gather(
+def embed_items(
     model: TwoBranch,
     source: Source,
     splits: Sequence[str],
@@ -63,123 +75,96 @@ def gather(
     batch_size: int = 64,
     device: str = "cpu",
     progress: Progress | None = None,
-) -> dict[str, Gathered]:
-    """Items of both modalities in the splits named; a sample that two splits share belongs to the first.
+) -> dict[str, EmbeddedItems]:
+    """Items of both modalities; a sample of several splits belongs to the first.
 
     Args:
         model: the encoders.
         source: the data.
-        splits: which samples.
-        finder: finds pictures, videos and sounds.
-        batch_size: samples embedded at once.
+        splits: splits to embed.
+        finder: finds images, videos and sounds.
+        batch_size: samples to embed at once.
         device: where to embed.
-        progress: called with what is being done, how much is done and how much there is.
+        progress: called with the task, the steps done and all steps.
     """
-    parts: dict[str, list[Gathered]] = {"a": [], "b": []}
+    parts: dict[str, list[EmbeddedItems]] = {"a": [], "b": []}
     seen: set[str] = set()
     for split in splits:
-        watched = _WithoutSeen(source, finder, seen)
-        if not watched.keys(split):
+        recorded = RecordingSource(source, finder, frozenset(seen))
+        if not recorded.keys(split):
             continue
 
         def report(done: int, total: int, split: str = split) -> None:
             if progress is not None:
                 progress(f"embedding {split}", done, total)
 
-        embedded = embed_source(model, watched, split, batch_size, device, report)
-        seen.update(watched.keys(split))
-        video_of = np.repeat(np.arange(len(embedded.clip_counts)), embedded.clip_counts.numpy())  # (clips,)
-        groups = [embedded.groups[video] if embedded.groups else "" for video in video_of]
-        owners = embedded.clip_of.tolist()
-        texts = list(embedded.texts) or [""] * len(owners)
-        first_text: dict[int, str] = {}
-        for owner, text in zip(owners, texts, strict=True):
-            first_text.setdefault(owner, text)
-        a = [
-            _item("a", key, first_text.get(row, ""), watched.own_splits[row] or split, groups[row], watched.media[row])
-            for row, key in enumerate(embedded.clip_keys)
-        ]
-        number: dict[int, int] = {}
-        b = []
-        for owner, text in zip(owners, texts, strict=True):
-            number[owner] = number.get(owner, 0) + 1
-            sentence = _item("b", a[owner].key, text, a[owner].split, groups[owner], None)
-            b.append(replace(sentence, name=f"{sentence.name}#{number[owner]}") if number[owner] > 1 else sentence)
-        for modality, items, vectors in (("a", a, embedded.gallery_a), ("b", b, embedded.clip_b)):
-            found = Gathered(items, unit(vectors.numpy()), np.stack(watched.pooled[modality]))
-            parts[modality].append(_with_variants(found, source, model, modality, batch_size, device))
+        embedded = embed_source(model, recorded, split, batch_size, device, report)
+        seen.update(recorded.keys(split))
+        clips = _clip_items(embedded, recorded, split)
+        both = (("a", clips, embedded.gallery_a), ("b", list(_sentence_items(embedded, clips)), embedded.clip_b))
+        for modality, items, vectors in both:
+            found = EmbeddedItems(items, unit(vectors.numpy()), np.stack(recorded.pooled[modality]))
+            parts[modality].append(_with_variants(found, source, model, modality, device))
     if not parts["a"]:
-        raise ValueError(f"the splits {', '.join(splits)} have no samples to index")
+        raise ValueError(f"there is nothing to index: the splits {', '.join(splits)} have no samples")
     return {modality: _joined(found) for modality, found in parts.items()}
 
 
-class _WithoutSeen(Watched):
-    def __init__(self, source: Source, finder: MediaFinder, seen: set[str]) -> None:
-        super().__init__(source, finder)
-        self._seen = frozenset(seen)
-
-    def keys(self, split: str) -> Sequence[str]:
-        return [key for key in self.source.keys(split) if key not in self._seen]
-
-
-def unit(vectors: npt.NDArray[np.float32]) -> Vectors:
-    """Rows of length one; a row of zeros stays.
-
-    Example:
-        >>> unit(np.array([[0.0, 4.0], [0.0, 0.0]], dtype=np.float32)).tolist()
-        [[0.0, 1.0], [0.0, 0.0]]
-    """
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.ascontiguousarray(vectors / np.maximum(length, 1e-12), dtype=np.float32)
+def _clip_items(embedded: Embeddings, recorded: RecordingSource, split: str) -> list[Item]:
+    video_of = np.repeat(np.arange(len(embedded.clip_counts)), embedded.clip_counts.numpy())  # (clips,)
+    texts: dict[int, str] = {}
+    if embedded.texts:
+        for clip, text in zip(embedded.clip_of.tolist(), embedded.texts, strict=True):
+            texts.setdefault(clip, text)
+    items = []
+    for clip, key in enumerate(embedded.clip_keys):
+        group = embedded.groups[video_of[clip]] if embedded.groups else ""
+        item = Item(-1, f"a/{key}", "a", key, texts.get(clip, ""), recorded.own_splits[clip] or split, group)
+        media = recorded.media[clip]
+        if media is not None:
+            item = replace(item, media=media.kind, file=media.file, start=media.start, stop=media.stop)
+        items.append(item)
+    return items
 
 
-def _item(modality: str, key: str, text: str, split: str, group: str, media: Media | None) -> Item:
-    item = Item(-1, f"{modality}/{key}", modality, key, text, split, group)
-    if media is None:
-        return item
-    return replace(item, media=media.kind, file=media.file, start=media.start, stop=media.stop)
+def _sentence_items(embedded: Embeddings, clips: Sequence[Item]) -> Iterator[Item]:
+    count: Counter[int] = Counter()
+    owners = embedded.clip_of.tolist()
+    for owner, text in zip(owners, list(embedded.texts) or [""] * len(owners), strict=True):
+        clip = clips[owner]
+        count[owner] += 1
+        name = f"b/{clip.key}" + (f"#{count[owner]}" if count[owner] > 1 else "")
+        yield Item(-1, name, "b", clip.key, text, clip.split, clip.group)
 
 
-def _with_variants(
-    found: Gathered, source: Source, model: TwoBranch, modality: str, batch_size: int, device: str
-) -> Gathered:
+def _with_variants(found: EmbeddedItems, source: Source, model: TwoBranch, modality: str, device: str) -> EmbeddedItems:
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
     forms = [source.variants(item.key, MODALITIES.index(modality)) for item in found.items]
     if not any(forms):
         return found
     items, vectors, pooled = [], [], []
     for number, variants in enumerate(zip(*forms, strict=True)):
-        items += [_shown(item, variant) for item, variant in zip(found.items, variants, strict=True)]
+        items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
-        vectors.append(found.vectors if number == 0 else _encode(model, modality, rows, batch_size, device))
-    return Gathered(items, np.concatenate(vectors), np.concatenate(pooled))
+        vectors.append(found.vectors if number == 0 else _encode(model, modality, rows, device))
+    return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
 
 
-def _shown(item: Item, variant: Variant) -> Item:
+def _variant_item(item: Item, variant: Variant) -> Item:
     name = f"{item.name}@{variant.name}" if variant.name else item.name
     return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
 
 
-def _encode(
-    model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], batch_size: int, device: str
-) -> Vectors:
-    """Embed single feature rows with one branch."""
-    encode, name = (model.encode_a, "clip_emb") if modality == "a" else (model.encode_b, "sent_emb")
-    model.eval().to(device)
-    parts = []
-    with torch.inference_mode():
-        for start in range(0, len(rows), batch_size):
-            block = [torch.tensor(part) for part in rows[start : start + batch_size]]
-            parts.append(encode(Side(Ragged.from_list(block)).to(torch.device(device)))[name].float().cpu())
-        found = torch.cat(parts)
-        if modality == "a" and model.anchors is not None:
-            found = model.anchors.cpu()(found)
-    return unit(found.numpy())
+def _encode(model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str) -> Vectors:
+    vectors = encode_rows(model.eval().to(device), modality, rows)
+    if modality == "a" and model.anchors is not None:
+        return unit(model.anchors.cpu()(torch.from_numpy(vectors)).numpy())
+    return vectors
 
 
-def _joined(parts: Sequence[Gathered]) -> Gathered:
-    return Gathered(
+def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:
+    return EmbeddedItems(
         [item for part in parts for item in part.items],
         np.concatenate([part.vectors for part in parts]),
         np.concatenate([part.pooled for part in parts]),

@@ -14,40 +14,41 @@ from crossclr.evaluation.export.bulk import MARK
 from crossclr.features import DataError
 from crossclr.features.reading.shard_files import ShardRows, find_shards, open_shard
 from crossclr.models import Anchors
-from crossclr.search.building.run_items import MODALITIES, Gathered, Progress, unit
+from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress
+from crossclr.search.encoders.feature_rows import unit
 from crossclr.search.index.contract import Vectors
 from crossclr.search.items.item_table import Item
 
 
-def gather_shards(
+def read_shard_items(
     shards: Sequence[str | Path],
     dim: int,
     weights: str,
     progress: Progress | None = None,
     anchors: Anchors | None = None,
-) -> dict[str, Gathered]:
-    """Items of both modalities of the shards named; a modality that they lack has none.
+) -> dict[str, EmbeddedItems]:
+    """Items of both modalities; a modality that the shards do not contain has none.
 
-    Samples with the same id are one clip: its items after the first are numbered, ``b/id#2``.
+    Samples with the same id are one clip, whose items after the first are numbered, as in ``b/id#2``.
 
     Args:
         shards: files, patterns or folders.
         dim: channels of the model's embeddings.
-        weights: digest of the model's weights; the shards must be of the same.
-        progress: called with what is being done, how much is done and how much there is.
-        anchors: of the run. Shards hold clips where the encoder put them, an index where sentences shall find them.
+        weights: digest of the model's weights, which must have made the shards.
+        progress: called with the task, the steps done and all steps.
+        anchors: anchors of the run. Shards hold the encoder's output; an index holds what the anchors make of it.
 
     Raises:
         DataError: the vectors have another size.
-        ValueError: the shards were made by another model.
+        ValueError: another model made the shards.
     """
     paths = find_shards(shards)
     for folder in {path.parent for path in paths}:
         mark = folder / MARK
         if mark.is_file() and json.loads(mark.read_text())["weights"] != weights:
-            raise ValueError(f"the embeddings in {folder} are of other weights than the run's; embed the shards again")
+            raise ValueError(f"the embeddings in {folder} come from other weights; embed the shards again")
     items: dict[str, list[Item]] = {name: [] for name in MODALITIES}
-    vectors: dict[str, list[Vectors]] = {name: [] for name in MODALITIES}
+    vectors: dict[str, list[Vectors]] = {name: [np.zeros((0, dim), dtype=np.float32)] for name in MODALITIES}
     seen: dict[str, dict[str, int]] = {name: defaultdict(int) for name in MODALITIES}
     for done, path in enumerate(paths):
         shard = open_shard(path)
@@ -69,18 +70,18 @@ def gather_shards(
                     items[modality].append(Item(-1, name, modality, key, text, path.stem, group))
         if progress is not None:
             progress("reading shards", done + 1, len(paths))
-    return {name: _gathered(items[name], vectors[name], dim) for name in MODALITIES}
+    return {
+        name: EmbeddedItems(  # the inputs are not known, so they are zero
+            items[name], np.concatenate(vectors[name]), np.zeros((len(items[name]), 1), dtype=np.float32)
+        )
+        for name in MODALITIES
+    }
 
 
 def _vectors(path: Path, rows: ShardRows, count: int, dim: int) -> Vectors:
     if rows.values.shape != (count, dim):
         raise DataError(
-            f"{path}: {rows.values.shape[0]} vectors of {rows.values.shape[1]} for {count} samples, but the model "
-            f"gives one of {dim} for each; are these features? `crossclr embed --shards` makes embeddings of them"
+            f"{path} has {rows.values.shape[0]} vectors of {rows.values.shape[1]} channels for {count} samples, but "
+            f"the model makes one of {dim} for each. Embed features first with `crossclr embed --shards`"
         )
     return unit(np.asarray(rows.values, dtype=np.float32))
-
-
-def _gathered(items: list[Item], vectors: list[Vectors], dim: int) -> Gathered:
-    joined = np.concatenate(vectors) if vectors else np.zeros((0, dim), dtype=np.float32)
-    return Gathered(items, joined, np.zeros((len(items), 1), dtype=np.float32))  # inputs are not known any more

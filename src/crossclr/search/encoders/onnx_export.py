@@ -1,4 +1,4 @@
-"""`crossclr export`: both encoders as ONNX, checked against PyTorch, and a search with onnxruntime alone."""
+"""`crossclr export`: both encoders as ONNX, checked against PyTorch and in a search with onnxruntime."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from crossclr.features import Ragged, Side, Source
+from crossclr.features import Source
 from crossclr.models import TwoBranch
-from crossclr.search.building.create import default_splits
+from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
 from crossclr.search.encoders.text_queries import text_side
@@ -23,41 +22,42 @@ from crossclr.storage import new_folder, write_json
 from crossclr.training import Run
 
 TOLERANCE = 1e-4
-CHECKED = 64  # samples that the exported encoders are checked on
+CHECKED = 64  # samples to check the exported encoders with
 Rows = npt.NDArray[np.float32]
 
 
 class ExportError(ValueError):
-    """An exported encoder does not do what the model does."""
+    """An exported encoder differs from the model."""
 
 
 def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str, Any]:
-    """Write ``encoder_a.onnx``, ``encoder_b.onnx`` and ``export.json``; the folder appears only when all is checked.
+    """Write ``encoder_a.onnx``, ``encoder_b.onnx`` and ``export.json``; the folder appears after all checks passed.
 
-    An encoder takes ``rows`` (batch, longest, channels) and ``lengths`` (batch,), any batch and any length, and gives
-    unit vectors (batch, dim).
+    An encoder takes ``rows`` (batch, longest, channels) and ``lengths`` (batch,) with any batch size and any length,
+    and returns unit vectors (batch, dim).
 
     Args:
         run: a trained run, or its folder.
-        out: folder to write; left out, ``onnx`` in the run folder.
+        out: folder to write. Default: ``onnx`` in the run folder.
 
     Returns:
-        what ``export.json`` holds: sizes, the largest difference to PyTorch, and how the search with onnxruntime
-        compares with PyTorch's.
+        the content of ``export.json``: sizes, the largest difference from PyTorch, and how a search with onnxruntime
+        compares with a search in PyTorch.
 
     Raises:
-        ExportError: the difference is larger than 1e-4, or the searches disagree.
+        ExportError: an encoder differs by more than 1e-4, or the searches disagree.
         ImportError: onnx, onnxscript or onnxruntime is not installed.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     out = Path(out) if out is not None else run.path / "onnx"
     if out.exists() and not (out / EXPORT).is_file():
-        raise FileExistsError(f"{out} is already there and is no export; choose another --out")
+        raise FileExistsError(f"{out} exists and is not an export; choose another folder with --out")
     model = run.load_model()
     source = run.open_source()
     with new_folder(out, replace=True) as partial:
         report: dict[str, Any] = {"name": run.config.name, "text_side": text_side(run.config), "encoders": {}}
-        rows = _samples(source, default_splits(run)[-1])
+        splits = run.config.splits
+        rows = _samples(source, splits.test or splits.validate_ or splits.train)
         for side, dim in zip("ab", model.dims, strict=True):
             file = f"encoder_{side}.onnx"
             export_encoder(PaddedEncoder(model, side).eval(), dim, partial / file)
@@ -71,7 +71,7 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
 
 
 def export_encoder(encoder: PaddedEncoder, channels: int, path: Path) -> None:
-    """Write one encoder as ONNX with free batch size and length."""
+    """Write one encoder as ONNX for any batch size and length."""
     rows, lengths = torch.randn(3, 5, channels), torch.tensor([5, 3, 1])
     batch, longest = torch.export.Dim("batch", min=1), torch.export.Dim("longest", min=1)
     noisy = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
@@ -98,7 +98,7 @@ def export_encoder(encoder: PaddedEncoder, channels: int, path: Path) -> None:
 
 
 def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
-    """Rows of some clips and of the first sentence of each."""
+    """Feature rows of some clips, and of the first sentence of each."""
     found: dict[str, list[Rows]] = {"a": [], "b": []}
     for key in list(source.keys(split))[:CHECKED]:
         sample = source.read(key)
@@ -109,29 +109,22 @@ def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
     return {side: rows[:CHECKED] for side, rows in found.items()}
 
 
-def _by_model(model: TwoBranch, side: str, rows: Sequence[Rows]) -> Tensor:
-    ragged = Ragged.from_list([torch.tensor(part) for part in rows])
-    encode, name = (model.encode_a, "clip_emb") if side == "a" else (model.encode_b, "sent_emb")
-    with torch.inference_mode():
-        return torch.nn.functional.normalize(encode(Side(ragged))[name], dim=1)
-
-
 def _difference(model: TwoBranch, side: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
-    """The largest difference over batches of several sizes and lengths, one of them a single short sequence."""
+    """The largest difference over batches of several sizes and lengths, including a single short sequence."""
     shortest = min(rows, key=len)
     groups = [rows, rows[:1], [shortest], [shortest[:1], rows[0]]]
-    return max(float(np.abs(encoder(group) - _by_model(model, side, group).numpy()).max()) for group in groups if group)
+    return max(float(np.abs(encoder(group) - encode_rows(model, side, group)).max()) for group in groups if group)
 
 
 def _compare_search(model: TwoBranch, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
-    """Search the sentences in the clips with onnxruntime, and by PyTorch; the best ten must be the same."""
+    """Search the clips by the sentences with onnxruntime and with PyTorch; the ten best must agree."""
     ours = [OnnxEncoder(folder / f"encoder_{side}.onnx")(rows[side]) for side in "ab"]
-    theirs = [_by_model(model, side, rows[side]).numpy() for side in "ab"]
+    theirs = [encode_rows(model, side, rows[side]) for side in "ab"]
     top = min(10, len(rows["a"]))
     found, _ = best_rows(ours[1], ours[0], top)
     expected = theirs[1] @ theirs[0].T
-    # Equal up to ties: the scores of what was found must be those of the true best.
+    # Ties may be ordered differently, so the scores of the results are compared.
     gap = float(np.abs(np.take_along_axis(expected, found, 1) - -np.sort(-expected, axis=1)[:, :top]).max())
     if gap > 2 * TOLERANCE:
-        raise ExportError(f"the search with onnxruntime finds other clips than PyTorch (scores differ by {gap:.2g})")
+        raise ExportError(f"a search with onnxruntime returns other clips than PyTorch (scores differ by {gap:.2g})")
     return {"queries": len(rows["b"]), "gallery": len(rows["a"]), "largest_score_difference": gap}

@@ -1,4 +1,4 @@
-"""Encode and search with onnxruntime and numpy alone: nothing here needs PyTorch."""
+"""Encode and search with onnxruntime and numpy only, without PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OnnxEncoder:
 
     Args:
         path: the ``.onnx`` file.
-        threads: threads that it may use; 0: all.
+        threads: number of threads; 0: all.
 
     Raises:
         ImportError: onnxruntime is not installed.
@@ -38,7 +38,7 @@ class OnnxEncoder:
         """(sequences, dim) unit vectors of sequences (rows, channels) of any lengths."""
         lengths = np.array([len(rows) for rows in sequences], dtype=np.int64)
         if not len(lengths) or not lengths.min():
-            raise ValueError("there must be at least one sequence, and at least one row in each")
+            raise ValueError("give at least one sequence, with at least one row each")
         padded = np.zeros((len(sequences), int(lengths.max()), sequences[0].shape[1]), dtype=np.float32)
         for place, rows in enumerate(sequences):
             padded[place, : len(rows)] = rows
@@ -47,10 +47,10 @@ class OnnxEncoder:
 
 
 class OnnxSearch:
-    """A gallery of clips and queries into it, by exported encoders.
+    """Search clips by sentences with exported encoders.
 
     Args:
-        folder: what `crossclr export` wrote.
+        folder: the folder that `crossclr export` wrote.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -62,19 +62,19 @@ class OnnxSearch:
         self._gallery: Rows | None = None
 
     def fill(self, clips: Sequence[Rows], batch_size: int = 256) -> None:
-        """Embed the feature rows of clips (modality A); they are what is found."""
+        """Embed the feature rows of the clips to search (modality A)."""
         blocks = [self.encoder_a(clips[start : start + batch_size]) for start in range(0, len(clips), batch_size)]
         self._gallery = np.concatenate(blocks)
 
     def __call__(self, queries: Sequence[Rows], top: int = 10) -> tuple[npt.NDArray[np.int64], Rows]:
-        """Rows of the gallery and their cosines, both (queries, top), for the feature rows of sentences."""
+        """Positions of the best clips and their cosines, both (queries, top), for the feature rows of sentences."""
         if self._gallery is None:
-            raise ValueError("the gallery is empty; call fill first")
+            raise ValueError("there are no clips to search yet; call fill first")
         return best_rows(self.encoder_b(queries), self._gallery, min(top, len(self._gallery)))
 
 
 def best_rows(queries: Rows, gallery: Rows, top: int) -> tuple[npt.NDArray[np.int64], Rows]:
-    """The best rows of a gallery for each query by inner product, and their scores.
+    """The best rows of a gallery for each query by inner product, with their scores.
 
     Example:
         >>> best_rows(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), 1)[0].tolist()

@@ -1,4 +1,4 @@
-"""The encoders once more, on padded input: the form that can leave PyTorch. Weights are shared, not copied."""
+"""The encoders on padded input, the form that ONNX can express. The weights are shared with the model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from crossclr.models.layers.pooling import AttentionPool, MaxPool
 
 
 class PaddedEncoder(nn.Module):
-    """One branch of a model: padded rows and their number to unit vectors.
+    """One branch of a model, from padded rows to unit vectors.
 
     Args:
         model: the model.
-        side: ``a`` or ``b``.
+        side: the modality, ``a`` or ``b``.
 
     Example:
         >>> from crossclr.models import ModelConfig, build_model
@@ -36,13 +36,13 @@ class PaddedEncoder(nn.Module):
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
         inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)  # (batch, longest)
-        rows = torch.where(inside.unsqueeze(2), rows, 0.0)  # whatever the padding holds must not matter
+        rows = torch.where(inside.unsqueeze(2), rows, 0.0)  # the values of the padding must not matter
         if isinstance(self.local, TransformerEncoder):
             pooled = _transformer(self.local, rows, inside)
         elif isinstance(self.local, MLPEncoder):
             pooled = _mlp(self.local, rows, inside)
         else:
-            raise TypeError(f"an encoder of the type {type(self.local).__name__} cannot be exported")
+            raise TypeError(f"cannot export an encoder of type {type(self.local).__name__}")
         embedded: Tensor = self.head(pooled)
         if self.views is not None:
             pool = _max if self.pooling == "max" else _mean
@@ -53,7 +53,7 @@ class PaddedEncoder(nn.Module):
 def _transformer(encoder: TransformerEncoder, rows: Tensor, inside: Tensor) -> Tensor:
     x = functional.gelu(encoder.projection(_norm(encoder.input_norm, rows)))  # (batch, longest, dim)
     x = x + _positions(x.shape[1], x.shape[2], x)
-    hidden = torch.where(inside, 0.0, -torch.inf)[:, None, None, :]  # added to attention scores
+    hidden = torch.where(inside, 0.0, -torch.inf)[:, None, None, :]  # is added to the attention scores
     for layer in encoder.layers:
         x = _layer(layer, x, hidden)  # type: ignore[arg-type]
     outside = ~inside.unsqueeze(2)
@@ -102,7 +102,7 @@ def _norm(norm: nn.Module, x: Tensor) -> Tensor:
 
 
 def _positions(length: int, dim: int, like: Tensor) -> Tensor:
-    """(length, dim) the same numbers as the model's table, but for any length."""
+    """(length, dim) the numbers of the model's table, for any length."""
     channel = torch.arange(dim, device=like.device)
     place = torch.arange(length, device=like.device, dtype=like.dtype).unsqueeze(1)
     angle = place / 10000 ** (2 * channel.to(like.dtype) / dim)
@@ -110,7 +110,7 @@ def _positions(length: int, dim: int, like: Tensor) -> Tensor:
 
 
 def _scores(pooler: AttentionPool, x: Tensor) -> Tensor:
-    """(batch, longest, dim) the score of each channel of each row."""
+    """(batch, longest, dim) a score for each channel of each row."""
     parts = []
     for head in range(pooler.expand_weight.shape[0]):
         hidden = functional.gelu(functional.linear(x, pooler.expand_weight[head], pooler.expand_bias[head]))

@@ -1,4 +1,4 @@
-"""Where the picture, the video or the sound of a clip is."""
+"""Find the image, video or sound of a clip."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from crossclr.features import DataError, Sample, Source
 
 @dataclass(frozen=True)
 class Media:
-    """One file and the part of it that a clip is.
+    """A file and the part of it that shows a clip.
 
     Args:
         kind: ``image``, ``video`` or ``audio``.
-        file: absolute path, or the place in the built-in set.
-        start: first second, None for the whole file.
+        file: absolute path.
+        start: first second; None: the whole file.
         stop: last second.
     """
 
@@ -29,16 +29,16 @@ class Media:
 
 
 class MediaFinder:
-    """Finds the file of a clip: in a folder by name, in a table by key, or where the sample itself names it.
+    """Find the file of a clip: in a folder by name, in a table by key, or where the sample itself names it.
 
     Args:
-        source: the data set; one in COOT's layout knows the seconds of its clips.
-        place: a folder whose files are called like the samples (or their groups, which are the video's names in COOT's
-            layout), or a JSON file ``{clip key: file or {"file": ..., "start": ..., "stop": ...}}`` with paths relative
-            to it; None: only what samples name in ``extra`` (``media``, ``start``, ``stop``).
+        source: the data set, which may know the times of its clips.
+        place: a folder whose files are named after the samples (or their groups, which are videos in COOT's layout), or
+            a JSON file ``{clip key: file or {"file": ..., "start": ..., "stop": ...}}`` with paths relative to it.
+            Default: only what samples name in ``extra`` (``media``, ``start``, ``stop``).
 
     Raises:
-        DataError: the place is absent or the table has another form.
+        DataError: the place does not exist, or the table has another form.
     """
 
     def __init__(self, source: Source, place: str | Path | None = None) -> None:
@@ -56,15 +56,9 @@ class MediaFinder:
                 if media_type(path) and path.is_file():
                     self._by_stem.setdefault(path.stem, path)
         elif place.is_file():
-            try:
-                self._table = json.loads(place.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise DataError(f"{place}: cannot be read as JSON ({error})") from error
-            if not isinstance(self._table, dict):
-                raise DataError(f"{place}: an object clip key -> file is needed")
-            self._base = place.parent
+            self._table, self._base = _read_table(place), place.parent
         else:
-            raise DataError(f"{place}: there is no such folder or file of media")
+            raise DataError(f"{place} does not exist; give a folder of media files, or a JSON table of them")
 
     def find(self, sample: Sample, clip: int, key: str) -> Media | None:
         """The media of a clip, or None."""
@@ -79,7 +73,8 @@ class MediaFinder:
         path = next((self._by_stem[name] for name in names if name in self._by_stem), None)
         if path is None:
             return None
-        start, stop = self._seconds(sample.key, clip)
+        times = self.source.clip_times(sample.key)
+        start, stop = times[clip] if clip < len(times) else (None, None)
         return Media(str(media_type(path)).split("/")[0], str(path), start, stop)
 
     def _from_entry(self, entry: Any, key: str) -> Media:
@@ -88,15 +83,19 @@ class MediaFinder:
             path = (self._base / values["file"]).resolve()
             start, stop = (None if values.get(n) in (None, "") else float(values[n]) for n in ("start", "stop"))
         except (TypeError, KeyError, ValueError) as error:
-            raise DataError(
-                f"media of {key!r}: a file name or file, start and stop are needed, got {entry!r}"
-            ) from error
+            raise DataError(f"media of {key!r}: give a file name, or file, start and stop; got {entry!r}") from error
         kind = media_type(path)
         if kind is None:
             raise DataError(f"media of {key!r}: {path} is not an image, video or sound that browsers play")
         self.roots.add(str(path.parent))
         return Media(kind.split("/")[0], str(path), start, stop)
 
-    def _seconds(self, key: str, clip: int) -> tuple[float | None, float | None]:
-        times = self.source.clip_times(key)
-        return times[clip] if clip < len(times) else (None, None)
+
+def _read_table(path: Path) -> dict[str, Any]:
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not valid JSON ({error})") from error
+    if not isinstance(table, dict):
+        raise DataError(f"{path} must be a JSON object that maps clip keys to files")
+    return table

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 
 from fastapi.concurrency import run_in_threadpool
 
-from crossclr.search.building.create import META
+from crossclr.search.building.index_files import read_meta
 from crossclr.search.index.generations import current_generation
 from crossclr.search.searcher import Searcher
 
@@ -46,8 +45,7 @@ class ReloadingSearcher:
         folder = current_generation(self.current.folder.parent)
         if folder is None or folder.name in (self.current.folder.name, self._refused):
             return False
-        weights = json.loads((folder / META).read_text(encoding="utf-8"))["weights"]
-        if weights != self.current.meta["weights"]:
+        if read_meta(folder)["weights"] != self.current.meta["weights"]:
             self._refused = folder.name  # sentences would be encoded by another model than the items
             _LOG.warning("the new index was built from other weights; restart the service to use it")
             return False

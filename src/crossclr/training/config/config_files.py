@@ -1,4 +1,4 @@
-"""Configs as YAML: the shipped ones, one's own, overrides from the command line, and faults with their place."""
+"""Configs as YAML: shipped ones, your own, overrides from the command line, and errors with their keys."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Config = TypeVar("Config", bound=BaseModel)
 
 
 class ConfigError(ValueError):
-    """A config that cannot be used; the message names every fault with its place."""
+    """A config that cannot be used; the message names every error with its key."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 7e-4 is a number, as everyone who writes it means."""
+    """YAML in which 7e-4 is a number."""
 
 
 _Loader.add_implicit_resolver(
@@ -49,7 +49,7 @@ def config_text(name_or_path: str | Path) -> str:
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{name_or_path} is no valid YAML: {error}") from error
+            raise ConfigError(f"{name_or_path} is not valid YAML: {error}") from error
     name = str(name_or_path)
     if name in config_names():
         return (resources.files("crossclr") / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] | Mapping[str
 
     Args:
         name_or_path: a shipped config's name or a YAML file.
-        overrides: ``a.b=c`` texts, where c is YAML, or a mapping from ``a.b`` to a value.
+        overrides: ``a.b=c`` strings, where c is YAML, or a mapping from ``a.b`` to a value.
 
     Example:
         >>> config = load_config("emoji", ["training.epochs=2", "loss.local.temperature=5e-2"])
@@ -79,17 +79,17 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] | Mapping[str
 
 
 def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> dict[str, Any]:
-    """The plain values of a YAML text, overrides put in; any config of the package begins so.
+    """The plain values of a YAML text with its overrides; the first step for every kind of config.
 
     Args:
         text: a mapping in YAML.
-        origin: what faults name as their place.
+        origin: the name of the text in errors.
         overrides: as for ``load_config``.
     """
     try:
         values = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{origin} is no valid YAML: {error}") from error
+        raise ConfigError(f"{origin} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{origin} must hold a mapping of fields, found {type(values).__name__}")
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
@@ -99,7 +99,7 @@ def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, 
 
 
 def check_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig:
-    """A RunConfig from plain values; a ConfigError with one line for each fault."""
+    """A RunConfig from plain values, or a ConfigError with all errors."""
     config = check_values(values, RunConfig, origin)
     check_losses(config, origin)
     return config
@@ -108,7 +108,7 @@ def check_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig
 def check_losses(config: RunConfig, origin: str = "config") -> None:
     """Check the values of the losses' options by building the losses.
 
-    This is apart from reading a config because it needs PyTorch, which takes long to import.
+    Reading a config does not do this, because it imports PyTorch, which is slow.
 
     Raises:
         ConfigError: a loss refuses its options.
@@ -124,7 +124,7 @@ def check_losses(config: RunConfig, origin: str = "config") -> None:
 
 
 def check_values(values: Mapping[str, Any], kind: type[Config], origin: str = "config") -> Config:
-    """A config of any kind from plain values; a ConfigError with one line for each fault."""
+    """A config of any kind from plain values, or a ConfigError with all errors."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -137,7 +137,7 @@ def dump_config(config: BaseModel) -> str:
 
 
 def describe_config(config: BaseModel) -> str:
-    """The whole config as YAML with the sentence of every field above it."""
+    """The whole config as YAML, with the description of every field above it."""
     return "\n".join(_described(config, "")) + "\n"
 
 
@@ -164,11 +164,11 @@ def _parse_override(text: str) -> tuple[str, Any]:
     try:
         return key.strip(), yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"the value of override {text!r} is no valid YAML: {error}") from error
+        raise ConfigError(f"the value of override {text!r} is not valid YAML: {error}") from error
 
 
 def put_value(values: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value at a dotted place of nested plain values; sections that are absent are made.
+    """Put a value at a dotted key of nested values; missing sections are created.
 
     Example:
         >>> values = {"a": {"b": 1}}
@@ -195,7 +195,7 @@ def put_value(values: dict[str, Any], key: str, value: Any) -> None:
 
 def _position(items: list[Any], part: str, key: str) -> int:
     if not part.isdigit() or int(part) >= len(items):
-        raise ConfigError(f"override {key}: {part!r} is no position in a list of {len(items)}")
+        raise ConfigError(f"override {key}: {part!r} is not a position in a list of {len(items)}")
     return int(part)
 
 
@@ -203,7 +203,7 @@ def _faults(error: ValidationError, kind: type[BaseModel]) -> Iterator[str]:
     for fault in error.errors(include_url=False):
         place, known = _locate(fault["loc"], kind)
         if fault["type"] == "extra_forbidden":
-            yield f"{place} is no field; {suggest(str(fault['loc'][-1]), known)}"
+            yield f"{place} is not a field; {suggest(str(fault['loc'][-1]), known)}"
         elif fault["type"] == "missing":
             yield f"{place} is missing"
         else:
@@ -211,7 +211,7 @@ def _faults(error: ValidationError, kind: type[BaseModel]) -> Iterator[str]:
 
 
 def _locate(location: tuple[int | str, ...], kind: type[BaseModel]) -> tuple[str, list[str]]:
-    """The place as a user writes it (without the tags of unions) and the fields that are known there."""
+    """The key as a user writes it (without the tags of unions) and the known fields there."""
     models: list[type[BaseModel]] = [kind]
     parents, shown = models, []
     for index, part in enumerate(location):

@@ -1,19 +1,20 @@
-"""Recipes: changes to any config that have proven good in experiments, by name."""
+"""Recipes: named changes to any config that did well in experiments."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from crossclr.suggestions import suggest
 from crossclr.training.config.run_config import RunConfig
 
 FITTED_SEARCH: dict[str, Any] = {"views": {}, "anchors": {}, "hubs": {}}
-"""Linear views, anchors and a correction of hubs with their own settings."""
+"""Linear views, anchors and hub correction, each with its default settings."""
 
 RECIPES = {
-    "fitted": "negatives of the other modality only, at temperature 0.1, and search fitted after training: what finds "
-    "clips best in the experiments"
+    "fitted": "negatives of the other modality only, at temperature 0.1, and search adjustments fitted after training: "
+    "the best-performing setting in the experiments"
 }
-"""What each recipe is."""
+"""A description of each recipe."""
 
 TEMPERATURE = 0.1
 
@@ -23,7 +24,7 @@ def recipe_changes(name: str, config: RunConfig) -> dict[str, Any]:
 
     Args:
         name: one of `RECIPES`.
-        config: what is changed; a level that it does not train stays untrained.
+        config: the config to change; a level that it does not train stays untrained.
 
     Raises:
         ValueError: there is no such recipe.
@@ -35,7 +36,7 @@ def recipe_changes(name: str, config: RunConfig) -> dict[str, Any]:
         ('clip', {}, False)
     """
     if name not in RECIPES:
-        raise ValueError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
+        raise ValueError(f"there is no recipe {name!r}; {suggest(name, RECIPES)}")
     loss = {"name": "clip", "learnable": False, "temperature": TEMPERATURE}
     levels = ["local"] if config.loss.global_ is None else ["local", "global"]
     return {**{f"loss.{level}": dict(loss) for level in levels}, **FITTED_SEARCH}

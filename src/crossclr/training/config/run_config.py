@@ -1,4 +1,4 @@
-"""Everything that decides a run, as types: each field has its sentence, and nothing unknown is let through."""
+"""All options of a run as types. Every field has a description, and unknown fields are errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TermConfig(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str = Field(description="Name of the loss; all other keys beside it are its options.")
+    name: str = Field(description="Name of the loss; the other keys of this section are its options.")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class LossConfig(_Strict):
 
 
 class OptimiserConfig(_Strict):
-    """How weights move. The defaults are the paper's."""
+    """The optimiser. The defaults are the paper's."""
 
     name: Literal["radam", "adam", "adamw"] = Field(
         default="radam", description="COOT's RAdam, Adam (decay as L2 penalty) or AdamW (decoupled decay)."
@@ -73,7 +73,7 @@ class OptimiserConfig(_Strict):
     learning_rate: float = Field(default=7e-4, gt=0, description="Base learning rate; the schedule multiplies it.")
     betas: tuple[float, float] = Field(default=(0.56, 0.98), description="Decay of the first and of the second moment.")
     epsilon: float = Field(default=1.5e-9, ge=0, description="Added to the root of the second moment.")
-    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of all parameters that are no biases.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of all parameters except biases.")
 
     @field_validator("betas")
     @classmethod
@@ -84,27 +84,29 @@ class OptimiserConfig(_Strict):
 
 
 class ScheduleConfig(_Strict):
-    """How the learning rate moves over the epochs. The defaults are the paper's."""
+    """The learning rate over the epochs. The defaults are the paper's."""
 
     name: Literal["plateau", "cosine", "constant"] = Field(
         default="plateau", description="Lower the rate when validation stalls, along half a cosine, or never."
     )
     warmup_epochs: int = Field(default=4, ge=0, description="Epochs in which the rate rises to its base value.")
-    patience: int = Field(default=6, ge=0, description="plateau: epochs without improvement that are tolerated.")
+    patience: int = Field(default=6, ge=0, description="plateau: tolerated epochs without improvement.")
     cooldown: int = Field(default=4, ge=0, description="plateau: validated epochs after a reduction that do not count.")
-    factor: float = Field(default=0.1, gt=0, lt=1, description="plateau: what a reduction multiplies the rate with.")
+    factor: float = Field(default=0.1, gt=0, lt=1, description="plateau: factor of a reduction.")
     final_factor: float = Field(default=0.0, ge=0, le=1, description="cosine: share of the base rate at the end.")
     early_stop: int | None = Field(
-        default=None, ge=1, description="Stop when the best epoch lies this many epochs back; null: never."
+        default=None, ge=1, description="Stop this many epochs after the best epoch; null: never."
     )
 
 
 class TrainingConfig(_Strict):
-    """The loop itself: how long, how much at once, on what."""
+    """The training loop: length, batch size and devices."""
 
     epochs: int = Field(default=40, ge=1, description="Passes over the training split.")
-    batch_size: int = Field(default=64, ge=2, description="Videos (samples) of one step, over all processes.")
-    gradient_clip: float | None = Field(default=None, gt=0, description="Largest norm of the gradient; null: any.")
+    batch_size: int = Field(default=64, ge=2, description="Videos (samples) per step, over all processes.")
+    gradient_clip: float | None = Field(
+        default=None, gt=0, description="Clip the norm of the gradient to this value; null: no clipping."
+    )
     precision: Literal["32-true", "bf16-mixed"] = Field(
         default="32-true", description="Exact float32, or bfloat16 where it is safe (losses stay in float32)."
     )
@@ -112,43 +114,45 @@ class TrainingConfig(_Strict):
     devices: int = Field(
         default=1,
         ge=1,
-        description="Devices of a machine, each with a process of its own; a batch is shared out. Under torchrun, its "
-        "number of processes counts instead.",
+        description="Devices per machine, one process each; they share each batch. Under torchrun, its number of "
+        "processes counts instead.",
     )
-    nodes: int = Field(default=1, ge=1, description="Machines, each with so many devices.")
+    nodes: int = Field(default=1, ge=1, description="Machines, each with `devices` devices.")
     micro_batch: int | None = Field(
         default=None,
         ge=1,
-        description="Videos that a process encodes at once, for encoders too large for its batch; the step stays that "
-        "of the whole batch (gradient caching), each video being encoded twice. Null: all at once.",
+        description="Videos that a process encodes at once, for encoders too large for the batch. The step is still "
+        "that of the whole batch (gradient caching), but each video is encoded twice. Null: all at once.",
     )
     workers: int = Field(default=2, ge=0, description="Background threads that read ahead.")
     in_memory: bool = Field(
         default=False,
-        description="Read each split once and keep it in memory; sequences that an encoder pools anyway are kept "
-        "pooled. Long sequences are then cut to the frames of evaluation instead of random ones.",
+        description="Read each split once and keep it in memory, pooled where the encoder pools anyway. Long sequences "
+        "are then cut to the frames of evaluation instead of random ones.",
     )
     threads: int | None = Field(
-        default=None, ge=1, description="CPU threads of torch; null: its own choice. Small models are fastest with 1."
+        default=None, ge=1, description="CPU threads of torch; null: its default. Small models are fastest with 1."
     )
-    deterministic: bool = Field(default=True, description="Prefer algorithms that give one result for one seed.")
-    log_every: int = Field(default=10, ge=1, description="Write a line of metrics every so many steps.")
+    deterministic: bool = Field(default=True, description="Use deterministic algorithms where torch has them.")
+    log_every: int = Field(default=10, ge=1, description="Steps between two lines of metrics.")
     checkpoint_every: int | None = Field(
         default=None,
         ge=1,
-        description="Also write the `last` checkpoint every so many steps, in the background; null: once an epoch.",
+        description="Steps between two checkpoints within an epoch, written in the background; null: once an epoch.",
     )
 
 
 class ValidationConfig(_Strict):
-    """When the model is measured during training, and which epoch wins."""
+    """When to validate, and which metric selects the best epoch."""
 
     first_epoch: int = Field(default=0, ge=0, description="First epoch (from 0) that is validated; 3 in COOT's recipe.")
-    every: int = Field(default=1, ge=1, description="Validate every so many epochs, and after the last.")
-    batch_size: int = Field(default=64, ge=1, description="Videos (samples) that are embedded at once.")
+    every: int = Field(
+        default=1, ge=1, description="Epochs between two validations; the last epoch is always validated."
+    )
+    batch_size: int = Field(default=64, ge=1, description="Videos (samples) embedded at once.")
     select_by: str = Field(
         default="clip/R@1",
-        description="Metric that picks the best epoch: `level/metric` is the mean of both directions, "
+        description="Metric that selects the best epoch: `level/metric` is the mean of both directions, "
         "`level/direction/metric` one of them, as in `clip/b->a/R@1`.",
     )
 
@@ -162,11 +166,11 @@ class ValidationConfig(_Strict):
 
 
 class SplitsConfig(_Strict):
-    """Which split of the data serves what."""
+    """The splits of the data and their roles."""
 
     train: str = Field(default="train", description="Split to train on.")
     validate_: str | None = Field(
-        default="val", alias="validate", description="Split that picks the best epoch; null: the last epoch is taken."
+        default="val", alias="validate", description="Split that selects the best epoch; null: keep the last epoch."
     )
     test: str | None = Field(
         default="test", description="Split of the final evaluation; null: none. COOT reports on its validation split."
@@ -178,16 +182,16 @@ FITTED = ("views", "anchors", "hubs")
 
 
 class FitConfig(_Strict):
-    """How to train on whatever data: model, loss, optimiser, schedule and loop."""
+    """How to train on any data: model, loss, optimiser, schedule and loop."""
 
     seed: int = Field(default=0, ge=0, description="Seed of weights, order of samples, frame sampling and dropout.")
-    splits: SplitsConfig = Field(default=SplitsConfig(), description="Which split serves what.")
+    splits: SplitsConfig = Field(default=SplitsConfig(), description="The splits and their roles.")
     model: ModelConfig = Field(default=ModelConfig(), description="The two-branch model.")
-    loss: LossConfig = Field(default=LossConfig(), description="What is minimised.")
-    optimiser: OptimiserConfig = Field(default=OptimiserConfig(), description="How weights move.")
-    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="How the learning rate moves.")
+    loss: LossConfig = Field(default=LossConfig(), description="The loss.")
+    optimiser: OptimiserConfig = Field(default=OptimiserConfig(), description="The optimiser.")
+    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="The loop.")
-    validation: ValidationConfig = Field(default=ValidationConfig(), description="Measuring during training.")
+    validation: ValidationConfig = Field(default=ValidationConfig(), description="Validation during training.")
     views: ViewsConfig | None = Field(
         default=None,
         description="After training, put linear projections of the input features beside the embeddings, unless that "
@@ -213,7 +217,7 @@ class FitConfig(_Strict):
     def _parts_fit(self) -> Self:
         if self.validation.select_by.startswith("video") and not self.loss.two_level:
             raise ValueError(
-                "validation.select_by asks for the video level, but loss.global is null, so only clips are trained"
+                "validation.select_by names the video level, but loss.global is null, so only clips are trained"
             )
         if self.training.batch_size < self.training.devices * self.training.nodes:
             raise ValueError(
@@ -224,7 +228,7 @@ class FitConfig(_Strict):
 
 class _NamedData(_Strict):
     name: str = Field(default="run", pattern=r"^[\w.+-]+$", description="Short name; names the run folder.")
-    about: str = Field(default="", description="A sentence for people.")
+    about: str = Field(default="", description="A sentence that describes the config.")
     data: DataConfig = Field(description="Where the two modalities come from.")
 
 

@@ -1,4 +1,4 @@
-"""How the learning rate moves over a run, which epoch is the best so far, and when to stop early."""
+"""The learning rate over a run, the best epoch so far, and early stopping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELATIVE_GAIN = 1e-4  # an improvement is a score above best · (1 + this)
 
 @dataclass
 class Schedule:
-    """What every schedule shares: the best validated epoch and early stopping. On its own: a constant rate.
+    """A constant rate after a warm-up; base of all schedules, with the best epoch and early stopping.
 
     Args:
         warmup_epochs: epochs in which the rate rises to its full value.
@@ -30,14 +30,14 @@ class Schedule:
         return min(1.0, (epoch + 1) / self.warmup_epochs) if self.warmup_epochs else 1.0
 
     def observe(self, epoch: int, score: float) -> bool:
-        """Take the validation score of an epoch (more is better); True where it is the best so far."""
+        """Take the validation score of an epoch (higher is better); True if it is the best so far."""
         improved = self.best_score is None or score > self.best_score * (1 + RELATIVE_GAIN)
         if improved:
             self.best_score, self.best_epoch = score, epoch
         return improved
 
     def stops_before(self, epoch: int) -> bool:
-        """Whether training ends before ``epoch`` because the best epoch lies too far back."""
+        """Whether training ends before ``epoch`` because the best epoch was too long ago."""
         if self.early_stop is None or self.best_epoch is None:
             return False
         return (epoch - 1) - self.best_epoch >= self.early_stop
@@ -47,23 +47,23 @@ class Schedule:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a ``state_dict``."""
+        """Restore a ``state_dict``."""
         for name in asdict(self):
             setattr(self, name, state[name])
 
 
 @dataclass
 class Plateau(Schedule):
-    """COOT's schedule: warm-up by epoch, then a lower rate whenever validation has not improved for a while.
+    """COOT's schedule: warm-up by epoch, then a lower rate whenever validation stops improving.
 
     After each validated epoch, from the last warm-up epoch on: an improvement clears the count of bad epochs, anything
     else adds one; during a cool-down the count is held at 0; when it exceeds ``patience`` the rate is multiplied by
     ``factor_on_plateau`` from the next epoch on, and a cool-down begins. The rate is constant within an epoch.
 
     Args:
-        patience: bad epochs that are tolerated; one more lowers the rate.
+        patience: tolerated bad epochs; one more lowers the rate.
         cooldown: validated epochs after a reduction that do not count.
-        factor_on_plateau: what a reduction multiplies the rate with.
+        factor_on_plateau: factor of a reduction.
 
     Example:
         >>> schedule = Plateau(warmup_epochs=4, patience=6, cooldown=4)
@@ -85,7 +85,7 @@ class Plateau(Schedule):
         return float(self.factor_on_plateau**self.reductions)
 
     def observe(self, epoch: int, score: float) -> bool:
-        """Count bad epochs and reduce where patience has run out."""
+        """Count bad epochs and lower the rate when patience runs out."""
         improved = super().observe(epoch, score)
         if epoch < self.warmup_epochs - 1:
             return improved
@@ -102,11 +102,11 @@ class Plateau(Schedule):
 
 @dataclass
 class Cosine(Schedule):
-    """A linear warm-up and then half a cosine from the full rate to ``final_factor``, moved at every step.
+    """A linear warm-up, then half a cosine from the full rate to ``final_factor``; changes at every step.
 
     Args:
         epochs: epochs of the whole run.
-        final_factor: share of the base rate at the very end.
+        final_factor: share of the base rate at the end.
 
     Example:
         >>> schedule = Cosine(warmup_epochs=1, epochs=3)

@@ -1,8 +1,7 @@
-"""Checkpoints that survive a kill and a full disk, and hold no pickle.
+"""Checkpoints that survive a kill and a full disk, without pickle.
 
-A checkpoint is a folder: ``model.safetensors`` (the weights) and, where training must continue from it,
-``state.safetensors`` and ``state.json`` (optimiser, schedule, queue, random states, position). It is written under
-another name, synced, and renamed into place; the one before it is removed only after that.
+A checkpoint is a folder with ``model.safetensors`` (the weights), ``state.safetensors`` and ``state.json`` (optimiser,
+schedule, queue, random states, position). `crossclr.storage` replaces it as a whole.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ class CheckpointError(ValueError):
 
 
 def save_checkpoint(folder: Path, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Replace the checkpoint in ``folder``; at every moment a complete one can be found by ``load_checkpoint``.
+    """Replace the checkpoint in ``folder``; ``load_checkpoint`` finds a complete one at every moment.
 
     Args:
-        folder: where the checkpoint stands afterwards, for example ``run/last``.
+        folder: the checkpoint, for example ``run/last``.
         weights: a model's ``state_dict()``.
         state: any nesting of dicts, lists and tuples of tensors, numbers, strings and None.
 
@@ -50,7 +49,7 @@ def save_checkpoint(folder: Path, weights: Mapping[str, Tensor], state: Mapping[
 
 
 def snapshot(value: Any) -> Any:
-    """A copy of weights or of a state on the CPU, which no later step changes.
+    """A copy of weights or of a state on the CPU that later steps do not change.
 
     Example:
         >>> weight = torch.zeros(2)
@@ -98,7 +97,7 @@ def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
-    """JSON for everything but tensors, which are put aside under the path at which they stand."""
+    """JSON for everything but tensors, which go to ``tensors`` under their path."""
     if isinstance(value, Tensor):
         tensors[path] = value
         return {"$tensor": path}

@@ -1,4 +1,4 @@
-"""The metrics of a run: JSON lines, which are equal for equal runs byte for byte, and TensorBoard events."""
+"""The metrics of a run: JSON lines, byte-equal for equal runs, and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ METRICS, EVENTS = "metrics.jsonl", "tensorboard"
 class Journal:
     """Appends records to ``metrics.jsonl`` and to TensorBoard.
 
-    Times are left to TensorBoard, so that the lines of two equal runs are equal.
+    Only TensorBoard gets times, so that equal runs have equal lines.
 
     Args:
         folder: the run folder.
-        size: bytes of ``metrics.jsonl`` that belong to the state from which the run continues; what was written after
-            that state is cut off and will be written again.
+        size: bytes of ``metrics.jsonl`` that belong to the state from which the run resumes; later bytes are cut off,
+            because the run writes them again.
         step: the step of that state.
     """
 
@@ -38,7 +38,7 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes written so far; on the disk when this returns."""
+        """Bytes written so far; all of them are on the disk when this returns."""
         written = self.written
         self.sync()
         return written
@@ -50,7 +50,7 @@ class Journal:
         return self._file.tell()
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk; any thread may call it."""
+        """Wait until everything is on the disk; any thread may call it."""
         os.fsync(self._file.fileno())
 
     def log(self, record: Mapping[str, Any]) -> None:
@@ -69,11 +69,11 @@ class Journal:
 
 
 class EventFile:
-    """A file of TensorBoard events, written at once and in this thread, so that a full disk is noticed on the spot.
+    """A file of TensorBoard events, written at once and in this thread, so that a full disk shows immediately.
 
     Args:
         folder: TensorBoard's log folder.
-        first_step: the step from which a run continues; TensorBoard then hides later ones of older files.
+        first_step: the step from which a run resumes; TensorBoard then hides later steps of older files.
     """
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
@@ -101,16 +101,16 @@ class EventFile:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The records of a run; a last line that was cut short by a kill is left out."""
+    """The records of a run, without a last line that a kill cut short."""
     path = folder / METRICS
     if not path.is_file():
         return []
     lines = path.read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines[:-1]]  # what follows the last line end is no complete line
+    return [json.loads(line) for line in lines[:-1]]  # text after the last line end is an incomplete line
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity: null stands for it."""
+    """JSON has no infinity; null replaces it."""
     if isinstance(value, Mapping):
         return {name: _finite(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

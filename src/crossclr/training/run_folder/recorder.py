@@ -64,7 +64,7 @@ class RunRecorder:
 
 
 class BackgroundWriter:
-    """Runs one piece of writing at a time in a thread of its own, so that training need not wait for the disk.
+    """Runs one task at a time in a thread, so that training does not wait for the disk.
 
     Example:
         >>> writer, done = BackgroundWriter(), []
@@ -79,7 +79,7 @@ class BackgroundWriter:
         self._error: BaseException | None = None
 
     def start(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Wait for what was started before, then start this."""
+        """Wait for the previous task, then start this one."""
         self.wait()
 
         def run() -> None:
@@ -88,12 +88,12 @@ class BackgroundWriter:
             except BaseException as error:
                 self._error = error
 
-        # no daemon: a process that ends waits until the file is whole
+        # not a daemon: a process that ends waits until the file is complete
         self._thread = threading.Thread(target=run, name="crossclr-checkpoint")
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for what was started; its error, if it had one, is raised here, once."""
+        """Wait for the task; raises its error once, if it had one."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from crossclr.features.sources.config_base import FilesConfig, as_list, file_names
+from crossclr.features.sources.config_base import PairedFilesConfig, as_list, file_names
 
 
 class ArrayConfig(BaseModel):
@@ -29,7 +29,7 @@ class ArrayConfig(BaseModel):
 Arrays = Annotated[list[ArrayConfig], BeforeValidator(as_list)]
 
 
-class ArraysConfig(FilesConfig):
+class ArraysConfig(PairedFilesConfig):
     """Data as plain arrays: .npy, .npz or Parquet."""
 
     kind: Literal["arrays"] = Field(default="arrays", description="Plain arrays.")
@@ -57,10 +57,6 @@ class ArraysConfig(FilesConfig):
         description="Place of a coarse label of each sample (its parent video): one per row of a, or JSON key -> "
         "label.",
     )
-    max_frames: int | None = Field(
-        default=80, ge=1, description="Maximum number of rows of a; longer sequences are subsampled. null keeps all."
-    )
-    max_frames_b: int | None = Field(default=None, ge=1, description="The same for b; null keeps all.")
     unpaired: Literal["error", "drop"] = Field(
         default="error", description="What to do with keys that only one modality has."
     )
@@ -69,14 +65,6 @@ class ArraysConfig(FilesConfig):
         """The data in a sentence of Markdown."""
         files = (file_names([expert.values for expert in experts]) for experts in (self.a, self.b))
         return "Arrays. {0}: {2}; {1}: {3}.".format(*self.modalities, *files)
-
-    def row_limits(self) -> tuple[int | None, int | None]:
-        """The largest number of rows of a sequence in each modality."""
-        return self.max_frames, self.max_frames_b
-
-    def without_row_limits(self) -> Self:
-        """The same data with all rows of every sequence."""
-        return self.model_copy(update={"max_frames": None, "max_frames_b": None})
 
     def with_absolute_paths(self) -> Self:
         """The same data with absolute paths."""

@@ -1,4 +1,4 @@
-"""COOT's meta file: which videos there are, and which segments and sentences they have."""
+"""COOT's meta file: the videos with their segments and sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_meta(path: Path, max_datapoints: int = -1) -> list[Entry]:
 
     Args:
         path: the JSON file.
-        max_datapoints: keep only the first so many keys; -1 keeps all.
+        max_datapoints: keep only the first N keys; -1 keeps all.
     """
     meta = read_json(path)
     if not isinstance(meta, dict) or not meta:

@@ -22,17 +22,17 @@ class Emoji:
     """One emoji.
 
     Args:
-        key: its code points in hexadecimal, as Unicode writes sequences: `1F468-200D-1F373`.
+        key: its code points in hexadecimal, in Unicode's notation: `1F468-200D-1F373`.
         character: the emoji itself.
         name: its English name.
         tags: English search words.
         text: the sentence of the text modality, `name: tag, tag, ...`.
-        group: one of nine kinds of thing, such as `food-drink`.
-        subgroup: a finer kind, such as `food-fruit`.
-        order: its place in Unicode's order.
+        group: one of nine categories, such as `food-drink`.
+        subgroup: a finer category, such as `food-fruit`.
+        order: its position in Unicode's order.
         video: the "video" that it is a "clip" of: a run of about eight neighbours in its subgroup.
-        split: `train`, `val` or `test`; the same for all emoji of a video, so that both levels share one split.
-        colour: the word for its main colour in the drawings, such as `red`; empty where no colour leads.
+        split: `train`, `val` or `test`; the same for all emoji of a video, so that both levels use the same splits.
+        colour: the word for its main colour in the drawings, such as `red`; empty if no colour dominates.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""What a person may call an emoji: its main colour and one of its tags, such as "red fruit"."""
+"""Phrases that people may use for an emoji: its main colour and one of its tags, such as "red fruit"."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from crossclr.features.sample import Rows
 from crossclr.features.sources.emoji.emoji_catalogue import load_emoji
 
-_LOCK = Lock()  # batches are read by several threads; only one shall run the expert
-SHARED_BY = 8  # emoji that have a tag before it counts as a kind of thing
+_LOCK = Lock()  # several threads read batches; only one may run the expert
+SHARED_BY = 8  # number of emoji that must share a tag for it to count as a category
 
 
 @cache
 def phrases() -> tuple[tuple[str, ...], ...]:
-    """The phrases of every emoji, in the order of `load_emoji`; none for one without a main colour.
+    """The phrases of every emoji, in the order of `load_emoji`; none for an emoji without a main colour.
 
     Example:
         >>> [phrases()[index] for index, item in enumerate(load_emoji()) if item.name in ("strawberry", "coconut")]
@@ -37,7 +37,7 @@ def phrases() -> tuple[tuple[str, ...], ...]:
 
 
 def load_phrase_rows() -> tuple[tuple[Rows, ...], ...]:
-    """Token rows of every emoji's phrases, computed by the text expert: it needs the extra `crossclr[experts]`."""
+    """Token rows of every emoji's phrases, computed by the text expert; needs the extra `crossclr[experts]`."""
     with _LOCK:
         return _compute_rows()
 

@@ -7,20 +7,16 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from crossclr.features.sources.config_base import FilesConfig, Paths, file_names
+from crossclr.features.sources.config_base import PairedFilesConfig, Paths, file_names
 
 
-class ShardsConfig(FilesConfig):
+class ShardsConfig(PairedFilesConfig):
     """Data larger than memory: Parquet or HDF5 shards with ``id``, ``a``, ``b`` and optionally ``text``, ``group``."""
 
     kind: Literal["shards"] = Field(default="shards", description="Files of some thousand samples each.")
     shards: dict[str, Paths] = Field(
         description="Files of each split: names, patterns or folders, e.g. {train: 'train/*.parquet'}.", min_length=1
     )
-    max_frames: int | None = Field(
-        default=80, ge=1, description="Maximum number of rows of a; longer sequences are subsampled. null keeps all."
-    )
-    max_frames_b: int | None = Field(default=None, ge=1, description="The same for b; null keeps all.")
     window: int = Field(
         default=16,
         ge=1,
@@ -46,14 +42,6 @@ class ShardsConfig(FilesConfig):
     def describe(self) -> str:
         """The data in a sentence of Markdown."""
         return f"Shards. {'; '.join(f'{split}: {file_names(files)}' for split, files in self.shards.items())}."
-
-    def row_limits(self) -> tuple[int | None, int | None]:
-        """The largest number of rows of a sequence in each modality."""
-        return self.max_frames, self.max_frames_b
-
-    def without_row_limits(self) -> Self:
-        """The same data with all rows of every sequence."""
-        return self.model_copy(update={"max_frames": None, "max_frames_b": None})
 
     def with_absolute_paths(self) -> Self:
         """The same data with absolute paths."""

@@ -1,0 +1,174 @@
+"""The closed-form encoder: kernel CCA of named modalities with gaps, fitted in one pass, and stored as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from crossclr.models.adjustments.subsample import evenly_spaced
+from crossclr.models.closed_form.branch import Branch
+from crossclr.models.closed_form.canonical import Problem
+from crossclr.models.closed_form.feature_map import LANDMARKS, FeatureMap
+from crossclr.models.closed_form.pair_moments import Moments
+from crossclr.models.closed_form.settings import ClosedFormSettings
+
+BLOCK = 4096  # rows whose features are in memory at a time
+
+
+class ClosedForm(nn.Module):
+    """Encoders of all modalities into one space, fitted by linear algebra.
+
+    For data in memory, call `fit`. For data that comes in blocks, call `prepare` with a sample, `partial_fit` with
+    each block, `merge` with what other processes have gathered, and `finish`.
+
+    Args:
+        settings: features, ridge and output channels.
+        landmarks: maximum number of landmarks of a Gaussian feature map.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> hidden = torch.randn(300, 4, generator=generator)
+        >>> video, text = hidden @ torch.randn(4, 8, generator=generator), torch.tanh(hidden)
+        >>> model = ClosedForm().fit({"video": video[:200], "text": text[:200]})
+        >>> scores = model.encode("text", text[200:]) @ model.encode("video", video[200:]).T
+        >>> bool((scores.argmax(1) == torch.arange(100)).float().mean() > 0.8)
+        True
+    """
+
+    correlations: Tensor
+
+    def __init__(self, settings: ClosedFormSettings | None = None, landmarks: int = LANDMARKS) -> None:
+        super().__init__()
+        self.settings = settings or ClosedFormSettings()
+        self.landmarks = landmarks
+        self.branches = nn.ModuleDict()
+        self._maps: dict[str, FeatureMap] = {}
+        self._moments: Moments | None = None
+        self.register_buffer("correlations", torch.zeros(0))
+
+    @property
+    def modalities(self) -> Sequence[str]:
+        """Names of the modalities that can be encoded."""
+        return tuple(self.branches)
+
+    def fit(self, rows: Mapping[str, Tensor], present: Mapping[str, Tensor] | None = None) -> ClosedForm:
+        """Fit on samples in memory.
+
+        Args:
+            rows: (samples, channels) of each modality; row i of all modalities belongs to one sample.
+            present: (samples,) bool for each modality that has gaps. Absent rows may hold anything, NaN included.
+
+        Raises:
+            ValueError: the rows do not fit together, or there is nothing to correlate.
+        """
+        self.prepare({name: values[_where(name, values, present)] for name, values in rows.items()})
+        for block, here in _blocks(rows, present):
+            self.partial_fit(block, here)
+        return self.finish()
+
+    def prepare(self, samples: Mapping[str, Tensor]) -> None:
+        """Measure input norms and bandwidths, and choose landmarks.
+
+        Args:
+            samples: for each modality (rows, channels) some training rows, spread over the data. Rows of different
+                modalities need not belong together.
+        """
+        self._maps = {
+            name: FeatureMap.fit(values, self.settings.of(name), self.landmarks) for name, values in samples.items()
+        }
+        self._moments = Moments({name: feature_map.dim for name, feature_map in self._maps.items()})
+
+    def partial_fit(self, rows: Mapping[str, Tensor], present: Mapping[str, Tensor] | None = None) -> None:
+        """Take a block of samples into account; see `fit`."""
+        if self._moments is None:
+            raise RuntimeError("call prepare with a sample of the rows before partial_fit")
+        if set(rows) != set(self._maps):
+            raise ValueError(f"expected rows of {sorted(self._maps)}, got {sorted(rows)}")
+        self._moments.add({name: self._maps[name](values) for name, values in rows.items()}, present)
+
+    def merge(self, others: Sequence[Moments]) -> None:
+        """Add the moments of other processes that were prepared with the same sample."""
+        self._moments = Moments.merged([self.moments, *others])
+
+    @property
+    def moments(self) -> Moments:
+        """What `partial_fit` has gathered, for `merge` in another process."""
+        if self._moments is None:
+            raise RuntimeError("nothing was fitted; call prepare and partial_fit, or fit")
+        return self._moments
+
+    def finish(self) -> ClosedForm:
+        """Solve for the encoders, and forget what was gathered."""
+        moments, settings = self.moments, self.settings
+        found = Problem.of(moments).solve(settings.ridge, settings.width)
+        weights = found.correlations.clamp_min(0) ** settings.exponent
+        self.branches = nn.ModuleDict(
+            {
+                name: Branch.folded(feature_map, moments.mean(name), found.bases[name] * weights)
+                for name, feature_map in self._maps.items()
+            }
+        )
+        self.correlations = found.correlations.float()
+        self._maps, self._moments = {}, None
+        return self
+
+    def forward(self, modality: str, rows: Tensor) -> Tensor:
+        """(rows, width) unit vectors; differentiable with respect to the rows."""
+        embeddings: Tensor = self.branch(modality)(rows)
+        return embeddings
+
+    def branch(self, modality: str) -> Branch:
+        """One modality's encoder by itself, for export."""
+        if modality not in self.branches:
+            raise ValueError(f"cannot encode modality {modality!r}; the closed form has {list(self.branches)}")
+        return cast(Branch, self.branches[modality])
+
+    @torch.no_grad()
+    def encode(self, modality: str, rows: Tensor) -> Tensor:
+        """(rows, width) unit vectors of one modality, block by block.
+
+        Args:
+            modality: its name.
+            rows: (rows, channels).
+        """
+        return torch.cat([self(modality, block) for block in torch.split(rows, BLOCK)])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that encoding needs, named ``modality.part``, for safetensors."""
+        found = {"correlations": self.correlations}
+        for name in self.branches:
+            found |= {f"{name}.{key}": value for key, value in self.branch(name).tensors().items()}
+        return found
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> ClosedForm:
+        """A fitted closed form from what `tensors` returned."""
+        model = cls()
+        parts: dict[str, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            name, _, part = key.partition(".")
+            if part:
+                parts.setdefault(name, {})[part] = value
+        model.branches = nn.ModuleDict({name: Branch.from_tensors(own) for name, own in parts.items()})
+        model.correlations = tensors["correlations"]
+        return model
+
+
+def _where(name: str, values: Tensor, present: Mapping[str, Tensor] | None) -> Tensor:
+    """Places of the rows that are there, at most as many as a feature map measures."""
+    places = torch.arange(len(values)) if present is None or name not in present else present[name].nonzero().flatten()
+    return places[evenly_spaced(len(places), 10 * LANDMARKS)]
+
+
+def _blocks(
+    rows: Mapping[str, Tensor], present: Mapping[str, Tensor] | None
+) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    for start in range(0, max(len(values) for values in rows.values()), BLOCK):
+        here = slice(start, start + BLOCK)
+        yield (
+            {name: values[here] for name, values in rows.items()},
+            {name: mask[here] for name, mask in (present or {}).items()},
+        )

@@ -1,0 +1,53 @@
+"""The files of an index, and how to open its back end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossclr.search.building.item_map import map_points
+from crossclr.search.index.contract import Index
+from crossclr.search.index.faiss_index import FaissIndex
+from crossclr.search.items.item_table import Items
+
+INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
+FORMAT = 2
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """What a generation says about itself."""
+    meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
+    return meta
+
+
+def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:
+    """Open the saved vectors of a modality."""
+    if meta["backend"] == "milvus":
+        from crossclr.search.index.milvus_index import MilvusIndex
+
+        return MilvusIndex.open(folder / modality)
+    return FaissIndex.open(folder / modality)
+
+
+def write_index(folder: Path, items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
+    """Write the vectors and everything that follows from the items, and close the items."""
+    for modality, index in indexes.items():
+        index.save(folder / modality)
+        about = meta["modalities"][modality]
+        about["count"], about["kind"], about["recall"] = len(index), index.kind, index.recall
+        about["media"] = sorted({row[0] for row in items.columns("media", where=modality) if row[0]})
+    rows = items.columns("id", "split", "group")
+    codes = np.full((max((row[0] for row in rows), default=-1) + 1, 2), -1, dtype=np.int32)
+    for column, what in ((1, "splits"), (2, "groups")):
+        names = meta[what] = sorted({row[column] for row in rows if row[column]})
+        code = {name: number for number, name in enumerate(names)}
+        codes[[row[0] for row in rows], column - 1] = [code.get(row[column], -1) for row in rows]
+    np.save(folder / CODES, codes)
+    points = json.dumps(map_points(items), separators=(",", ":"), ensure_ascii=False)
+    (folder / MAP).write_text(points, encoding="utf-8")
+    (folder / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False), encoding="utf-8")
+    items.close()

@@ -1,0 +1,126 @@
+"""Change an index without rebuilding it: add, replace and delete items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossclr.models import Hubs
+from crossclr.search.building.hubness import with_correction
+from crossclr.search.building.index_files import INDEX, ITEMS, open_backend, read_meta, write_index
+from crossclr.search.building.item_map import place_new_items
+from crossclr.search.building.item_statistics import influence_of_new, other_modality, recount_hubs
+from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
+from crossclr.search.index.contract import Index
+from crossclr.search.index.generations import current_generation, new_generation
+from crossclr.search.items.item_table import Items
+from crossclr.search.items.media_files import MediaFinder
+from crossclr.training import Run
+
+
+@dataclass
+class Changes:
+    """How many items an update added, replaced and deleted."""
+
+    added: int = 0
+    replaced: int = 0
+    deleted: int = 0
+
+
+def update_index(
+    run: Run | str | Path,
+    *,
+    splits: Sequence[str] = (),
+    delete: Sequence[str] = (),
+    media: str | Path | None = None,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Changes:
+    """Add or replace the items of splits and delete items, without rebuilding the index.
+
+    Args:
+        run: a run that has an index, or its folder.
+        splits: splits whose items are added; existing items are replaced.
+        delete: names of items (``a/key``), or keys of clips, whose items are all deleted.
+        media: as for `build_index`.
+        batch_size: samples to embed at once.
+        device: where to embed.
+        progress: as for `build_index`.
+
+    Raises:
+        FileNotFoundError: the run has no index yet.
+        ValueError: no item and no clip has a name in ``delete``, or the index was built from other weights.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    before = current_generation(run.path / INDEX)
+    if before is None:
+        raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
+    meta = read_meta(before)
+    if splits and meta["weights"] != run.digest():
+        raise ValueError(f"the index in {before} was built from other weights than the run has now; rebuild it")
+    source = run.open_source()
+    finder = MediaFinder(source, media)
+    changes = Changes()
+    with new_generation(run.path / INDEX) as folder:
+        kept = Items(before / ITEMS)
+        items = kept.copy_to(folder / ITEMS)
+        kept.close()
+        indexes = {name: open_backend(meta, before, name) for name in meta["modalities"]}
+        for name in delete:
+            changes.deleted += _delete(items, indexes, name)
+        if splits:
+            model = run.load_model()
+            gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
+            for modality, index in indexes.items():
+                _add(items, index, modality, gathered, model.hubs, meta, changes)
+        for index in indexes.values():
+            index.compact()
+        if splits:
+            recount_hubs(items, indexes, meta)
+        meta["media_roots"] = sorted({*meta["media_roots"], *finder.roots})
+        write_index(folder, items, indexes, meta)
+    return changes
+
+
+def _delete(items: Items, indexes: Mapping[str, Index], name: str) -> int:
+    named = items.named(name)
+    found = [named] if named is not None else items.of_clip(name)
+    if not found:
+        raise ValueError(f"the index has no item and no clip {name!r}; nothing was changed")
+    for modality, index in indexes.items():
+        index.delete(np.array([item.id for item in found if item.modality == modality], dtype=np.int64))
+    items.delete(item.id for item in found)
+    return len(found)
+
+
+def _add(
+    items: Items,
+    index: Index,
+    modality: str,
+    gathered: Mapping[str, EmbeddedItems],
+    hubs: Mapping[str, Hubs],
+    meta: dict[str, Any],
+    changes: Changes,
+) -> None:
+    found = gathered[modality]
+    known = items.ids_of([item.name for item in found.items])
+    fresh = [item for item in found.items if item.name not in known]
+    next_id = 1 + max((row[0] for row in items.columns("id")), default=-1)
+    known.update((item.name, next_id + number) for number, item in enumerate(fresh))
+    ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
+    places = place_new_items(items, index, found, meta["dim"])
+    queries = gathered[other_modality(modality)].vectors
+    index.add(ids, with_correction(found.vectors, queries, meta["hubness"], hubs.get(modality)))
+    among = influence_of_new(items, modality, found, fresh, meta["modalities"][modality])
+    columns = ids.tolist(), places.tolist(), among.connectivity.tolist(), among.share.tolist()
+    items.put(
+        replace(item, id=key, x=x, y=y, connectivity=connectivity, influence=share)
+        for item, key, (x, y), connectivity, share in zip(found.items, *columns, strict=True)
+    )
+    changes.added += len(fresh)
+    changes.replaced += len(found.items) - len(fresh)

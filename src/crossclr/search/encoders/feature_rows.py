@@ -1,0 +1,44 @@
+"""Feature rows to unit vectors, by one branch of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from crossclr.features import Ragged, Side
+from crossclr.models import TwoBranch
+from crossclr.search.index.contract import Vectors
+
+
+def unit(vectors: npt.NDArray[np.float32]) -> Vectors:
+    """Rows at unit length; a row of zeros stays.
+
+    Example:
+        >>> unit(np.array([[0.0, 4.0], [0.0, 0.0]], dtype=np.float32)).tolist()
+        [[0.0, 1.0], [0.0, 0.0]]
+    """
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.maximum(length, 1e-12), dtype=np.float32)
+
+
+def encode_rows(
+    model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], batch_size: int = 256
+) -> Vectors:
+    """(sequences, dim) unit vectors of sequences (rows, channels), where the model is.
+
+    Example:
+        >>> from crossclr.models import ModelConfig, build_model
+        >>> model = build_model(ModelConfig(dim=16), dims=(3, 5), two_level=False).eval()
+        >>> encode_rows(model, "b", [np.ones((7, 5), np.float32), np.ones((1, 5), np.float32)]).shape
+        (2, 16)
+    """
+    encode, name = (model.encode_a, "clip_emb") if modality == "a" else (model.encode_b, "sent_emb")
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(rows), batch_size):
+            block = Ragged.from_list([torch.tensor(part) for part in rows[start : start + batch_size]])
+            parts.append(encode(Side(block).to(model.device))[name].float().cpu())
+    return unit(torch.cat(parts).numpy())
