@@ -142,7 +142,14 @@ class Table:
         for head, count in [group for group in self.groups if group[0]] or [("", len(self.columns))]:
             places = [*range(first), *range(start, start + count)]
             title = f"{self.title}: {head}" if head else self.title
-            table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+            table = RichTable(
+                title=title,
+                title_justify="left",
+                box=SIMPLE_HEAD,
+                padding=(0, 1, 0, 0),
+                pad_edge=False,
+                show_edge=False,
+            )
             for place in places:
                 named = place < max(1, first) or place in wordy  # only words may wrap, so that no number is cut off
                 table.add_column(self.columns[place], justify="left" if named else "right", no_wrap=not named)

@@ -71,7 +71,9 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(evaluation.to_dict(), indent=2))
     else:
-        Console().print(*evaluation.tables())
+        console = Console()
+        for table in evaluation.tables():
+            console.print(table, "")
 
 
 class Engine(StrEnum):

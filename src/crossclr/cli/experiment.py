@@ -73,7 +73,7 @@ def experiment(
             console.print(f"{name}: skipped, {EXPERIMENTS[name].skip(study)}", highlight=False)
         for table in tables:
             console.print(*table.rich())
-            console.print(table.caption, highlight=False, style="dim")
+            console.print(table.caption, "", highlight=False, style="dim")
     console.print(f"tables: {study.out / 'tables'}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -66,7 +66,7 @@ class Evaluation:
         ):
             tables.append(self._table(f"Meaning-aware metrics on {self.split!r}", SEMANTIC))
         if self.neighbours:
-            table = plain_table(f"Input-space neighbours kept on {self.split!r} ({KEPT}, %)", ["within A", "within B"])
+            table = plain_table(f"Neighbours kept ({KEPT}, %)", ["within A", "within B"])
             for name, kept in self.neighbours.items():
                 table.add_row(name, *(f"{kept[side]:.1f}" for side in ("a", "b")))
             tables.append(table)

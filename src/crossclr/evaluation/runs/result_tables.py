@@ -59,7 +59,9 @@ def results_table(results: Mapping[str, Any], title: str) -> Table:
 
 def plain_table(title: str, columns: Sequence[str]) -> Table:
     """A table with names on the left and numbers on the right; it stays readable in 80 columns."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
+    )
     table.add_column("", overflow="fold")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
