@@ -82,7 +82,7 @@ def test_killed_and_interrupted_work_goes_on_without_doing_finished_runs_again(s
 
 
 def test_no_processes_are_too_few(tmp_path):
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="at least 1"):
         Pool(tmp_path, 0)
 
 

@@ -140,7 +140,7 @@ def test_commands(runs, tmp_path):
     done = runner.invoke(app, ["evaluate", str(runs[0])])
     assert done.exit_code == 0, done.output
     assert "CCA baseline" in done.stdout
-    assert "neighbours kept" in done.stdout
+    assert "Neighbours kept" in done.stdout
     for name in ("out.h5", "out.npz"):
         done = runner.invoke(app, ["embed", str(runs[0]), "--out", str(tmp_path / name), "--split", "val"])
         assert done.exit_code == 0, done.output
