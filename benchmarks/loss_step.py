@@ -23,7 +23,7 @@ def features(rows: int) -> tuple[Tensor, Tensor]:
 
 def ours(queue: int) -> Callable[[], None]:
     loss_fn = CrossCLR(queue_size=queue)
-    while loss_fn.queue is not None and loss_fn.queue.filled < queue:
+    while loss_fn.stats.queue_fill < 1:
         loss_fn(torch.randn(500, DIM), torch.randn(500, DIM), *features(500))
     za, zb = torch.randn(BATCH, DIM, requires_grad=True), torch.randn(BATCH, DIM, requires_grad=True)
     a, b = features(BATCH)

@@ -48,10 +48,11 @@ def measure(size: int) -> None:
     tiles = min(BARE_TILES, size // CHUNK)
     loss_fn = CrossCLR(queue_size=2 * size, chunk_size=CHUNK)
     ids = torch.arange(size)
-    if loss_fn.queue is not None:  # the older half of the queue
-        rows = torch.nn.functional.normalize(torch.randn(size, DIM), dim=1)
-        more_a, more_b = (torch.nn.functional.normalize(part, dim=1) for part in (a.flip(0), b.flip(0)))
-        loss_fn.queue.push(more_a, more_b, rows, rows, ids + size)
+    rows = torch.nn.functional.normalize(torch.randn(size, DIM), dim=1)
+    for name, features in (("a", a), ("b", b)):  # the older half of the queues
+        queue = loss_fn.modalities.of(name).queue
+        if queue is not None:
+            queue.push(torch.nn.functional.normalize(features.flip(0), dim=1), rows, ids + size)
     before = bare_products(size, tiles)
     held, start = start_peak(), time.perf_counter()
     loss_fn(za, zb, a, b, ids).backward()

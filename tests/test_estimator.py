@@ -91,7 +91,7 @@ def test_save_and_load(data, fitted, tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["estimator.json", "joint", "model.safetensors"]
     with pytest.raises(FileExistsError, match="already exists"):
         fitted.save(tmp_path / "joint")
-    with pytest.raises(FileNotFoundError, match="holds no estimator"):
+    with pytest.raises(FileNotFoundError, match="does not hold an estimator"):
         JointEmbedding.load(tmp_path)
 
 

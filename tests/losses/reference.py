@@ -6,6 +6,7 @@ Values are float64 tensors of no dimension, so that autograd gives the gradients
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -22,12 +23,10 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass
 class Row:
-    """One sample in the reference queue."""
+    """One sample in one modality, in the batch or in the reference queue."""
 
-    a: Tensor
-    b: Tensor
-    za: Tensor
-    zb: Tensor
+    x: Tensor  # input features
+    z: Tensor  # embedding
     id: int
     born: tuple[int, int]  # step and index: who is who
 
@@ -45,85 +44,130 @@ class ReferenceCrossCLR:
     min_keep: float = 0.25
     intra_mode: str = "logit"
     self_logit: str = "masked"
-    queue: list[Row] = field(default_factory=list)
+    pairs: dict[str, dict[str, float]] | None = None
+    fused: bool = False
+    queues: dict[str, list[Row]] = field(default_factory=dict)
     step: int = 0
-    shares: tuple[float, float] = (0.0, 0.0)  # of the reference set that was pruned
-    intra_shares: tuple[float, float] = (0.0, 0.0)  # of the denominators that are intra-modal
+    pruned_shares: dict[str, float] = field(default_factory=dict)
+    intra_shares: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, za: Tensor, zb: Tensor, a: Tensor, b: Tensor, ids: list[int] | None) -> Tensor:
-        batch = []
-        for i in range(len(za)):
-            name = ids[i] if ids is not None else -(10**6) * (self.step + 1) - i
-            batch.append(Row(a[i], b[i], za[i], zb[i], name, (self.step, i)))
+        return self.of({"a": za, "b": zb}, {"a": a, "b": b}, ids)
+
+    def of(
+        self,
+        embeddings: dict[str, Tensor],
+        features: dict[str, Tensor],
+        ids: list[int] | None,
+        present: dict[str, list[bool]] | None = None,
+    ) -> Tensor:
+        batch = batch_of(embeddings, features, ids, present or {}, self.step)
         self.step += 1
-        if self.queue_size:
-            older = [Row(r.a, r.b, r.za.detach(), r.zb.detach(), r.id, r.born) for r in self.queue]
-            self.queue = (older + batch)[-max(self.queue_size, len(batch)) :]
-            reference = self.queue
-            self.queue = self.queue[-self.queue_size :]
-        else:
-            reference = batch
-        loss_a, share_a, intra_a = self.one_side("a", "b", batch, reference)
-        loss_b, share_b, intra_b = self.one_side("b", "a", batch, reference)
-        self.shares = (share_a, share_b)
-        self.intra_shares = (intra_a, intra_b)
-        return (loss_a + loss_b) / 2
+        reference = {}
+        for name, rows in batch.items():
+            reference[name] = list(rows.values())
+            if self.queue_size:
+                older = [Row(r.x, r.z.detach(), r.id, r.born) for r in self.queues.get(name, [])]
+                joined = older + reference[name]
+                reference[name] = joined[-max(self.queue_size, len(rows)) :]
+                self.queues[name] = joined[-self.queue_size :]
+        score = {name: self.connectivity(rows) for name, rows in reference.items()}
+        pruned = {name: self.prune(score[name]) for name in batch}
+        self.pruned_shares = {name: len(pruned[name]) / len(rows) for name, rows in reference.items() if rows}
 
-    def one_side(self, side: str, other: str, batch: list[Row], reference: list[Row]) -> tuple[Tensor, float, float]:
-        def x(row: Row) -> Tensor:
-            return getattr(row, side)
+        shares: dict[str, list[float]] = {name: [] for name in batch}
+        total, weight_sum = torch.zeros((), dtype=torch.float64), 0.0
+        for x, y, weight in self.chosen_pairs(list(batch)):
+            both = [i for i in batch[x] if i in batch[y]]
+            if not both:
+                continue
+            there, share = self.term(both, batch[x], batch[y], reference[x], score[x], pruned[x])
+            shares[x].append(share)
+            back, share = self.term(both, batch[y], batch[x], reference[y], score[y], pruned[y])
+            shares[y].append(share)
+            total, weight_sum = total + weight * (there + back) / 2, weight_sum + weight
+        for x in batch if self.fused else ():
+            mean = fused_rows(batch, x)
+            both = [i for i in batch[x] if i in mean]
+            if not both:
+                continue
+            there, share = self.term(both, batch[x], mean, reference[x], score[x], pruned[x])
+            shares[x].append(share)
+            back, _ = self.term(both, mean, batch[x], None, score[x], pruned[x], inputs=batch[x])
+            total, weight_sum = total + (there + back) / 2, weight_sum + 1
+        self.intra_shares = {name: sum(found) / len(found) for name, found in shares.items() if found}
+        return total / weight_sum if weight_sum else total
 
-        def z(row: Row) -> Tensor:
-            return getattr(row, "z" + side)
+    def chosen_pairs(self, names: list[str]) -> list[tuple[str, str, float]]:
+        if self.pairs is not None:
+            return [(x, y, weight) for x, others in self.pairs.items() for y, weight in others.items()]
+        return [(x, y, 1.0) for i, x in enumerate(names) for y in names[i + 1 :]]
 
-        def z_other(row: Row) -> Tensor:
-            return getattr(row, "z" + other)
-
+    def connectivity(self, rows: list[Row]) -> dict[tuple[int, int], float]:
         score = {}
-        for row in reference:
-            others = [float((unit(x(row)) * unit(x(r))).sum()) for r in reference if r.born != row.born]
+        for row in rows:
+            others = [float((unit(row.x) * unit(r.x)).sum()) for r in rows if r.born != row.born]
             score[row.born] = sum(others) / len(others) if others else 0.0
-        pruned = self.prune(score)
+        return score
 
+    def term(
+        self,
+        both: list[int],
+        own: dict[int, Row],
+        other: dict[int, Row],
+        reference: list[Row] | None,
+        score: dict[tuple[int, int], float],
+        pruned: set[tuple[int, int]],
+        inputs: dict[int, Row] | None = None,
+    ) -> tuple[Tensor, float]:
+        """L(x→y) over the samples that have both, and the intra-modal share of its denominators."""
+        inputs = own if inputs is None else inputs
         losses, intra_shares = [], []
-        for i, anchor in enumerate(batch):
-            candidates = [r for j, r in enumerate(batch) if j != i and r.born in pruned]
-            candidates.sort(key=lambda r: -float(cosine(x(anchor), x(r))))
-            positives = [(1.0, anchor)] + [(self.positive_weight, r) for r in candidates[: self.extra_positives]]
-            numerator = sum(w * torch.exp(cosine(z(anchor), z_other(r)) / self.temperature) for w, r in positives)
+        for i in both:
+            anchor = own[i]
+            candidates = [j for j in both if j != i and own[j].born in pruned]
+            candidates.sort(key=lambda j: -float(cosine(inputs[i].x, inputs[j].x)))
+            positives = [(1.0, i)] + [(self.positive_weight, j) for j in candidates[: self.extra_positives]]
+            numerator = sum(w * torch.exp(cosine(anchor.z, other[j].z) / self.temperature) for w, j in positives)
             denominator = numerator
-            for r in batch:
-                if r.born != anchor.born and r.id != anchor.id and r.born not in pruned:
-                    denominator = denominator + torch.exp(cosine(z(anchor), z_other(r)) / self.temperature)
+            for j in both:
+                if j != i and own[j].id != anchor.id and own[j].born not in pruned:
+                    denominator = denominator + torch.exp(cosine(anchor.z, other[j].z) / self.temperature)
             without_intra = denominator
-            if self.intra_weight:
-                for r in reference:
-                    if r.born == anchor.born:
-                        if self.self_logit == "zero":
-                            denominator = denominator + (self.intra_weight if self.intra_mode == "sum" else 1.0)
-                        continue
-                    if r.id == anchor.id or r.born in pruned:
-                        continue
-                    logit = cosine(z(anchor), z(r)) / self.temperature
-                    if self.intra_mode == "sum":
-                        denominator = denominator + self.intra_weight * torch.exp(logit)
-                    else:
-                        denominator = denominator + torch.exp(self.intra_weight * logit)
+            if self.intra_weight and reference is not None:
+                denominator = denominator + self.intra_sum(anchor, reference, pruned)
             losses.append(torch.log(denominator / numerator))
             intra_shares.append(1 - float(without_intra.detach() / denominator.detach()))
+        weights = self.weights([score[own[i].born] for i in both], [score[row.born] for row in inputs.values()])
+        loss = sum(w * one for w, one in zip(weights, losses, strict=True))
+        return loss, sum(intra_shares) / len(intra_shares)
 
-        scores = [score[anchor.born] for anchor in batch]
-        weights = [1 / len(batch)] * len(batch)
-        if self.weight_scale is not None and sum(scores) > 1e-6 * len(batch):
-            raised = [s / sum(scores) / self.weight_scale for s in scores]
-            exps = [math.exp(r - max(raised)) for r in raised]
-            weights = [e / sum(exps) for e in exps]
-        loss = sum(w * loss for w, loss in zip(weights, losses, strict=True))
-        return loss, len(pruned) / len(reference), sum(intra_shares) / len(intra_shares)
+    def intra_sum(self, anchor: Row, reference: list[Row], pruned: set[tuple[int, int]]) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for r in reference:
+            if r.born == anchor.born:
+                if self.self_logit == "zero":
+                    total = total + (self.intra_weight if self.intra_mode == "sum" else 1.0)
+                continue
+            if r.id == anchor.id or r.born in pruned:
+                continue
+            logit = cosine(anchor.z, r.z) / self.temperature
+            if self.intra_mode == "sum":
+                total = total + self.intra_weight * torch.exp(logit)
+            else:
+                total = total + torch.exp(self.intra_weight * logit)
+        return total
+
+    def weights(self, scores: list[float], of_the_modality: list[float]) -> list[float]:
+        if self.weight_scale is None or sum(of_the_modality) <= 1e-6 * len(of_the_modality):
+            return [1 / len(scores)] * len(scores)
+        raised = [s / sum(of_the_modality) / self.weight_scale for s in scores]
+        exps = [math.exp(r - max(raised)) for r in raised]
+        return [e / sum(exps) for e in exps]
 
     def prune(self, score: dict[tuple[int, int], float]) -> set[tuple[int, int]]:
         values = sorted(score.values())
-        if self.prune_threshold is None or values[-1] <= 0:
+        if self.prune_threshold is None or not values or values[-1] <= 0:
             return set()
         if self.prune_by == "relative":
             chosen = [k for k, c in score.items() if c / values[-1] > self.prune_threshold]
@@ -138,6 +182,57 @@ class ReferenceCrossCLR:
         allowed = len(values) - math.ceil(self.min_keep * len(values))
         chosen.sort(key=lambda k: -score[k])
         return set(chosen[:allowed])
+
+
+def batch_of(
+    embeddings: dict[str, Tensor],
+    features: dict[str, Tensor],
+    ids: list[int] | None,
+    present: dict[str, list[bool]],
+    step: int,
+) -> dict[str, dict[int, Row]]:
+    """Modality -> sample -> row, of the samples that have it."""
+    batch: dict[str, dict[int, Row]] = {}
+    for name, z in embeddings.items():
+        batch[name] = {}
+        for i in range(len(z)):
+            if present.get(name, [True] * len(z))[i]:
+                known = ids[i] if ids is not None else -(10**6) * (step + 1) - i
+                batch[name][i] = Row(features[name][i], z[i], known, (step, i))
+    return batch
+
+
+def fused_rows(batch: dict[str, dict[int, Row]], name: str) -> dict[int, Row]:
+    """Sample -> the normalised mean of all its modalities but one."""
+    found = {}
+    for i in {i for other, rows in batch.items() if other != name for i in rows}:
+        rows = [rows[i] for other, rows in batch.items() if other != name and i in rows]
+        mean = unit(sum(unit(row.z) for row in rows) / len(rows))
+        found[i] = Row(mean, mean, rows[0].id, rows[0].born)
+    return found
+
+
+def mean_over_pairs(
+    pair_loss: Callable[..., Tensor],
+    embeddings: dict[str, Tensor],
+    ids: list[int],
+    present: dict[str, list[bool]],
+    pairs: dict[str, dict[str, float]] | None = None,
+    fused: bool = False,
+) -> Tensor:
+    """Any loss of a pair, over the samples that have both, as a weighted mean over the pairs."""
+    batch = batch_of(embeddings, embeddings, ids, present, 0)
+    chosen = ReferenceCrossCLR(pairs=pairs).chosen_pairs(list(batch))
+    sides = [(batch[x], batch[y], weight) for x, y, weight in chosen]
+    sides += [(batch[x], fused_rows(batch, x), 1.0) for x in batch] if fused else []
+    total, weight_sum = torch.zeros((), dtype=torch.float64), 0.0
+    for own, other, weight in sides:
+        both = [i for i in own if i in other]
+        if both:
+            x, y = (torch.stack([rows[i].z for i in both]) for rows in (own, other))
+            total = total + weight * pair_loss(x, y, [ids[i] for i in both])
+            weight_sum += weight
+    return total / weight_sum if weight_sum else total
 
 
 def similarities(za: Tensor, zb: Tensor, temperature: float) -> list[list[Tensor]]:

@@ -24,7 +24,7 @@ def test_alignment_and_clusters_equal_the_loops() -> None:
         expected += maxmargin(out[x], out[y], ids).item()
         if x != "vid_context":
             expected += (maxmargin(out[x], out[x], ids).item() + maxmargin(out[y], out[y], ids).item()) / 2
-    assert Coot(cycle=0.0)(out, counts).item() == pytest.approx(expected, rel=1e-9)
+    assert Coot(cycle=0.0).all_levels(out, counts).item() == pytest.approx(expected, rel=1e-9)
 
 
 def soft_index(clips: list[list[float]], sentences: list[list[float]], place: int) -> float:
@@ -55,13 +55,13 @@ def test_cycle_consistency_equals_the_loop() -> None:
 def test_the_whole_loss_has_gradients_for_all_six() -> None:
     out, counts = outputs(2)
     leaves = {name: z.requires_grad_() for name, z in out.items()}
-    Coot()(leaves, counts).backward()
+    Coot().all_levels(leaves, counts).backward()
     assert all(bool((z.grad != 0).any()) for z in leaves.values())
 
 
 def test_one_level_uses_what_is_there() -> None:
     out, counts = outputs(3)
     low = {name: out[name] for name in ("clip_emb", "sent_emb")}
-    assert Coot(cycle=0.0)(low, counts).item() == pytest.approx(
-        Coot(cycle=0.0, high=0, cluster_high=0, context=0)(out, counts).item()
+    assert Coot(cycle=0.0).all_levels(low, counts).item() == pytest.approx(
+        Coot(cycle=0.0, high=0, cluster_high=0, context=0).all_levels(out, counts).item()
     )

@@ -51,10 +51,9 @@ def compare(seed: int, chunk_size: int | None, steps: int = 3, **options: object
                 wanted = torch.zeros_like(theirs) if theirs.grad is None else theirs.grad
                 largest = max(1.0, wanted.abs().max().item())
                 assert (mine.grad.double() - wanted).abs().max() <= tolerance * largest, where
-            assert loss_fn.stats.pruned_a == pytest.approx(reference.shares[0], abs=1e-6), where
-            assert loss_fn.stats.pruned_b == pytest.approx(reference.shares[1], abs=1e-6), where
-            assert loss_fn.stats.intra_share_a == pytest.approx(reference.intra_shares[0], abs=tolerance), where
-            assert loss_fn.stats.intra_share_b == pytest.approx(reference.intra_shares[1], abs=tolerance), where
+            for name, stats in loss_fn.stats.modalities.items():
+                assert stats.pruned == pytest.approx(reference.pruned_shares[name], abs=1e-6), where
+                assert stats.intra_share == pytest.approx(reference.intra_shares[name], abs=tolerance), where
 
 
 RULES = [("relative", 0.9), ("relative", 0.5), ("absolute", 0.3), ("quantile", 0.6), ("relative", None)]
@@ -198,8 +197,10 @@ def test_state_dict_round_trip_in_the_middle_of_training_is_bit_equal() -> None:
 
 
 def test_state_of_another_queue_size_is_refused() -> None:
+    used = CrossCLR(queue_size=6)
+    used(*[torch.ones(4, 6) for _ in range(4)])
     with pytest.raises(RuntimeError, match="size mismatch"):
-        CrossCLR(queue_size=5).load_state_dict(CrossCLR(queue_size=6).state_dict())
+        CrossCLR(queue_size=5).load_state_dict(used.state_dict())
 
 
 def test_reset_empties_the_queue() -> None:
@@ -209,8 +210,6 @@ def test_reset_empties_the_queue() -> None:
     fresh = loss_fn(*z)
     loss_fn(*[torch.randn(4, 6) for _ in range(4)])
     loss_fn.reset()
-    assert loss_fn.queue is not None
-    assert loss_fn.queue.filled == 0
     assert torch.equal(loss_fn(*z), fresh)
     loss_fn.reset()
     loss_fn(torch.randn(3, 9), torch.randn(3, 9), torch.randn(3, 2), torch.randn(3, 2))  # other widths are fine now
@@ -222,8 +221,7 @@ def test_the_queue_is_neither_used_nor_filled_in_evaluation() -> None:
     loss_fn = CrossCLR(queue_size=10)
     loss_fn(*[torch.randn(4, 6) for _ in range(4)])
     assert torch.equal(loss_fn.eval()(*z), CrossCLR()(*z))
-    assert loss_fn.queue is not None
-    assert loss_fn.queue.filled == 4
+    assert loss_fn.train().stats.queue_fill == 0.4
 
 
 def test_an_id_seen_before_is_no_negative() -> None:
@@ -248,11 +246,11 @@ def test_gamma_of_one_prunes_nothing_and_all_high_cosines_stop_at_min_keep() -> 
     a = torch.randn(20, 8) * 0.05 + 1
     whole = CrossCLR(prune_threshold=1.0)
     whole(z, z, a, a)
-    assert whole.stats.pruned_a == 0
+    assert whole.stats.pruned == 0
     loss_fn = CrossCLR(prune_threshold=0.5, min_keep=0.4)
-    with pytest.warns(UserWarning, match=r"min_keep=0.4 of modality A and B"):
+    with pytest.warns(UserWarning, match=r"min_keep=0.4 of modality a and b"):
         loss_fn(z, z, a, a)
-    assert loss_fn.stats.pruned_a == pytest.approx(0.6)
+    assert loss_fn.stats.pruned == pytest.approx(0.6)
     assert loss_fn.stats.min_keep_hit
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -265,7 +263,7 @@ def test_weights_that_let_few_anchors_decide_are_warned_about_once() -> None:
     loss_fn = CrossCLR(prune_threshold=None)
     with pytest.warns(UserWarning, match=r"lets about \d of the 64 anchors decide.*weight_scale=None"):
         loss_fn(z, z, nearly_centred, nearly_centred)
-    assert loss_fn.stats.weight_ratio_a > 1000
+    assert loss_fn.stats.weight_ratio > 1000
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loss_fn(z, z, nearly_centred, nearly_centred)
@@ -278,9 +276,11 @@ def test_stats_say_what_happened() -> None:
     loss_fn(*[torch.randn(10, 8) + 0.3 for _ in range(4)])
     stats = loss_fn.stats
     assert stats.queue_fill == 0.25
-    assert stats.weight_ratio_a > 1
-    assert stats.weight_ratio_b > 1
-    assert 0 < stats.pruned_a < 1
+    assert set(stats.modalities) == {"a", "b"}
+    for one in stats.modalities.values():
+        assert one.weight_ratio > 1
+        assert 0 < one.pruned < 1
+        assert 0 < one.intra_share < 1
 
 
 def test_presets_hold_the_papers_settings() -> None:

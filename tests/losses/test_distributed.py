@@ -62,7 +62,9 @@ def test_the_cases_reach_what_they_are_for(alone):
         assert all(float(found[f"gradient {step} a"].abs().max()) > 0 for step in range(STEPS - 1)), case
     assert "gradient 0 loss.log_scale" in alone["clip"]
     assert "gradient 0 loss.bias" in alone["siglip"]
-    assert int(alone["crossclr queue"]["buffer loss.queue.written"]) == sum(counts[0] for counts in COUNTS[1])
+    assert int(alone["crossclr queue"]["buffer loss.modalities.a.queue.written"]) == sum(
+        counts[0] for counts in COUNTS[1]
+    )
 
 
 def test_a_wrong_order_of_rows_would_be_found(many, alone):

@@ -40,7 +40,7 @@ def test_local_plus_weighted_global(batch, outputs):
     assert objective.parts["loss_local"] == pytest.approx(below.item())
     assert objective.parts["loss_global"] == pytest.approx(videos.item())
     assert objective.parts["queue_fill"] == pytest.approx(local.stats.queue_fill)
-    assert objective.parts["pruned"] == pytest.approx((local.stats.pruned_a + local.stats.pruned_b) / 2)
+    assert objective.parts["pruned"] == pytest.approx(local.stats.pruned)
     assert objective.parts["intra_share"] == pytest.approx(local.stats.intra_share)
     loss.backward()
     assert outputs["par_emb"].grad is not None
@@ -60,7 +60,7 @@ def test_local_alone_never_touches_videos(batch, outputs):
 def test_coot_gets_all_levels_and_the_sampled_positions(batch, outputs):
     objective = Objective(LossConfig.model_validate({"local": {"name": "coot", "cycle": 0.5}}))
     found = objective(outputs, batch, torch.Generator().manual_seed(3))
-    expected = Coot(cycle=0.5)(outputs, batch.clip_counts, torch.Generator().manual_seed(3))
+    expected = Coot(cycle=0.5).all_levels(outputs, batch.clip_counts, torch.Generator().manual_seed(3))
     torch.testing.assert_close(found, expected)
     values = {objective(outputs, batch, torch.Generator().manual_seed(seed)).item() for seed in range(5)}
     assert len(values) > 1

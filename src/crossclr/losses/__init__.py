@@ -1,4 +1,7 @@
-"""CrossCLR and its rivals behind one interface: ``loss_fn(za, zb, a=None, b=None, ids=None) -> scalar tensor``."""
+"""CrossCLR and other losses with one call, for any number of named modalities.
+
+``loss({"video": zv, "text": zt}, features={...}, ids=ids, present={...})``, or ``loss(za, zb, a, b, ids)`` for a pair.
+"""
 
 from crossclr.lazy_exports import lazy_exports
 

@@ -1,12 +1,15 @@
+from crossclr.losses.base import Loss as Loss
+from crossclr.losses.base import PairwiseLoss as PairwiseLoss
 from crossclr.losses.clip import CLIP as CLIP
 from crossclr.losses.coot import Coot as Coot
 from crossclr.losses.coot import cycle_consistency as cycle_consistency
 from crossclr.losses.crossclr import CrossCLR as CrossCLR
-from crossclr.losses.crossclr import LossStats as LossStats
 from crossclr.losses.dcl import DCL as DCL
 from crossclr.losses.distributed import Distributed as Distributed
 from crossclr.losses.maxmargin import MaxMargin as MaxMargin
-from crossclr.losses.memory.queue import PairQueue as PairQueue
+from crossclr.losses.memory.queue import RingBuffer as RingBuffer
+from crossclr.losses.memory.stats import LossStats as LossStats
+from crossclr.losses.memory.stats import ModalityStats as ModalityStats
 from crossclr.losses.milnce import MILNCE as MILNCE
 from crossclr.losses.ntxent import NTXent as NTXent
 from crossclr.losses.registry import LOSSES as LOSSES

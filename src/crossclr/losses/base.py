@@ -1,30 +1,107 @@
-"""The call that the rivals share: check the input, compute in full precision, ignore what is not needed."""
+"""The contract of a loss: one call for any number of named modalities, and for a pair."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from crossclr.losses.inputs.embeddings import Pair, check_pair, full_precision
-from crossclr.losses.sums.contrast import RowLoss, softmax_rows
+from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, Rows, check_embeddings, read_call
+from crossclr.losses.inputs.pairs import PairsOption, check_pairs, mean_over_pairs, pairs_of
 
 
-class PairLoss(nn.Module):
-    """A loss of the embeddings and ids alone; subclasses say how, in ``compute``."""
+class Loss(nn.Module):
+    """A loss of embeddings in several modalities, which may be missing for some samples.
 
-    def compute(self, pair: Pair) -> Tensor:
+    Args:
+        pairs: ``"all"`` compares every modality with every other; ``{"text": ["video", "audio"]}`` compares text with
+            video and with audio only; ``{"text": {"video": 1.0, "audio": 0.5}}`` gives weights. The loss is the
+            weighted mean over the pairs; a pair that no sample of the batch has is omitted.
+        fused: also compare each modality with the normalised mean of the others that a sample has.
+
+    Inputs of a call:
+        - **embeddings**: modality -> (N, D); row i of each belongs to sample i. The loss normalises them.
+        - **features**: modality -> (N, Dx) input features, if the loss needs them.
+        - **ids**: (N,) integers; samples with equal ids are the same thing and never negatives of each other.
+        - **present**: modality -> (N,) booleans, which samples have it; a modality that is not named is there for all.
+          Rows of absent samples may hold anything, even NaN.
+
+        A pair of modalities has a shorter form, ``loss(za, zb, a, b, ids)``: the same with the names ``a`` and ``b``.
+    """
+
+    needs_features: bool = False
+    """Whether a call needs the input features."""
+
+    covers_all_levels: ClassVar[bool] = False
+    """Whether the loss has a method ``all_levels`` for the outputs of a two-level model at once."""
+
+    def __init__(self, pairs: PairsOption = "all", fused: bool = False) -> None:
+        super().__init__()
+        self.pair_weights = check_pairs(pairs)
+        if not isinstance(fused, bool):
+            raise ValueError(f"fused must be true or false, got {fused!r}")
+        self.fused = fused
+
+    def forward(
+        self,
+        za: Tensor | Rows,
+        zb: Tensor | None = None,
+        a: Tensor | None = None,
+        b: Tensor | None = None,
+        ids: Tensor | None = None,
+        *,
+        features: Rows | None = None,
+        present: Rows | None = None,
+    ) -> Tensor:
+        """Scalar loss of a batch; see the class for the arguments."""
+        call = read_call(za, zb, a, b, ids, features, present)
+        first = next(iter(call.embeddings.values()))
+        device = first.device.type if isinstance(first, Tensor) else "cpu"
+        with torch.autocast(device, enabled=False):  # a softmax at small temperatures needs the digits
+            return self.compute(self.check(call))
+
+    # Control flow depends on values, and buffers change their shape: torch.compile must not trace this. The attribute
+    # is what `torch.compiler.disable` sets; the decorator itself would import the whole compiler with this module.
+    forward._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    def check(self, call: Call) -> EmbeddedBatch:
+        """Check the arguments of a call."""
+        return check_embeddings(call)
+
+    def compute(self, batch: EmbeddedBatch) -> Tensor:
         """Scalar loss of checked unit rows."""
         raise NotImplementedError
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(
-        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
+    def all_levels(
+        self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Scalar loss of a batch; ``a`` and ``b`` are not used."""
-        with full_precision(za):
-            return self.compute(check_pair(za, zb, ids))
+        """Scalar loss of all outputs of a two-level model, if ``covers_all_levels`` is set.
+
+        Args:
+            outputs: embeddings by COOT's names.
+            clip_counts: (videos,) clips of each video.
+            generator: source of random draws.
+        """
+        raise NotImplementedError(f"{type(self).__name__} compares one level at a time")
 
 
-def mean_of_rows(pair: Pair) -> RowLoss:
-    """-log(positives / (positives + negatives)), the plain mean over the anchors."""
-    return softmax_rows(torch.full_like(pair.za[:, 0], 1 / len(pair.za)).detach())
+class PairwiseLoss(Loss):
+    """A loss that is a mean over pairs of modalities, each computed from the samples that have both."""
+
+    def compute(self, batch: EmbeddedBatch) -> Tensor:
+        """Scalar loss of checked unit rows."""
+        pairs = pairs_of(batch, self.pair_weights, self.fused)
+        weighted = [pair.weight * self.pair_loss(*pair.rows(batch.ids)) for pair in pairs]
+        return mean_over_pairs(weighted, sum(pair.weight for pair in pairs), pairs, batch)
+
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+        """Scalar loss of two modalities.
+
+        Args:
+            x: (N, D) unit rows.
+            y: (N, D) unit rows; row i is the partner of row i of ``x``.
+            ids: (N,) or None.
+        """
+        raise NotImplementedError

@@ -7,22 +7,26 @@ import math
 import torch
 from torch import Tensor, nn
 
-from crossclr.losses.base import PairLoss, mean_of_rows
-from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
-from crossclr.losses.sums.contrast import Contrast, contrast, identify
+from crossclr.losses.base import PairwiseLoss
+from crossclr.losses.inputs.options import check_chunk_size, check_number, check_temperature
+from crossclr.losses.inputs.pairs import PairsOption
+from crossclr.losses.memory.identity import identify
+from crossclr.losses.sums.contrast import Contrast, Term, contrast
 
 
-class CLIP(PairLoss):
+class CLIP(PairwiseLoss):
     """Cross-entropy of each row and each column of the similarity matrix, averaged.
 
     Args:
-        temperature: starting value, or the fixed value where ``learnable`` is False.
+        temperature: starting value, or the fixed value if ``learnable`` is False.
         learnable: whether the temperature is a parameter (the log of its inverse, as in the paper).
         max_scale: upper bound of one over the temperature.
         chunk_size: anchors compared at a time; bounds memory, changes no value.
+        pairs: pairs of modalities that count; see :class:`Loss`.
+        fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
-        As for every loss; ``a`` and ``b`` are not used. Rows with equal ``ids`` are not negatives of each other.
+        As for every :class:`Loss`; input features are not used.
 
     References:
         Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
@@ -39,11 +43,13 @@ class CLIP(PairLoss):
         learnable: bool = True,
         max_scale: float = 100.0,
         chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+        fused: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(pairs, fused)
         self.max_scale = check_number("max_scale", max_scale, 0, above=True)
         self.chunk_size = check_chunk_size(chunk_size)
-        start = torch.tensor(-math.log(check_number("temperature", temperature, 0, above=True)))
+        start = torch.tensor(-math.log(check_temperature(temperature)))
         if 1 / temperature > max_scale:
             raise ValueError(
                 f"temperature={temperature:g} is a scale of {1 / temperature:g}, above max_scale={max_scale:g}"
@@ -58,8 +64,9 @@ class CLIP(PairLoss):
     def _scale(self) -> Tensor:
         return self.log_scale.clamp(max=math.log(self.max_scale)).exp()
 
-    def compute(self, pair: Pair) -> Tensor:
-        """Scalar loss of checked unit rows."""
-        scale = self._scale().to(pair.za)
-        what = Contrast(mean_of_rows(pair), same=identify(pair.ids), chunk_size=self.chunk_size)
-        return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+        """Mean over i of -log(exp s_ii / (exp s_ii + Σ_j exp s_ij)), and the same of the columns, averaged."""
+        scale = self._scale().to(x)
+        weights = torch.full_like(x[:, 0], 1 / len(x)).detach()
+        what = Contrast((Term(weights),), same=identify(ids), chunk_size=self.chunk_size)
+        return (contrast(x, [y], scale, what)[0] + contrast(y, [x], scale, what)[0]) / 2

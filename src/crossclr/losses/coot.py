@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from crossclr.losses.inputs.embeddings import check_number
+from crossclr.losses.base import PairwiseLoss
+from crossclr.losses.inputs.options import check_number
+from crossclr.losses.inputs.pairs import PairsOption
 from crossclr.losses.maxmargin import max_margin
 
 LEVELS = {
@@ -18,11 +21,13 @@ LEVELS = {
 }
 
 
-class Coot(nn.Module):
+class Coot(PairwiseLoss):
     """The sum of COOT's losses; the part that CrossCLR replaces.
 
-    Each level adds the max-margin loss between the modalities and, as "cluster", the mean of the same loss within
-    each modality. Cycle consistency ties the order of clips to the order of sentences.
+    Each level adds the max-margin loss between the modalities and, as "cluster", the mean of the same loss within each
+    modality. Cycle consistency ties the order of clips to the order of sentences. A training calls `all_levels` with
+    the six embeddings of a two-level model. The call that all losses share computes one level, with the weights of
+    clips and sentences and without cycle consistency.
 
     Args:
         margin: margin of every max-margin term.
@@ -33,15 +38,21 @@ class Coot(nn.Module):
         cluster_low: weight of the cluster term on clips and sentences.
         cluster_context: weight of the cluster term on the contexts.
         cycle: weight of cycle consistency.
+        pairs: pairs of modalities that count; see :class:`Loss`.
+        fused: also compare each modality with the mean of the others.
 
     References:
         Ging et al., COOT: Cooperative Hierarchical Transformer for Video-Text Representation Learning, NeurIPS 2020.
 
     Example:
-        >>> out = {name: torch.eye(4) for pair in LEVELS.values() for name in pair}
-        >>> float(Coot(cycle=0.0)(out, torch.tensor([1, 1, 1, 1])))
+        >>> Coot()(torch.eye(4), torch.eye(4)).item()
+        0.0
+        >>> outputs = {name: torch.eye(4) for pair in LEVELS.values() for name in pair}
+        >>> Coot(cycle=0.0).all_levels(outputs, torch.tensor([1, 1, 1, 1])).item()
         0.0
     """
+
+    covers_all_levels: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -53,8 +64,10 @@ class Coot(nn.Module):
         cluster_low: float = 1.0,
         cluster_context: float = 0.0,
         cycle: float = 0.001,
+        pairs: PairsOption = "all",
+        fused: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(pairs, fused)
         self.margin = check_number("margin", margin, 0)
         align = {"high": high, "low": low, "context": context}
         cluster = {"high": cluster_high, "low": cluster_low, "context": cluster_context}
@@ -62,23 +75,37 @@ class Coot(nn.Module):
         self.cluster = {level: check_number(f"cluster_{level}", weight, 0) for level, weight in cluster.items()}
         self.cycle = check_number("cycle", cycle, 0)
 
-    def forward(
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+        """One level: clips and sentences."""
+        return self._level("low", x, y, ids)
+
+    def all_levels(
         self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Scalar loss of the six embeddings of a batch (those that are there), raw as the model gives them."""
+        """Scalar loss of the six embeddings of a batch, or those that exist, as the model gives them.
+
+        Args:
+            outputs: embeddings by COOT's names.
+            clip_counts: (videos,) clips of each video.
+            generator: draws the places of cycle consistency.
+        """
         loss = next(iter(outputs.values())).new_zeros(())
         for level, names in LEVELS.items():
-            if not all(name in outputs for name in names):
-                continue
-            x, y = (F.normalize(outputs[name], dim=1) for name in names)
-            if self.align[level]:
-                loss = loss + self.align[level] * max_margin(x, y, self.margin)
-            if self.cluster[level]:
-                within = (max_margin(x, x, self.margin) + max_margin(y, y, self.margin)) / 2
-                loss = loss + self.cluster[level] * within
+            if all(name in outputs for name in names):
+                x, y = (F.normalize(outputs[name], dim=1) for name in names)
+                loss = loss + self._level(level, x, y)
         if self.cycle:
             cycle = cycle_consistency(outputs["clip_emb"], outputs["sent_emb"], clip_counts, generator)
             loss = loss + self.cycle * cycle
+        return loss
+
+    def _level(self, level: str, x: Tensor, y: Tensor, ids: Tensor | None = None) -> Tensor:
+        loss = x.new_zeros(())
+        if self.align[level]:
+            loss = loss + self.align[level] * max_margin(x, y, self.margin, ids)
+        if self.cluster[level]:
+            within = (max_margin(x, x, self.margin, ids) + max_margin(y, y, self.margin, ids)) / 2
+            loss = loss + self.cluster[level] * within
         return loss
 
 
@@ -87,7 +114,7 @@ def cycle_consistency(
 ) -> Tensor:
     """Squared distance between a clip's place in its video and where clip → sentence → clip lands, and the reverse.
 
-    One place is drawn for each video and direction.
+    One place is drawn at random for each video and direction.
 
     Args:
         clips: (clips, D) raw embeddings, flat in video order.

@@ -3,102 +3,63 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from crossclr.features.row_connectivity import connectivity_to
-from crossclr.losses.inputs.embeddings import (
+from crossclr.losses.base import Loss
+from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, check_embeddings, check_features
+from crossclr.losses.inputs.options import (
+    LARGEST_QUEUE,
     check_choice,
     check_chunk_size,
     check_count,
-    check_features,
     check_number,
-    check_pair,
-    full_precision,
+    check_temperature,
 )
-from crossclr.losses.memory.influence import (
-    anchor_weights,
-    check_extra_positives,
-    check_pruning,
-    influential,
-    nearest_influential,
-)
-from crossclr.losses.memory.queue import PairQueue
-from crossclr.losses.sums.contrast import Contrast, Identity, contrast_and_share, identify, softmax_rows
+from crossclr.losses.inputs.pairs import PairsOption, pairs_of
+from crossclr.losses.memory.identity import identify
+from crossclr.losses.memory.influence import check_extra_positives, check_pruning
+from crossclr.losses.memory.modality import InfluenceRules, ModalityDict
+from crossclr.losses.memory.stats import LossStats, ModalityStats
+from crossclr.losses.sums.contrast import Intra
+from crossclr.losses.sums.contrast_modalities import Anchors, contrast_modalities
 from crossclr.notices import warn
 
 FEW_ANCHORS = 0.1
 """Share of a batch below which the anchors that decide the loss are called few."""
 
 
-@dataclass(frozen=True)
-class LossStats:
-    """What happened in the last call.
+class CrossCLR(Loss):
+    r"""Contrastive loss between modalities that spares false negatives.
 
-    Args:
-        pruned_a: share of modality A's reference set that was pruned; likewise ``pruned_b``.
-        intra_share_a: share of the denominator that is intra-modal, the mean over anchors of modality A; likewise
-            ``intra_share_b``. Near 1 the positive no longer counts: lower ``intra_weight`` or ``queue_size``.
-        weight_ratio_a: largest over smallest anchor weight of modality A; likewise ``weight_ratio_b``.
-        queue_fill: share of the queue that is filled (0 without a queue).
-        min_keep_hit: whether ``min_keep`` held the pruning rule back.
-    """
-
-    pruned_a: float = 0.0
-    pruned_b: float = 0.0
-    intra_share_a: float = 0.0
-    intra_share_b: float = 0.0
-    weight_ratio_a: float = 1.0
-    weight_ratio_b: float = 1.0
-    queue_fill: float = 0.0
-    min_keep_hit: bool = False
-
-    @property
-    def intra_share(self) -> float:
-        """Share of the denominator that is intra-modal, the mean of both modalities."""
-        return (self.intra_share_a + self.intra_share_b) / 2
-
-
-@dataclass(frozen=True)
-class _Influence:
-    """What the input features of one modality decide."""
-
-    weights: Tensor  # (N,)
-    batch: Tensor | None  # (N,) influential rows of the batch; None: nobody is
-    queue: Tensor | None  # (filled,) influential rows of the queue
-    nearest: Tensor | None  # (N, k) extra positives
-    pruned: Tensor  # scalar, share of the reference set
-    held_back: bool
-
-
-class CrossCLR(nn.Module):
-    r"""Contrastive loss between two modalities that spares false negatives.
-
-    For anchor i of modality A, with δ(x, y) = exp(cos(x, y) / temperature):
+    For modalities x and y and an anchor i that has both, with δ(u, v) = exp(cos(u, v) / temperature):
 
     .. math::
 
-        L_A = -\sum_i w_i \log \frac{\delta(a_i, b_i)}{\delta(a_i, b_i)
-              + \sum_{j \ne i,\, a_j \notin I_A} \delta(a_i, b_j)
-              + \sum_{k \in Q_A,\, k \ne i,\, a_k \notin I_A} \delta(a_i, a_k)^\lambda}
+        L_{x \to y} = -\sum_i w_i \log \frac{\delta(x_i, y_i)}{\delta(x_i, y_i)
+              + \sum_{j \ne i,\, x_j \notin I_x} \delta(x_i, y_j)
+              + \sum_{k \in Q_x,\, k \ne i,\, x_k \notin I_x} \delta(x_i, x_k)^\lambda}
 
-    and the loss is (L_A + L_B) / 2. Connectivity C of a row is its mean cosine to the *other* rows of the reference
-    set in **input** space; the set is the queue with the current batch in it, or the batch alone without a queue.
-    I_A holds the influential rows, those with high C: probably they share their meaning with many, so they are no
-    negatives of anyone. They stay anchors, with a larger weight w. No gradient flows through C, masks or weights.
+    The loss of a pair is (L(x→y) + L(y→x)) / 2, and the loss is the mean over the pairs. Connectivity C of a row is its
+    mean cosine to the *other* rows of the reference set in **input** space; the set is the queue with the current batch
+    in it, or the batch alone without a queue. I_x holds the influential rows, those with high C: they probably share
+    their meaning with many others, so they are nobody's negatives. They stay anchors, with a larger weight w.
+
+    Connectivity, influential rows, weights and queue belong to a modality and are computed once, over all rows that
+    have it; a sample that lacks y is still an intra-modal negative within x. No gradient flows through C, masks or
+    weights.
 
     Args:
         temperature: τ, divides all cosines.
         intra_weight: λ, weight of the intra-modal negatives; 0 switches them off.
         prune_threshold: γ, rows above it are influential; None switches pruning off.
         weight_scale: κ, anchors weigh softmax((C / ΣC) / κ) over the batch; None is a plain mean.
-        queue_size: samples kept for intra-modal negatives and connectivity; 0 uses the batch alone. A queue smaller
-            than a batch is that batch. The queue is used and filled in training mode only.
-        extra_positives: K, how many influential batch samples nearest to the anchor in the anchor's input space
-            join the positives (in numerator and denominator).
+        queue_size: samples of each modality kept for intra-modal negatives and connectivity; 0 uses the batch alone.
+            If the batch is larger than the queue, the batch serves instead. The queue is used and filled in training
+            mode only.
+        extra_positives: K, number of influential batch samples, those nearest to the anchor in its input space, that
+            become further positives (in numerator and denominator).
         positive_weight: β, weight of each of them.
         prune_by: ``relative`` compares C / max C with the threshold, ``absolute`` C itself, ``quantile`` takes the
             threshold as a quantile of C.
@@ -107,19 +68,20 @@ class CrossCLR(nn.Module):
             authors' released file do. ``sum`` is the paper's displayed equation, λ·Σ δ.
 
             .. warning:: With a queue, ``sum`` collapses the space. A near-copy of the anchor weighs as much as the
-               positive, the model cannot tell the two apart, and it pulls all embeddings together until
-               ``stats.intra_share`` is near 1 and the loss stands at the logarithm of the number of negatives.
+               positive, and the model cannot tell the two apart. All embeddings move together until
+               ``stats.intra_share`` is near 1 and the loss stays at the logarithm of the number of negatives.
                ``logit`` acts as a margin: at cosine 1 a near-copy has exp(λ/τ), the positive exp(1/τ).
-        self_logit: ``masked`` leaves the own index out of the intra-modal term; ``zero`` leaves exp(0) there as
-            the released file does.
-        chunk_size: anchors compared at a time; bounds memory to chunk_size × (2N + queue) and changes no value.
+        self_logit: ``masked`` omits the anchor itself from the intra-modal term; ``zero`` counts exp(0) for it, as the
+            released file does.
+        chunk_size: anchors compared at a time; bounds memory to chunk_size × (M·N + queue) and changes no value.
+        pairs: pairs of modalities that count; see :class:`Loss`.
+        fused: also compare each modality with the normalised mean of the others that a sample has. This mean has no
+            queue and no inputs: as anchors its rows have the weights and pruning of the modality they are compared
+            with, and no intra-modal negatives.
 
     Inputs of a call:
-        - **za**, **zb**: (N, D) embeddings; the loss normalises them.
-        - **a**, **b**: (N, Da), (N, Db) input features, one row for each sample (the mean row of a sequence). Needed
-          for pruning and weighting, in either modality.
-        - **ids**: (N,) integers; rows with equal ids are the same thing and never negatives of each other, in the
-          batch and in the queue.
+        As for every :class:`Loss`. Pruning and weighting need the input features of each modality, one row for each
+        sample (the mean row of a sequence). Equal ids are never negatives of each other, in the batch and in the queue.
 
     Relations:
         With everything off it is :class:`CLIP` at a fixed temperature; with ``intra_weight=1`` and nothing pruned or
@@ -129,6 +91,7 @@ class CrossCLR(nn.Module):
         Zolfaghari et al., CrossCLR: Cross-modal Contrastive Learning For Multi-modal Video Representations, ICCV 2021.
 
     Example:
+        >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> loss_fn = CrossCLR(queue_size=100)
         >>> za, zb = torch.randn(8, 16, requires_grad=True), torch.randn(8, 16, requires_grad=True)
@@ -136,6 +99,12 @@ class CrossCLR(nn.Module):
         >>> loss.backward()
         >>> loss_fn.stats.queue_fill
         0.08
+        >>> names = ("video", "audio", "text")
+        >>> loss = CrossCLR()(
+        ...     {name: torch.randn(8, 16) for name in names},
+        ...     features={name: torch.rand(8, 32) for name in names},
+        ...     present={"audio": torch.arange(8) < 5},
+        ... )
     """
 
     def __init__(
@@ -152,31 +121,31 @@ class CrossCLR(nn.Module):
         intra_mode: str = "logit",
         self_logit: str = "masked",
         chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+        fused: bool = False,
     ) -> None:
-        super().__init__()
-        self.temperature = check_number("temperature", temperature, 0, above=True)
+        super().__init__(pairs, fused)
+        self.temperature = check_temperature(temperature)
         self.intra_weight = check_number("intra_weight", intra_weight, 0)
         check_pruning(prune_threshold, prune_by, min_keep)
         if weight_scale is not None:
-            check_number("weight_scale", weight_scale, 0, above=True)
+            check_number("weight_scale", weight_scale, 1e-9)
         check_extra_positives(extra_positives, positive_weight)
         if extra_positives and prune_threshold is None:
             warn(
                 "extra_positives come from the influential samples, and prune_threshold=None makes nobody "
                 "influential: no positive will be added"
             )
-        self.prune_threshold = prune_threshold
-        self.weight_scale = weight_scale
-        self.queue_size = check_count("queue_size", queue_size, 0)
-        self.extra_positives = extra_positives
+        self.queue_size = check_count("queue_size", queue_size, 0, LARGEST_QUEUE)
         self.positive_weight = positive_weight
-        self.prune_by = prune_by
-        self.min_keep = min_keep
         self.intra_mode = check_choice("intra_mode", intra_mode, ("sum", "logit"))
         self.self_logit = check_choice("self_logit", self_logit, ("masked", "zero"))
         self.chunk_size = check_chunk_size(chunk_size)
-        self.queue = PairQueue(queue_size) if queue_size else None
-        self._last: tuple[Tensor | float | bool, ...] = (0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, False)
+        self.prune_threshold, self.prune_by, self.min_keep = prune_threshold, prune_by, min_keep
+        self.weight_scale, self.extra_positives = weight_scale, extra_positives
+        self.rules = InfluenceRules(prune_threshold, prune_by, min_keep, weight_scale, extra_positives)
+        self.modalities = ModalityDict(queue_size, self.rules)
+        self._last: dict[str, tuple[Tensor | float | bool, ...]] = {}
         self._warned: set[str] = set()
 
     @classmethod
@@ -193,34 +162,23 @@ class CrossCLR(nn.Module):
     @property
     def stats(self) -> LossStats:
         """What happened in the last call."""
-        *numbers, held_back = self._last
-        return LossStats(*(float(number) for number in numbers), min_keep_hit=bool(held_back))
+        found = {}
+        for name, (*numbers, held_back) in self._last.items():
+            found[name] = ModalityStats(*(float(number) for number in numbers), min_keep_hit=bool(held_back))
+        return LossStats(found)
 
     @property
-    def needs_features(self) -> bool:
-        """Whether a call needs the input features ``a`` and ``b``."""
+    def needs_features(self) -> bool:  # type: ignore[override]
+        """Whether a call needs the input features."""
         return self.prune_threshold is not None or self.weight_scale is not None
 
     def reset(self) -> None:
-        """Empty the queue."""
-        if self.queue is not None:
-            self.queue.reset()
+        """Empty the queues and forget the modalities."""
+        self.modalities.clear()
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(
-        self,
-        za: Tensor,
-        zb: Tensor,
-        a: Tensor | None = None,
-        b: Tensor | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        """Scalar loss of a batch; see the class for the arguments."""
-        with full_precision(za):
-            return self._forward(za, zb, a, b, ids)
-
-    def _forward(self, za: Tensor, zb: Tensor, a: Tensor | None, b: Tensor | None, ids: Tensor | None) -> Tensor:
-        pair = check_pair(za, zb, ids)
+    def check(self, call: Call) -> EmbeddedBatch:
+        """Check the arguments of a call, also against what the queues hold."""
+        batch = check_embeddings(call)
         if self.needs_features:
             parts = [
                 (self.prune_threshold, "pruning", "prune_threshold=None"),
@@ -228,121 +186,97 @@ class CrossCLR(nn.Module):
             ]
             used = [(what, off) for option, what, off in parts if option is not None]
             needed_for, switch_off = (" and ".join(words) for words in zip(*used, strict=True))
-            a = check_features("a", a, pair.za, needed_for, switch_off)
-            b = check_features("b", b, pair.zb, needed_for, switch_off)
-        else:
-            a = b = None
+            batch = check_features(call, batch, needed_for, switch_off)
+        if self.training:
+            for name, rows in batch.embeddings.items():
+                own = self.modalities.of(name)
+                own.check(
+                    call.labels[name], rows, call.feature_labels[name], batch.features.get(name), batch.present[name]
+                )
+        return batch
 
-        slots = None  # (N,) where the batch stands in the queue
-        if self.queue is not None and self.training:
-            self.queue.check(a, b, pair.za, pair.zb)
-            slots = self.queue.push(a, b, pair.za, pair.zb, pair.ids)
-            if len(pair.za) >= self.queue_size:
-                slots = None  # the batch fills the queue: it is the reference set
-
-        influence_a = self._influence("a", a, pair.za, slots)
-        influence_b = self._influence("b", b, pair.zb, slots)
-        scale = pair.za.new_tensor(1 / self.temperature)
-        if slots is not None and self.queue is not None and self.intra_weight:
-            same = identify(pair.ids, self.queue.ids[: self.queue.filled], slots)
-        else:
-            same = identify(pair.ids)
-        loss_a, share_a = contrast_and_share(pair.za, pair.zb, scale, self._contrast("a", influence_a, same, slots))
-        loss_b, share_b = contrast_and_share(pair.zb, pair.za, scale, self._contrast("b", influence_b, same, slots))
-        self._note(influence_a, influence_b, (share_a, share_b))
-        return (loss_a + loss_b) / 2
-
-    def _influence(self, side: str, features: Tensor | None, like: Tensor, slots: Tensor | None) -> _Influence:
-        """Connectivity of one modality and what follows from it; ``features`` are the batch's unit rows."""
-        if features is None:
-            weights = torch.full_like(like[:, 0], 1 / len(like))
-            return _Influence(weights.detach(), None, None, None, weights.new_zeros(()), False)
-        if slots is None or self.queue is None:
-            rows, total, squares = features, features.sum(0), features.square().sum(1)
-        else:
-            filled = self.queue.filled
-            rows = getattr(self.queue, f"features_{side}")[:filled]
-            total = getattr(self.queue, f"total_{side}")
-            squares = getattr(self.queue, f"squares_{side}")[:filled]
-        scores = connectivity_to(rows, total, len(rows), squares)  # (M,)
-        mask, held_back = influential(scores, self.prune_threshold, self.prune_by, self.min_keep)
-        batch_scores, batch_mask = (scores, mask) if slots is None else (scores[slots], mask[slots])
-        nearest = None
-        if self.extra_positives:
-            nearest = nearest_influential(features, batch_mask, self.extra_positives)
-        return _Influence(
-            weights=anchor_weights(batch_scores, self.weight_scale).to(like.dtype),
-            batch=batch_mask,
-            queue=mask if slots is not None else None,
-            nearest=nearest,
-            pruned=mask.float().mean(),
-            held_back=held_back,
+    def compute(self, batch: EmbeddedBatch) -> Tensor:
+        """Scalar loss of checked unit rows."""
+        pairs = pairs_of(batch, self.pair_weights, self.fused)
+        anchors = {name: self._anchors(name, batch) for name in batch.embeddings}
+        found = contrast_modalities(
+            batch, pairs, anchors, 1 / self.temperature, self.chunk_size, positive_weight=self.positive_weight
         )
+        self._note(batch, anchors, found.intra_shares)
+        return found.loss
 
-    def _contrast(self, side: str, influence: _Influence, same: Identity | None, slots: Tensor | None) -> Contrast:
-        keep = None if influence.batch is None else ~influence.batch
+    def _anchors(self, name: str, batch: EmbeddedBatch) -> Anchors:
+        """One modality as anchors: what its queue and its connectivity decide."""
+        rows, own = batch.embeddings[name], self.modalities.of(name)
+        influence = own.observe(rows, batch.features.get(name), batch.ids, batch.present[name])
+        if not self.intra_weight:
+            return Anchors(rows, identify(batch.ids), None, influence)
         by_logit = self.intra_mode == "logit"
-        rows = queue_keep = older = None
-        if slots is not None and self.queue is not None and self.intra_weight:
-            rows = getattr(self.queue, f"embeddings_{side}")[: self.queue.filled]
-            if influence.queue is None:
-                queue_keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-            else:
-                queue_keep = ~influence.queue
-            queue_keep[slots] = False  # the batch itself takes part with its live rows
-            if 8 * len(slots) > len(rows):  # else leaving its products out costs more than it spares
-                older = self.queue.older(len(slots))
-        intra_bias = None
-        if self.intra_weight:
-            intra_bias = 0.0 if by_logit else math.log(self.intra_weight)
-        return Contrast(
-            row_loss=softmax_rows(influence.weights),
-            same=same,
-            inter_keep=keep,
-            intra_keep=keep,
-            intra_bias=intra_bias,
-            intra_scale=self.intra_weight if by_logit else 1.0,
+        queue = queue_keep = older = None
+        same = None
+        if influence.slots is not None and own.queue is not None:
+            queue = own.queue.embeddings[: own.queue.filled]
+            same = identify(batch.ids, own.queue.ids[: own.queue.filled], influence.slots)
+            queue_keep = influence.queue_negatives(len(queue), queue.device)
+            if 8 * len(influence.slots) > len(queue):  # else omitting its products costs more than it saves
+                older = own.queue.older(len(influence.slots))
+        intra = Intra(
+            weight=1.0 if by_logit else self.intra_weight,
+            factor=self.intra_weight if by_logit else 1.0,
+            keep=influence.negatives(batch.present[name]),
             zero_self=self.self_logit == "zero",
-            queue=rows,
+            queue=queue,
             queue_keep=queue_keep,
             older=older,
-            extra=influence.nearest,
-            extra_bias=math.log(self.positive_weight),
-            chunk_size=self.chunk_size,
         )
+        return Anchors(rows, identify(batch.ids) if same is None else same, intra, influence)
 
-    def _note(self, a: _Influence, b: _Influence, intra_shares: tuple[Tensor, Tensor]) -> None:
-        fill = self.queue.filled / self.queue_size if self.queue is not None else 0.0
-        ratios = [side.weights.max() / side.weights.min() for side in (a, b)]
-        held_back = a.held_back or b.held_back
-        self._last = (a.pruned, b.pruned, *intra_shares, ratios[0], ratios[1], fill, held_back)
-        if held_back and "pruning" not in self._warned:
-            sides = " and ".join(name for name, side in (("A", a), ("B", b)) if side.held_back)
+    def _note(self, batch: EmbeddedBatch, anchors: dict[str, Anchors], intra_shares: dict[str, Tensor]) -> None:
+        """Keep what `stats` shows (as tensors, so that nothing waits for a device) and warn once."""
+        self._last, held_back, few = {}, [], math.inf
+        for name, own in anchors.items():
+            influence, present = own.influence, batch.present[name]
+            weights = influence.weights(present, own.rows)
+            weights = weights if present is None else weights[present]
+            if not len(weights):
+                continue
+            queue = self.modalities.of(name).queue
+            self._last[name] = (
+                0.0 if influence.pruned is None else influence.pruned,
+                intra_shares.get(name, 0.0),
+                weights.max() / weights.min(),
+                0.0 if queue is None else queue.filled / queue.size,
+                influence.held_back,
+            )
+            if influence.held_back:
+                held_back.append(name)
+            if self.weight_scale is not None and "weights" not in self._warned:
+                deciding = float(1 / weights.square().sum())  # anchors that decide the mean
+                if deciding < FEW_ANCHORS * len(weights):
+                    few = min(few, deciding)
+        if held_back:
             self._warn_once(
                 "pruning",
-                f"pruning by prune_by={self.prune_by!r}, prune_threshold={self.prune_threshold:g} would leave fewer "
-                f"than min_keep={self.min_keep:g} of modality {sides} as negatives, so only the most connected rows "
-                "were pruned. Features whose cosines are all high do this: raise prune_threshold, or use "
-                "prune_by='quantile'. (This is said once.)",
+                f"pruning by prune_by={self.prune_by!r}, prune_threshold={self.prune_threshold:g} would "
+                f"leave fewer than min_keep={self.min_keep:g} of modality {' and '.join(held_back)} as "
+                "negatives, so only the most connected rows were pruned. If all cosines of the features are high, "
+                "raise prune_threshold or use prune_by='quantile'. (Shown once.)",
             )
-        if self.weight_scale is not None and "weights" not in self._warned:
-            fewest = min(float(1 / side.weights.square().sum()) for side in (a, b))  # anchors that decide the mean
-            if fewest < FEW_ANCHORS * len(a.weights):
-                self._warn_once(
-                    "weights",
-                    f"weighting by weight_scale={self.weight_scale:g} lets about {max(fewest, 1):.0f} of the "
-                    f"{len(a.weights)} anchors decide the loss. Small batches and features with a mean near zero do "
-                    "this: raise weight_scale, or switch weighting off with weight_scale=None. (This is said once.)",
-                )
+        if few < math.inf:
+            self._warn_once(
+                "weights",
+                f"weighting by weight_scale={self.weight_scale:g} lets about {max(few, 1):.0f} of the "
+                f"{batch.rows} anchors decide the loss. Small batches and features with a mean near zero cause this: "
+                "raise weight_scale, or switch weighting off with weight_scale=None. (Shown once.)",
+            )
 
     def _warn_once(self, what: str, message: str) -> None:
-        self._warned.add(what)
-        warn(message)
+        if what not in self._warned:
+            self._warned.add(what)
+            warn(message)
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        names = (
-            "temperature intra_weight prune_threshold weight_scale queue_size extra_positives positive_weight "
-            "prune_by min_keep intra_mode self_logit chunk_size"
-        )
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names.split())
+        names = "temperature intra_weight queue_size positive_weight intra_mode self_logit chunk_size"
+        options = {name: getattr(self, name) for name in names.split()} | vars(self.rules)
+        return ", ".join(f"{name}={value!r}" for name, value in options.items())

@@ -7,22 +7,24 @@ import math
 import torch
 from torch import Tensor
 
-from crossclr.losses.base import PairLoss
-from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
-from crossclr.losses.sums.contrast import Contrast, RowLoss, contrast, identify
+from crossclr.losses.base import PairwiseLoss
+from crossclr.losses.inputs.options import check_chunk_size, check_number, check_temperature
+from crossclr.losses.inputs.pairs import PairsOption
+from crossclr.losses.sums.rowwise import sum_of_rows
 
 
-class DCL(PairLoss):
+class DCL(PairwiseLoss):
     """InfoNCE whose sum of negatives is max((Σ exp(neg) - n·prior·exp(pos)) / (1 - prior), n·exp(-1/temperature)).
 
     Args:
         temperature: divides all cosines.
         prior: τ⁺, the assumed share of the negatives that are positives in truth.
         chunk_size: anchors compared at a time; bounds memory, changes no value.
+        pairs: pairs of modalities that count; see :class:`Loss`.
+        fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
-        As for every loss; ``a`` and ``b`` are not used. Rows with equal ``ids`` are not negatives of each other. Both
-        directions are averaged.
+        As for every :class:`Loss`; input features are not used. Both directions are averaged.
 
     References:
         Chuang et al., Debiased Contrastive Learning, NeurIPS 2020.
@@ -33,40 +35,44 @@ class DCL(PairLoss):
         0.1113
     """
 
-    def __init__(self, temperature: float = 0.03, prior: float = 0.1, chunk_size: int | None = None) -> None:
-        super().__init__()
-        self.temperature = check_number("temperature", temperature, 0, above=True)
+    def __init__(
+        self,
+        temperature: float = 0.03,
+        prior: float = 0.1,
+        chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+        fused: bool = False,
+    ) -> None:
+        super().__init__(pairs, fused)
+        self.temperature = check_temperature(temperature)
         self.prior = check_number("prior", prior, 0, 1)
         if prior == 1:
             raise ValueError("prior must be below 1: at 1 no sample would be a negative")
         self.chunk_size = check_chunk_size(chunk_size)
 
-    def compute(self, pair: Pair) -> Tensor:
-        """Scalar loss of checked unit rows."""
-        scale = pair.za.new_tensor(1 / self.temperature)
-        what = Contrast(self._row_loss(pair.za, pair.ids), same=identify(pair.ids), chunk_size=self.chunk_size)
-        return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+        """Mean of both directions."""
+        labels = torch.arange(len(x), device=x.device) if ids is None else ids
+        return (self._direction(x, y, labels) + self._direction(y, x, labels)) / 2
 
-    def _row_loss(self, like: Tensor, ids: Tensor | None) -> RowLoss:
-        size = len(like)
-        if ids is None:
-            counts = torch.full_like(like[:, 0], size - 1).detach()
-        else:
-            _, where, same = torch.unique(ids, return_inverse=True, return_counts=True)
-            counts = (size - same[where]).to(like.dtype)  # (N,) negatives of each anchor
+    def _direction(self, x: Tensor, y: Tensor, labels: Tensor) -> Tensor:
+        hidden = torch.finfo(x.dtype).min / 4  # as good as -inf, and its derivatives are 0 and not NaN
 
-        def rows_loss(positives: Tensor, negatives: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-            gap = negatives - positives  # (rows,) log of Σ exp(neg) / exp(pos)
-            n = counts[rows]
-            # In logarithms, because exp(gap) overflows at small temperatures.
-            hidden = torch.where(n > 0, self.prior * n * torch.exp(-gap), 0)  # taken to be positive, as a share
-            debiased = gap + torch.log1p(-hidden.clamp(max=1)) - math.log1p(-self.prior)
-            floor = n.log() - 1 / self.temperature - positives
-            estimate = torch.maximum(debiased, floor)
-            slope = torch.sigmoid(estimate) / size
-            free = debiased > floor
-            rise = torch.where(free, 1 / (1 - hidden), 0)  # d debiased / d gap
-            loss = torch.logaddexp(estimate, torch.zeros_like(estimate)).sum() / size
-            return loss, torch.where(free, -slope * rise, -slope), slope * rise
+        def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:
+            same = labels[rows].unsqueeze(1) == labels  # (rows, N)
+            logits = (x[rows] / self.temperature) @ y.T
+            positives = (x[rows] * y[rows]).sum(dim=1) / self.temperature
+            count = (~same).sum(dim=1).to(x.dtype)  # (rows,) negatives of each anchor
+            some = count > 0
+            negatives = logits.masked_fill(same, hidden).logsumexp(dim=1)
+            # In logarithms, because the exponentials overflow at small temperatures.
+            gap = torch.where(some, negatives - positives, 0)  # log of Σ exp(neg) / exp(pos)
+            share = self.prior * count * torch.exp(-gap)  # of Σ exp(neg), taken to be positive
+            positive_left = share < 1
+            debiased = gap + torch.log1p(-torch.where(positive_left, share, 0)) - math.log1p(-self.prior)
+            floor = count.clamp(min=1).log() - 1 / self.temperature - positives
+            estimate = torch.where(positive_left, torch.maximum(debiased, floor), floor)
+            losses = torch.logaddexp(estimate, torch.zeros_like(estimate))
+            return torch.where(some, losses, 0).sum() / len(x)
 
-        return rows_loss
+        return sum_of_rows(part, len(x), self.chunk_size, x, y)

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from crossclr.losses.inputs.embeddings import Call, Rows, read_call
 from crossclr.losses.sums.across_processes import count_rows, gather_rows, shared_work
 
 
 class Distributed(nn.Module):
     """The loss of the global batch, of which each process holds some rows.
 
-    Embeddings, input features and ids are gathered in the order of the processes; the value is that of one process
-    with all rows, on every process, and so are the gradients. Processes may have different numbers of rows, also
-    none; a queue sees the same rows everywhere and so stays the same. The work is shared: each process compares its
-    part of the anchors with all rows, tile by tile where the loss has a ``chunk_size``, so memory is
-    O(rows of a tile × global rows).
+    Embeddings, input features, ids and presence are gathered in the order of the processes. Value and gradients are, on
+    every process, those of one process with all rows. Processes may have different numbers of rows, also none; a queue
+    sees the same rows everywhere and so stays the same. The work is shared: each process compares its part of the
+    anchors with all rows, tile by tile if the loss has a ``chunk_size``, so memory is O(rows of a tile × global rows).
+    Second derivatives do not cross processes and raise an error.
 
     Args:
         loss: any loss of this package.
         group: the process group; None is the default one. Without one this is the loss itself.
         combined_by: how gradients of the model's parameters are combined over processes afterwards. ``mean`` is what
             DistributedDataParallel does; gradients of embeddings are then multiplied by the number of processes, so
-            that the mean is the gradient of the global loss. ``sum`` leaves them.
+            that the mean is the gradient of the global loss. ``sum`` leaves them unchanged.
 
     Inputs of a call:
-        As for every loss, with the rows of this process. ``a``, ``b`` and ``ids`` are given by all processes or none.
+        As for every loss, with the rows of this process. All processes pass the same arguments and modalities.
 
     Example:
+        >>> import torch
         >>> from crossclr.losses import CLIP
         >>> z = torch.eye(4)
         >>> bool(Distributed(CLIP())(z, z) == CLIP()(z, z))
@@ -43,19 +44,25 @@ class Distributed(nn.Module):
             raise ValueError(f"combined_by must be 'mean' or 'sum', got {combined_by!r}")
         self.loss, self.group, self.combined_by = loss, group, combined_by
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
-        self, za: Tensor, zb: Tensor, a: Tensor | None = None, b: Tensor | None = None, ids: Tensor | None = None
+        self,
+        za: Tensor | Rows,
+        zb: Tensor | None = None,
+        a: Tensor | None = None,
+        b: Tensor | None = None,
+        ids: Tensor | None = None,
+        *,
+        features: Rows | None = None,
+        present: Rows | None = None,
     ) -> Tensor:
         """Scalar loss of the rows of all processes, the same everywhere."""
         world = dist.get_world_size(self.group) if dist.is_available() and dist.is_initialized() else 1
         if world == 1:
-            value: Tensor = self.loss(za, zb, a=a, b=b, ids=ids)
+            value: Tensor = self.loss(za, zb, a, b, ids, **_given(features=features, present=present))
             return value
-        for name, rows in (("zb", zb), ("a", a), ("b", b), ("ids", ids)):
-            if rows is not None and len(rows) != len(za):
-                raise ValueError(f"{name} has {len(rows)} rows on this process but za has {len(za)}")
-        counts = count_rows(len(za), za.device, self.group)
+        call = read_call(za, zb, a, b, ids, features, present)
+        rows, device = _check_rows(call)
+        counts = count_rows(rows, device, self.group)
         factor = float(world) if self.combined_by == "mean" else 1.0
 
         def everyone(own: Tensor | None, live: bool = False) -> Tensor | None:
@@ -63,7 +70,34 @@ class Distributed(nn.Module):
                 return None
             return gather_rows(own if live else own.detach(), counts, self.group, factor)
 
-        rows_a, rows_b = everyone(za, live=True), everyone(zb, live=True)
+        embeddings = {name: everyone(own, live=True) for name, own in call.embeddings.items()}
+        inputs = {name: everyone(own) for name, own in call.features.items()}
+        masks = {name: everyone(own) for name, own in call.present.items()} if present is not None else None
+        all_ids = everyone(call.ids)
         with shared_work(self.group):
-            whole: Tensor = self.loss(rows_a, rows_b, a=everyone(a), b=everyone(b), ids=everyone(ids))
+            if isinstance(za, Tensor):  # a pair by position: a loss of the user may know no other form
+                positional = (embeddings["a"], embeddings["b"], inputs["a"], inputs["b"], all_ids)
+                whole: Tensor = self.loss(*positional, **_given(present=masks))
+            else:
+                whole = self.loss(embeddings, ids=all_ids, **_given(features=inputs or None, present=masks))
         return whole
+
+    forward._torchdynamo_disable = True  # type: ignore[attr-defined]  # see `Loss.forward`
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _check_rows(call: Call) -> tuple[int, Any]:
+    """Rows of this process and their device; every argument has the same number of rows."""
+    (name, first), *_ = call.embeddings.items()
+    if not isinstance(first, Tensor):
+        raise ValueError(f"{call.labels[name]} must be a torch tensor, got {type(first).__name__}")
+    named = [(call.labels[key], rows) for key, rows in call.embeddings.items()]
+    named += [(call.feature_labels[key], rows) for key, rows in call.features.items()]
+    named += [(f"present[{key!r}]", rows) for key, rows in call.present.items()]
+    for label, rows in [*named, ("ids", call.ids)]:
+        if rows is not None and len(rows) != len(first):
+            raise ValueError(f"{label} has {len(rows)} rows on this process but {call.labels[name]} has {len(first)}")
+    return len(first), first.device

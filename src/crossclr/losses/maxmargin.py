@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from crossclr.losses.base import PairLoss
-from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
+from crossclr.losses.base import PairwiseLoss
+from crossclr.losses.inputs.options import check_chunk_size, check_number
+from crossclr.losses.inputs.pairs import PairsOption
 from crossclr.losses.sums.rowwise import sum_of_rows
 
 
@@ -37,15 +38,17 @@ def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None, c
     return sum_of_rows(part, len(x), chunk_size, x, y)
 
 
-class MaxMargin(PairLoss):
+class MaxMargin(PairwiseLoss):
     """Hinge on every negative in both directions, divided by N².
 
     Args:
         margin: how far a positive must lie above every negative.
         chunk_size: rows compared at a time; bounds memory, changes no value.
+        pairs: pairs of modalities that count; see :class:`Loss`.
+        fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
-        As for every loss; ``a`` and ``b`` are not used. Rows with equal ``ids`` are not negatives of each other.
+        As for every :class:`Loss`; input features are not used.
 
     References:
         Ging et al., COOT: Cooperative Hierarchical Transformer for Video-Text Representation Learning, NeurIPS 2020.
@@ -56,11 +59,17 @@ class MaxMargin(PairLoss):
         0.0
     """
 
-    def __init__(self, margin: float = 0.2, chunk_size: int | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        margin: float = 0.2,
+        chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+        fused: bool = False,
+    ) -> None:
+        super().__init__(pairs, fused)
         self.margin = check_number("margin", margin, 0)
         self.chunk_size = check_chunk_size(chunk_size)
 
-    def compute(self, pair: Pair) -> Tensor:
-        """Scalar loss of checked unit rows."""
-        return max_margin(pair.za, pair.zb, self.margin, pair.ids, self.chunk_size)
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+        """Hinge of both directions; see `max_margin`."""
+        return max_margin(x, y, self.margin, ids, self.chunk_size)

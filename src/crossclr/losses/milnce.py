@@ -2,44 +2,64 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from crossclr.losses.base import PairLoss, mean_of_rows
-from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
-from crossclr.losses.sums.contrast import Contrast, contrast, identify
+from crossclr.losses.base import PairwiseLoss
+from crossclr.losses.inputs.options import check_chunk_size, check_temperature
+from crossclr.losses.inputs.pairs import PairsOption
+from crossclr.losses.sums.rowwise import sum_of_rows
 
 
-class MILNCE(PairLoss):
-    """-log(bag / (bag + negatives)) for each row of A.
+class MILNCE(PairwiseLoss):
+    """-log(bag / (bag + negatives)) for each row of the first modality of a pair.
 
-    The bag of row i are the pairs (a_i, b_j) with the id of i; the negatives are the pairs (a_i, b_j) and (a_j, b_i)
-    with another id. Every pair counts once. Where ids are unique this is a joint InfoNCE over both directions and
-    symmetric in the modalities; where they repeat, the bag is one of B for an anchor of A, as in the paper.
+    The bag of row i holds the pairs (x_i, y_j) with the id of i; the negatives are the pairs (x_i, y_j) and (x_j, y_i)
+    with another id. Every pair counts once. If ids are unique this is a joint InfoNCE over both directions and
+    symmetric in the modalities; if they repeat, the bag is one of y for an anchor of x, as in the paper. So the order
+    of the modalities matters then: name the one whose samples have several partners first.
 
     Args:
         temperature: divides all cosines.
         chunk_size: anchors compared at a time; bounds memory, changes no value.
+        pairs: pairs of modalities that count; see :class:`Loss`.
+        fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
-        As for every loss; ``a`` and ``b`` are not used.
+        As for every :class:`Loss`; input features are not used.
 
     References:
         Miech et al., End-to-End Learning of Visual Representations from Uncurated Instructional Videos, CVPR 2020.
 
     Example:
-        >>> import torch
         >>> z = torch.eye(4)
         >>> round(MILNCE(temperature=0.1)(z, z).item(), 4)
         0.0003
     """
 
-    def __init__(self, temperature: float = 0.03, chunk_size: int | None = None) -> None:
-        super().__init__()
-        self.temperature = check_number("temperature", temperature, 0, above=True)
+    def __init__(
+        self,
+        temperature: float = 0.03,
+        chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+        fused: bool = False,
+    ) -> None:
+        super().__init__(pairs, fused)
+        self.temperature = check_temperature(temperature)
         self.chunk_size = check_chunk_size(chunk_size)
 
-    def compute(self, pair: Pair) -> Tensor:
-        """Scalar loss of checked unit rows."""
-        scale = pair.za.new_tensor(1 / self.temperature)
-        what = Contrast(mean_of_rows(pair), same=identify(pair.ids), bag=True, columns=True, chunk_size=self.chunk_size)
-        return contrast(pair.za, pair.zb, scale, what)
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+        """Mean over i of log(bag + negatives) - log(bag)."""
+        labels = torch.arange(len(x), device=x.device) if ids is None else ids
+        unique = len(labels.unique()) == len(labels)
+        hidden = torch.finfo(x.dtype).min / 4  # as good as -inf, and its derivatives are 0 and not NaN
+
+        def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:
+            same = labels[rows].unsqueeze(1) == labels  # (rows, N)
+            across = (x[rows] / self.temperature) @ y.T
+            back = (y[rows] / self.temperature) @ x.T
+            bag = across.diagonal(rows.start) if unique else across.masked_fill(~same, hidden).logsumexp(dim=1)
+            everything = torch.logaddexp(across.logsumexp(dim=1), back.masked_fill(same, hidden).logsumexp(dim=1))
+            return (everything - bag).sum() / len(x)
+
+        return sum_of_rows(part, len(x), self.chunk_size, x, y)

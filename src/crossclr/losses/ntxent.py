@@ -1,23 +1,29 @@
-"""NT-Xent over the 2N views of a batch."""
+"""NT-Xent over all rows of a batch, of every modality."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from crossclr.losses.base import PairLoss, mean_of_rows
-from crossclr.losses.inputs.embeddings import Pair, check_chunk_size, check_number
-from crossclr.losses.sums.contrast import Contrast, contrast, identify
+from crossclr.losses.base import Loss
+from crossclr.losses.inputs.embeddings import EmbeddedBatch
+from crossclr.losses.inputs.options import check_chunk_size, check_temperature
+from crossclr.losses.inputs.pairs import PairsOption, pairs_of
+from crossclr.losses.memory.identity import identify
+from crossclr.losses.sums.contrast import Intra
+from crossclr.losses.sums.contrast_modalities import Anchors, contrast_modalities
 
 
-class NTXent(PairLoss):
-    """Each of the 2N rows has its partner as the positive and all other rows, of either modality, as negatives.
+class NTXent(Loss):
+    """Each row has its partner as the positive and all other rows, of either modality of the pair, as negatives.
 
     Args:
         temperature: divides all cosines.
         chunk_size: anchors compared at a time; bounds memory, changes no value.
+        pairs: pairs of modalities that count; see :class:`Loss`.
+        fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
-        As for every loss; ``a`` and ``b`` are not used. Rows with equal ``ids`` are not negatives of each other.
+        As for every :class:`Loss`; input features are not used.
 
     Relations:
         :class:`CrossCLR` with ``intra_weight=1``, no queue, nothing pruned, nothing weighted.
@@ -32,13 +38,22 @@ class NTXent(PairLoss):
         0.0003
     """
 
-    def __init__(self, temperature: float = 0.03, chunk_size: int | None = None) -> None:
-        super().__init__()
-        self.temperature = check_number("temperature", temperature, 0, above=True)
+    def __init__(
+        self,
+        temperature: float = 0.03,
+        chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+        fused: bool = False,
+    ) -> None:
+        super().__init__(pairs, fused)
+        self.temperature = check_temperature(temperature)
         self.chunk_size = check_chunk_size(chunk_size)
 
-    def compute(self, pair: Pair) -> Tensor:
-        """Scalar loss of checked unit rows."""
-        scale = pair.za.new_tensor(1 / self.temperature)
-        what = Contrast(mean_of_rows(pair), same=identify(pair.ids), intra_bias=0.0, chunk_size=self.chunk_size)
-        return (contrast(pair.za, pair.zb, scale, what) + contrast(pair.zb, pair.za, scale, what)) / 2
+    def compute(self, batch: EmbeddedBatch) -> Tensor:
+        """Σ_i -log(exp s(x_i, y_i) / (exp s(x_i, y_i) + Σ_j exp s(x_i, y_j) + Σ_k exp s(x_i, x_k))) / N."""
+        same = identify(batch.ids)
+        anchors = {
+            name: Anchors(rows, same, Intra(keep=batch.present[name])) for name, rows in batch.embeddings.items()
+        }
+        pairs = pairs_of(batch, self.pair_weights, self.fused)
+        return contrast_modalities(batch, pairs, anchors, 1 / self.temperature, self.chunk_size).loss

@@ -1,38 +1,25 @@
-"""Losses by name."""
+"""Losses by name: those of this package, and your own by their place."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from typing import Any
 
 from torch import nn
 
-from crossclr.losses.clip import CLIP
-from crossclr.losses.crossclr import CrossCLR
-from crossclr.losses.dcl import DCL
-from crossclr.losses.maxmargin import MaxMargin
-from crossclr.losses.milnce import MILNCE
-from crossclr.losses.ntxent import NTXent
-from crossclr.losses.siglip import SigLIP
+from crossclr.losses.base import Loss
+from crossclr.losses.loss_names import PLACES, loss_key
 from crossclr.suggestions import suggest
-
-LOSSES: dict[str, type[nn.Module]] = {
-    "crossclr": CrossCLR,
-    "clip": CLIP,
-    "ntxent": NTXent,
-    "maxmargin": MaxMargin,
-    "milnce": MILNCE,
-    "dcl": DCL,
-    "siglip": SigLIP,
-}
 
 
 def build_loss(name: str, **options: Any) -> nn.Module:
-    """A loss by its name; case, "-" and "_" do not matter.
+    """Build a loss by its name; case, "-" and "_" do not matter.
 
     Args:
-        name: one of ``crossclr clip ntxent maxmargin milnce dcl siglip``.
-        **options: what the loss's class takes.
+        name: one of ``crossclr clip ntxent maxmargin milnce dcl siglip coot``, or ``my_package.my_module:MyLoss`` for
+            an ``nn.Module`` of your own with the same call.
+        **options: arguments of the loss's class.
 
     Raises:
         ValueError: for an unknown name or option (naming the known ones), or an option out of range.
@@ -44,12 +31,45 @@ def build_loss(name: str, **options: Any) -> nn.Module:
         Traceback (most recent call last):
             ...
         ValueError: crossclr has no option 'tempreature'; did you mean 'temperature'?
+        >>> type(build_loss("crossclr.losses.clip:CLIP")).__name__
+        'CLIP'
     """
-    key = str(name).lower().replace("-", "").replace("_", "")
-    if key not in LOSSES:
-        raise ValueError(f"there is no loss {name!r}; {suggest(key, LOSSES)}")
-    known = list(inspect.signature(LOSSES[key]).parameters)
-    for option in options:
-        if option not in known:
-            raise ValueError(f"{key} has no option {option!r}; {suggest(option, known)}")
-    return LOSSES[key](**options)
+    key = loss_key(name)
+    found = LOSSES[key] if key in LOSSES else class_at(key)
+    known = inspect.signature(found).parameters
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
+        for option in options:
+            if option not in known:
+                raise ValueError(f"{key} has no option {option!r}; {suggest(option, known)}")
+    try:
+        return found(**options)
+    except TypeError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+def class_at(place: str) -> type[nn.Module]:
+    """The class at ``package.module:Class``.
+
+    Raises:
+        ValueError: there is none, or it is no ``nn.Module``.
+    """
+    module, _, attribute = place.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"the loss {place!r} cannot be loaded: {error}. Write package.module:Class; the package must be installed "
+            "or on PYTHONPATH"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise ValueError(f"the loss {place!r} is not a class that inherits from torch.nn.Module")
+    return found
+
+
+def _known_losses() -> dict[str, type[Loss]]:
+    classes = {name: class_at(place) for name, place in PLACES.items()}
+    return {name: found for name, found in classes.items() if issubclass(found, Loss)}
+
+
+LOSSES = _known_losses()
+"""Name -> class of every loss of this package."""

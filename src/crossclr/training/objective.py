@@ -1,41 +1,18 @@
-"""The number that is minimised: a local and a global loss, joined."""
+"""The number that training minimises: a local and a global loss, added."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from crossclr.features import Batch
-from crossclr.losses import Coot, build_loss
-from crossclr.suggestions import suggest
+from crossclr.losses import Loss, LossStats, build_loss
 
 if TYPE_CHECKING:
     from crossclr.training.config.run_config import LossConfig
-
-
-def build_term(name: str, options: Mapping[str, Any]) -> nn.Module:
-    """Build one loss; a name or an option that does not exist is a ValueError that suggests the nearest one.
-
-    Example:
-        >>> build_term("clip", {"tempreature": 0.1})
-        Traceback (most recent call last):
-        ...
-        ValueError: clip has no option 'tempreature'; did you mean 'temperature'?
-    """
-    try:
-        if name != "coot":
-            return build_loss(name, **options)
-        known = list(inspect.signature(Coot).parameters)
-        for option in options:
-            if option not in known:
-                raise ValueError(f"coot has no option {option!r}; {suggest(option, known)}")
-        return Coot(**options)
-    except TypeError as error:
-        raise ValueError(f"{name}: {error}") from error
 
 
 class Objective(nn.Module):
@@ -54,26 +31,28 @@ class Objective(nn.Module):
 
     def __init__(self, config: LossConfig) -> None:
         super().__init__()
-        self.local = build_term(config.local.name, config.local.options)
-        self.global_ = None if config.global_ is None else build_term(config.global_.name, config.global_.options)
+        self.local = build_loss(config.local.name, **config.local.options)
+        above = config.global_
+        self.global_ = None if above is None else build_loss(above.name, **above.options)
         self.global_weight = config.global_weight
         self.parts: dict[str, float] = {}
 
     @property
     def needs_features(self) -> bool:
-        """Whether a loss needs the pooled input features."""
-        return any(getattr(term, "needs_features", False) for term in (self.local, self.global_))
+        """Whether a loss needs the pooled input features; one of your own may, so it always gets them."""
+        terms = [term for term in (self.local, self.global_) if term is not None]
+        return any(term.needs_features if isinstance(term, Loss) else True for term in terms)
 
     def forward(self, outputs: Mapping[str, Tensor], batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """The loss of a batch; ``parts`` then holds what is worth showing of it.
+        """The loss of a batch; ``parts`` then holds what is worth showing.
 
         Args:
             outputs: embeddings by COOT's names, from the model.
             batch: what they were made of.
             generator: source of the positions that cycle consistency samples.
         """
-        if isinstance(self.local, Coot):
-            loss: Tensor = self.local(outputs, batch.clip_counts, generator)
+        if isinstance(self.local, Loss) and self.local.covers_all_levels:
+            loss: Tensor = self.local.all_levels(outputs, batch.clip_counts, generator)
             self.parts = {}
             return loss
         loss = self.local(outputs["clip_emb"], outputs["sent_emb"], a=batch.pooled_a, b=batch.pooled_b, ids=batch.ids)
@@ -95,11 +74,11 @@ class Objective(nn.Module):
 def _shown(loss: nn.Module) -> dict[str, float]:
     """Pruned share, intra-modal share and weight ratio (means over the modalities) and queue fill, if known."""
     stats = getattr(loss, "stats", None)
-    if stats is None:
+    if not isinstance(stats, LossStats):
         return {}
     return {
-        "pruned": (float(stats.pruned_a) + float(stats.pruned_b)) / 2,
-        "intra_share": float(stats.intra_share),
-        "weight_ratio": (float(stats.weight_ratio_a) + float(stats.weight_ratio_b)) / 2,
-        "queue_fill": float(stats.queue_fill),
+        "pruned": stats.pruned,
+        "intra_share": stats.intra_share,
+        "weight_ratio": stats.weight_ratio,
+        "queue_fill": stats.queue_fill,
     }

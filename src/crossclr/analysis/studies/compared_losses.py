@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from crossclr.losses import Coot
-from crossclr.losses.registry import LOSSES
+from crossclr.losses import LOSSES
 from crossclr.training import RunConfig
 from crossclr.training.config.config_files import check_config, put_value
 from crossclr.training.config.recipes import FITTED_SEARCH
@@ -104,8 +103,7 @@ def loss_option(config: RunConfig, name: str) -> Any:
     local = config.loss.local
     if name in local.options:
         return local.options[name]
-    kind = Coot if local.name == "coot" else LOSSES[local.name]
-    parameter = inspect.signature(kind).parameters.get(name)
+    parameter = inspect.signature(LOSSES[local.name]).parameters.get(name)
     return None if parameter is None else parameter.default
 
 

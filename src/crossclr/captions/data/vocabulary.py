@@ -59,14 +59,14 @@ class Vocabulary:
                 raise ValueError("the numbers must run from 0 without a gap")
             return cls(words)
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is no vocabulary of the form {{word: number}}: {error}") from error
+            raise ValueError(f"{path} is not a vocabulary of the form {{word: number}}: {error}") from error
 
     def to_json(self) -> str:
         """``{word: number}``, which ``load`` reads."""
         return json.dumps(self.numbers, indent=0, ensure_ascii=False)
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """Numbers of words; [UNK] for one that is not there."""
+        """Numbers of words; [UNK] for unknown words."""
         return [self.numbers.get(word, UNK) for word in words]
 
     def decode(self, numbers: Iterable[int]) -> str:
@@ -81,7 +81,7 @@ class Vocabulary:
 
 
 def tokenise(sentence: str) -> list[str]:
-    """Lower-case words of a sentence by the rules of the Penn treebank.
+    """Lower-case words of a sentence by the rules of the Penn Treebank.
 
     Example:
         >>> tokenise("Don't cut the onion, yet.")

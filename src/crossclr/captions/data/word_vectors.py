@@ -1,4 +1,4 @@
-"""Word vectors to begin with: GloVe's text files, or npz files made from them."""
+"""Initial word vectors from GloVe's text files, or from npz files made of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crossclr.captions.data.vocabulary import Vocabulary
 
-SPREAD = 0.4  # standard deviation for words that the file does not have, as in MART
+SPREAD = 0.4  # standard deviation of vectors for words that are not in the file, as in MART
 
 
 def read_word_vectors(
@@ -44,7 +44,7 @@ def read_word_vectors(
 def _from_npz(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.ndarray]:
     with np.load(path, allow_pickle=False) as file:
         if not {"words", "vec"} <= set(file.files):
-            raise ValueError(f"{path} must hold the arrays words and vec, it holds {', '.join(file.files)}")
+            raise ValueError(f"{path} must hold the arrays words and vec, but holds {', '.join(file.files)}")
         words, values = file["words"].tolist(), file["vec"].astype(np.float32)
     if values.ndim != 2 or len(words) != len(values) or values.shape[1] != dim:
         raise ValueError(f"{path}: {len(words)} words with vectors of shape {values.shape}; {dim} channels are needed")

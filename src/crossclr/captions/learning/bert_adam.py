@@ -1,4 +1,4 @@
-"""BertAdam: Adam without bias correction, each tensor's gradient clipped, decay apart from the moments."""
+"""BertAdam: Adam without bias correction, with gradient clipping per tensor and decoupled weight decay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def warmup_linear(progress: float, warmup: float) -> float:
-    """Share of the rate when ``progress`` (0 to 1) of all steps is done: up to one, then down to zero.
+    """Share of the rate after ``progress`` (0 to 1) of all steps: it rises to one, then falls to zero.
 
     Example:
         >>> [warmup_linear(progress, 0.1) for progress in (0.0, 0.05, 0.1, 1.0)]
@@ -55,7 +55,7 @@ class BertAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move the parameters that have a gradient."""
+        """Update the parameters that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -89,7 +89,7 @@ class BertAdam(torch.optim.Optimizer):
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Weights that decay, and biases and norms that do not."""
+    """Parameters with weight decay, and biases and norms without."""
     kept: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for module in model.modules():

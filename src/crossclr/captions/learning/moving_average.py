@@ -1,4 +1,4 @@
-"""Averaged weights: what writes captions is the mean of where training has been of late."""
+"""A moving average of the weights, which writes the captions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take the weights after step ``step`` (from 0) in."""
+        """Add the weights after step ``step`` (from 0)."""
         decay = min(self.decay, (1 + step) / (10 + step))
         current = [weight.detach() for weight in self.model.parameters()]
         torch._foreach_lerp_(list(self.weights.values()), current, 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[nn.Module]:
-        """The model with the averaged weights; its own ones are back afterwards."""
+        """The model with the averaged weights; its own weights are restored afterwards."""
         own = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
         try:
             self._put(self.weights)
@@ -48,7 +48,7 @@ class MovingAverage:
             self._put(own)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Continue from averaged weights that were stored."""
+        """Restore stored averages."""
         for name, weight in self.weights.items():
             weight.copy_(weights[name])
 

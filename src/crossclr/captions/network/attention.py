@@ -1,4 +1,4 @@
-"""Attention of the captioner: padded, with keys that can be kept."""
+"""Attention of the captioner: padded, with keys that can be cached."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ class Writing:
     """Sentences that are being written.
 
     Args:
-        caches: what each layer keeps.
-        valid: (count, length) positions that are no padding; the video part and all of the text part.
+        caches: the cache of each layer.
+        valid: (count, length) positions that are not padding; the video part and all of the text part.
         rows: positions of the video part.
         padded: whether any position of the video parts is padding.
-        blank: (1, dim) what stands in place of a feature row in the text part.
+        blank: (1, dim) replaces the feature row in the text part.
         length: positions of the text part so far.
     """
 
@@ -51,7 +51,7 @@ class Captioner(nn.Module):
         config: sizes.
         feature_dim: channels of a feature row.
         vocabulary_size: words.
-        recurrent: carry memory from sentence to sentence; without, each sentence stands alone.
+        recurrent: carry memory from sentence to sentence; without it, sentences are independent.
 
     Example:
         >>> config = CaptionModelConfig(dim=8, heads=2, word_dim=4)
@@ -99,14 +99,14 @@ class Captioner(nn.Module):
     ) -> Tensor:
         """All sentences of a batch of videos at once.
 
-        Sentences stand time by time: first the first sentences of all videos, then the second ones, and so on; videos
-        with more sentences come first.
+        Sentences are ordered by time: the first sentences of all videos, then the second ones, and so on; videos with
+        more sentences come first.
 
         Args:
             features: (sentences, longest, feature_dim) rows of each clip, padded with anything.
             rows: (sentences,) how many rows each clip has.
             words: (sentences, length) [BOS] words [EOS], padded.
-            lengths: (sentences,) how many words count.
+            lengths: (sentences,) words of each sentence.
             active: videos that have a first, second, ... sentence.
             memory: before the first sentences; None: from the video part.
 
@@ -146,7 +146,7 @@ class Captioner(nn.Module):
         return Writing(caches, torch.cat([valid, text], dim=1), positions, mask is not None, self.embedding.blank())
 
     def write(self, writing: Writing, words: Tensor) -> Tensor:
-        """Take one more word of each sentence (count,); gives the logits of the next ones (count, words)."""
+        """Add one word to each sentence (count,); returns the logits of the next words (count, words)."""
         if writing.length >= self.text_length:
             raise ValueError(f"a sentence has room for {self.text_length} positions (model.max_words)")
         position = writing.rows + writing.length
@@ -158,7 +158,7 @@ class Captioner(nn.Module):
         return self.logits(x[:, 0])
 
     def remember(self, writing: Writing, lengths: Tensor) -> Memory | None:
-        """The memory after the sentences written, of which the first ``lengths`` (count,) positions count."""
+        """The memory after the written sentences, of which the first ``lengths`` (count,) positions count."""
         stop = writing.rows + writing.length
         place = torch.arange(stop, device=lengths.device)
         valid = writing.valid[:, :stop] & (place < writing.rows + lengths.unsqueeze(1))
@@ -178,7 +178,7 @@ class Captioner(nn.Module):
         memory: Memory | None,
     ) -> tuple[Tensor, list[Tensor], list[Tensor], Layout]:
         if sum(active) != len(rows) or any(b > a for a, b in pairwise(active)):
-            raise ValueError(f"{len(rows)} sentences do not stand time by time with {list(active)} videos")
+            raise ValueError(f"{len(rows)} sentences are not ordered by time for {list(active)} videos")
         x, layout = self.embedding.packed(features, rows, words, lengths)
         hiddens, befores = [], []
         for number, layer in enumerate(self.layers):

@@ -1,4 +1,4 @@
-"""Words and feature rows as positions of one sequence."""
+"""The input of the captioner: words and feature rows as positions of one sequence."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _inputs(width: int, dim: int, dropout: float) -> nn.Sequential:
 class CaptionEmbedding(nn.Module):
     """[CLS] [VID] ... [SEP] with the feature rows on the [VID] positions, then [BOS] words [EOS].
 
-    Every position is the sum of its word, its feature row (a row of zeros where there is none) and its part, with the
-    table of positions. The text begins at the same position however many feature rows there are.
+    Every position is the sum of its word, its feature row (zeros if it has none), its part and its position. The text
+    starts at the same position, however many feature rows there are.
 
     Args:
         feature_dim: channels of a feature row.
@@ -105,7 +105,7 @@ class CaptionEmbedding(nn.Module):
         return self.dropout(self.norm(x)), layout
 
     def video(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The video part alone, padded: (count, longest + 2, dim) and which positions are no padding."""
+        """The video part alone, padded: (count, longest + 2, dim) and which positions are not padding."""
         ids, valid = self._video_ids(features.shape[1], rows)
         blank = self.blank()
         x = self.word_input(self.words(ids)) + blank
@@ -114,20 +114,20 @@ class CaptionEmbedding(nn.Module):
         return self._finish(x, 0, 0), valid
 
     def text(self, ids: Tensor, start: int = 0, blank: Tensor | None = None) -> Tensor:
-        """Words (count, length) that stand at ``start`` of the text part, to (count, length, dim)."""
+        """Words (count, length) from position ``start`` of the text part on, to (count, length, dim)."""
         x = self.word_input(self.words(ids)) + (self.blank() if blank is None else blank)
         return self._finish(x, self.video_length + start, 1)
 
     def _video_ids(self, longest: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """[CLS] [VID] ... [SEP] for each clip (count, longest + 2), and which positions are no padding."""
+        """[CLS] [VID] ... [SEP] for each clip (count, longest + 2), and which positions are not padding."""
         place = torch.arange(longest + 2, device=rows.device)
-        last = rows.unsqueeze(1) + 1  # where [SEP] stands
+        last = rows.unsqueeze(1) + 1  # position of [SEP]
         ids = torch.where(place < last, VID, torch.where(place == last, SEP, PAD))
         ids[:, 0] = CLS
         return ids, place <= last
 
     def blank(self) -> Tensor:
-        """What a position without a feature row has in place of one: (1, dim)."""
+        """Replaces the feature row of positions that have none: (1, dim)."""
         out: Tensor = self.feature_input(self.words.weight.new_zeros(1, self.feature_dim))
         return out
 

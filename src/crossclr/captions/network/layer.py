@@ -17,12 +17,12 @@ from crossclr.models.layers.dropout import Dropout
 
 @dataclass
 class LayerCache:
-    """What a layer keeps while a sentence is written; room for every position is there from the start.
+    """The cache of a layer while a sentence is written, allocated for all positions at the start.
 
     Args:
         key: (count, heads, length, dim / heads) of self-attention; likewise ``value``.
         memory_key: (count, heads, cells + length, dim / heads) of the attention over memory; likewise ``memory_value``.
-        hidden: (count, length, dim) what the memory will read.
+        hidden: (count, length, dim) input of the memory.
         memory: (count, cells, dim) memory before this sentence.
     """
 
@@ -46,7 +46,7 @@ class Layer(nn.Module):
         heads: attention heads.
         cells: memory cells.
         dropout: everywhere.
-        recurrent: with an update of the memory; without one each sentence begins from its own video positions.
+        recurrent: update the memory; otherwise each sentence starts from its own video positions.
     """
 
     def __init__(self, dim: int, heads: int, cells: int, dropout: float, recurrent: bool = True) -> None:
@@ -70,7 +70,7 @@ class Layer(nn.Module):
         """All sentences of a batch at once.
 
         Args:
-            x: (rows, dim) packed, time by time as `MemoryUpdate.chain` wants the sentences.
+            x: (rows, dim) packed, with sentences ordered by time as for `MemoryUpdate.chain`.
             layout: where the rows stand.
             active: videos of each time.
             memory: (videos, cells, dim) before the first sentences; None: from the video part.
@@ -85,7 +85,7 @@ class Layer(nn.Module):
         query, key, value = self.memory_attention.split(layout.pad(self.memory_attention.projection(hidden)))
         memory_key, memory_value = self.memory_attention.key_value(before)
         key, value = torch.cat([memory_key, key], dim=2), torch.cat([memory_value, value], dim=2)
-        allowed = functional.pad(layout.allowed, (self.cells, 0), value=True)  # everyone sees the memory
+        allowed = functional.pad(layout.allowed, (self.cells, 0), value=True)  # every position sees the memory
         mixed = layout.pack(self.memory_attention.mix(query, key, value, allowed))
         return self._second_half(attended, mixed), hidden, before
 
@@ -154,7 +154,7 @@ class Layer(nn.Module):
 
 
 def _columns(valid: Tensor | None, memory_cells: int = 0) -> Tensor | None:
-    """A mask of keys that holds for all heads and queries; memory can always be seen."""
+    """A mask of keys for all heads and queries; memory is always visible."""
     if valid is None:
         return None
     return functional.pad(valid, (memory_cells, 0), value=True)[:, None, None, :]

@@ -1,4 +1,4 @@
-"""The memory of a layer: how it begins and how a sentence changes it."""
+"""The memory of a layer: its initial state, and its update by a sentence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MemoryStart(nn.Module):
 
 
 class MemoryUpdate(nn.Module):
-    """A gate between the memory and what it sees of a sentence.
+    """A gated update of the memory by a sentence.
 
     S = attention(M, H);  C = tanh(W_mc M + W_sc S + b);  Z = σ(W_mz M + W_sz S + b');  M' = (1 − Z) ⊙ C + Z ⊙ M
 
@@ -61,9 +61,9 @@ class MemoryUpdate(nn.Module):
         return torch.lerp(candidate.tanh(), memory, gate)
 
     def chain(self, first: Tensor, hidden: Tensor, layout: Layout, active: Sequence[int]) -> Tensor:
-        """The memory before every sentence of a batch whose sentences stand time by time.
+        """The memory before every sentence of a batch whose sentences are ordered by time.
 
-        Only the cells go from sentence to sentence; keys and values of all sentences are computed at once.
+        Only the cells pass from sentence to sentence; keys and values of all sentences are computed at once.
 
         Args:
             first: (videos, cells, dim) memory before the first sentences.

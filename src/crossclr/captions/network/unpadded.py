@@ -1,4 +1,4 @@
-"""Sentences without padding: every layer works on the positions that count, and only attention sees a rectangle."""
+"""Sentences without padding: layers work on valid positions only, and only attention uses a padded rectangle."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the rows of a packed batch stand.
+    """The positions of the rows of a packed batch.
 
     Args:
-        valid: (sentences, length) positions that are no padding; the video part, then the text part.
+        valid: (sentences, length) positions that are not padding; the video part, then the text part.
         index: (rows,) place of each packed row among all sentences · length positions.
         allowed: (sentences, 1, length, length) which position may see which.
         video_rows: packed rows of the video part.
@@ -30,11 +30,11 @@ class Layout:
 
     @classmethod
     def of(cls, video: Tensor, text: Tensor) -> Layout:
-        """From the positions that count: (sentences, positions) of the video part and of the text part."""
+        """From the valid positions (sentences, positions) of the video part and of the text part."""
         rows = video.shape[1]
         valid = torch.cat([video, text], dim=1)
         place = torch.arange(valid.shape[1], device=valid.device)
-        # everyone sees the video part; words also see the words before them and themselves
+        # every position sees the video part; words also see themselves and earlier words
         order = (place < rows) | ((place <= place.unsqueeze(1)) & (place.unsqueeze(1) >= rows))
         index = valid.flatten().nonzero().squeeze(1)
         video_rows = (index % valid.shape[1] < rows).nonzero().squeeze(1)

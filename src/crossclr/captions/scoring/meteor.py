@@ -1,4 +1,4 @@
-"""METEOR 1.5 through its Java program, guarded: it may be missing, die or hang, and we go on."""
+"""METEOR 1.5 through its Java program, which may be missing, crash or hang without stopping anything else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-SECONDS = 300.0  # without an answer: a start takes about ten, and far more on a machine that is busy
+SECONDS = 300.0  # without an answer; a start takes about ten, and far more on a busy machine
 HEAP = "2G"
 
 
@@ -23,7 +23,7 @@ class MeteorError(RuntimeError):
 
 
 class Meteor:
-    """The running program; it needs seconds to start, so one may serve many corpora.
+    """The running program; it takes seconds to start, so one process can score many corpora.
 
     Args:
         java: the program to start.
@@ -43,7 +43,7 @@ class Meteor:
         self.close()
 
     def close(self) -> None:
-        """End the program."""
+        """Stop the program."""
         self._process.close()
 
     def score(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
@@ -87,15 +87,15 @@ def _jar() -> Path:
 
 
 class _Process:
-    """The program, a thread that feeds it, and a clock that ends it when it stays silent."""
+    """The program, a thread that feeds it, and a timer that stops it when it gives no answer."""
 
     def __init__(self, java: str, seconds: float) -> None:
         jar = _jar()
         program = shutil.which(java)
         if program is None:
-            raise MeteorError(f"METEOR needs Java, and there is no program {java!r}; install a Java runtime")
+            raise MeteorError(f"METEOR needs Java, but there is no program {java!r}; install a Java runtime")
         self._seconds, self._late = seconds, False
-        self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (a pipe that nobody reads would fill up and block)
+        self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (a pipe without a reader would fill up and block)
         command = [program, f"-Xmx{HEAP}", "-jar", jar.name, "-", "-", "-stdio", "-l", "en", "-norm"]
         try:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 (our own command line)
@@ -104,7 +104,7 @@ class _Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._messages,
-                start_new_session=True,  # its children end with it, and Ctrl-C reaches us alone
+                start_new_session=True,  # its children stop with it, and Ctrl-C reaches only this process
             )
         except OSError as error:
             self._messages.close()
@@ -120,14 +120,14 @@ class _Process:
         self._messages.close()
 
     def ask(self, lines: Sequence[str], count: int) -> list[str]:
-        """Send lines and read ``count`` lines of answer; both at once, so that no pipe can fill up."""
+        """Send lines and read ``count`` lines of answers; both at once, so that no pipe can fill up."""
         feeder = threading.Thread(target=self._send, args=(lines,), daemon=True)
         feeder.start()
         return [self._answer() for _ in range(count)]
 
     def _send(self, lines: Sequence[str]) -> None:
         assert self._process.stdin is not None  # noqa: S101 (it was opened as a pipe)
-        with contextlib.suppress(OSError, ValueError):  # whoever reads the answer notices that it died
+        with contextlib.suppress(OSError, ValueError):  # reading the answer reports the crash
             self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
             self._process.stdin.flush()
 
@@ -138,7 +138,7 @@ class _Process:
         if line.endswith(b"\n"):
             return line.decode(errors="replace").strip()
         if self._late:
-            raise MeteorError(f"METEOR's Java program gave no answer for {self._seconds:g} s and was ended")
+            raise MeteorError(f"METEOR's Java program gave no answer for {self._seconds:g} s and was stopped")
         self._messages.seek(0)
         told = self._messages.read()[-300:].decode(errors="replace").strip() or "without a message"
         raise MeteorError(f"METEOR's Java program ended early: {' '.join(told.split())}")

@@ -39,7 +39,7 @@ def mean_cosine(rows: Tensor) -> float:
 
     Example:
         >>> import torch
-        >>> mean_cosine(torch.eye(4)), mean_cosine(torch.ones(4, 2))
+        >>> round(mean_cosine(torch.eye(4)), 6), round(mean_cosine(torch.ones(4, 2)), 6)
         (0.0, 1.0)
     """
     count = len(rows)

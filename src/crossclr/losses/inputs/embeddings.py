@@ -1,15 +1,14 @@
-"""What every loss checks before it computes anything."""
+"""The embeddings, features and ids of one batch, checked, by the name of the modality."""
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+Rows = Mapping[str, "Tensor | None"]
 
 
 class NotFiniteError(ValueError):
@@ -17,112 +16,173 @@ class NotFiniteError(ValueError):
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Checked embeddings of one batch: unit rows in float32 or float64, with ids or None."""
+class EmbeddedBatch:
+    """One batch of samples in several modalities.
 
-    za: Tensor  # (N, D)
-    zb: Tensor  # (N, D)
-    ids: Tensor | None  # (N,) int64
+    Args:
+        rows: number of samples N, present or not.
+        embeddings: modality -> (N, D) unit rows in float32 or float64; rows of zeros where a sample lacks it.
+        present: modality -> (N,) which samples have it; None: all of them.
+        ids: (N,) int64, or None where every sample is a thing of its own.
+        features: modality -> (N, Dx) unit rows of the inputs, without gradient; empty if the loss needs none.
+    """
 
+    rows: int
+    embeddings: dict[str, Tensor]
+    present: dict[str, Tensor | None]
+    ids: Tensor | None
+    features: dict[str, Tensor]
 
-def check_pair(za: Tensor, zb: Tensor, ids: Tensor | None = None) -> Pair:
-    """Check shapes, values and ids; L2-normalise. Half precision is computed in float32."""
-    check_matrix("za", za)
-    check_matrix("zb", zb)
-    if za.shape != zb.shape:
-        raise ValueError(
-            f"za and zb must have the same shape (N, D): za is {tuple(za.shape)}, zb is {tuple(zb.shape)}; "
-            "row i of one goes with row i of the other"
-        )
-    if za.device != zb.device:
-        raise ValueError(f"za is on {za.device} and zb on {zb.device}; move both to one device")
-    if ids is not None:
-        ids = check_ids(ids, len(za)).to(za.device)
-    dtype = compute_dtype(za, zb)
-    return Pair(F.normalize(za.to(dtype), dim=1), F.normalize(zb.to(dtype), dim=1), ids)
+    def both(self, x: str, y: str) -> Tensor | None:
+        """(N,) which samples have both modalities; None: all of them."""
+        return either_mask(self.present[x], self.present[y])
 
 
-def full_precision(za: Tensor) -> torch.autocast:
-    """Switch autocast off for a loss: softmax at small temperatures needs the digits."""
-    if not isinstance(za, Tensor):
-        raise ValueError(f"za must be a torch tensor, got {type(za).__name__}")
-    return torch.autocast(za.device.type, enabled=False)
+def either_mask(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """Rows that pass both masks; None stands for a mask that lets everything pass."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
 
 
-def check_features(name: str, features: Tensor | None, like: Tensor, needed_for: str, switch_off: str) -> Tensor:
-    """Input features that a loss cannot do without: (N, Dx), finite. Returns their unit rows, detached."""
-    if features is None:
-        raise ValueError(
-            f"{name} is missing: the input features of the batch, (N, D{name}), are needed for {needed_for}; "
-            f"pass them, or switch that off with {switch_off}"
-        )
-    check_matrix(name, features)
-    if len(features) != len(like):
-        raise ValueError(
-            f"{name} has {len(features)} rows but the embeddings have {len(like)}; one row for each sample"
-        )
-    features = features.detach().to(like.device)
-    return F.normalize(features.to(compute_dtype(features)), dim=1)
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a loss's call in one form: mappings, and what each entry is called in an error."""
+
+    embeddings: Rows
+    features: Rows
+    ids: Tensor | None
+    present: Rows
+    labels: Mapping[str, str]  # of the embeddings
+    feature_labels: Mapping[str, str]
 
 
-def check_matrix(name: str, matrix: Tensor) -> None:
-    """A floating-point (N, D) tensor with N, D >= 1 and neither NaN nor inf."""
-    if not isinstance(matrix, Tensor):
-        raise ValueError(f"{name} must be a torch tensor, got {type(matrix).__name__}")
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(f"{name} must have shape (N, D) with N and D at least 1, got {tuple(matrix.shape)}")
-    if not matrix.is_floating_point():
-        raise ValueError(f"{name} must be floating point, got {matrix.dtype}")
-    if not bool(torch.isfinite(matrix.detach().sum())):  # one pass; a sum may also overflow, so look closely only then
-        bad = (~torch.isfinite(matrix.detach())).any(dim=1).nonzero().flatten()
+def read_call(
+    za: Tensor | Rows,
+    zb: Tensor | None,
+    a: Tensor | None,
+    b: Tensor | None,
+    ids: Tensor | None,
+    features: Rows | None,
+    present: Rows | None,
+) -> Call:
+    """Turn ``loss(za, zb, a, b, ids)`` and ``loss({...}, features={...}, ...)`` into one form."""
+    if not isinstance(za, Mapping):
+        if features is not None:
+            raise ValueError("features= goes with a mapping of embeddings; for a pair pass a= and b=")
+        labels, feature_labels = {"a": "za", "b": "zb"}, {"a": "a", "b": "b"}
+        return Call({"a": za, "b": zb}, {"a": a, "b": b}, ids, present or {}, labels, feature_labels)
+    if any(rows is not None for rows in (zb, a, b)):
+        raise ValueError("embeddings by name come with features= by name, not with zb, a or b")
+    names = list(za)
+    if len(names) < 2:
+        raise ValueError(f"a loss compares at least two modalities, got {names}")
+    for name in names:
+        if not isinstance(name, str) or not name or "." in name or hasattr(nn.ModuleDict, name):
+            raise ValueError(f"{name!r} cannot name a modality; choose a word without a dot, such as 'video'")
+    for argument, rows in (("features", features), ("present", present)):
+        unknown = set(rows or {}) - set(names)
+        if unknown:
+            raise ValueError(f"{argument} has {sorted(unknown)}, but the embeddings are of {names}")
+    return Call(
+        za,
+        features or {},
+        ids,
+        present or {},
+        {name: f"the embeddings of {name!r}" for name in names},
+        {name: f"the features of {name!r}" for name in names},
+    )
+
+
+def check_embeddings(call: Call) -> EmbeddedBatch:
+    """Check shapes, values and ids; bring rows to length one. Half precision is computed in float32."""
+    names, labels = list(call.embeddings), call.labels
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        tensors[name] = _check_matrix(labels[name], call.embeddings[name])
+    first = tensors[names[0]]
+    for name, tensor in tensors.items():
+        if tensor.shape != first.shape:
+            here, there = labels[names[0]], labels[name]
+            raise ValueError(
+                f"{here} and {there} must have the same shape (N, D): {here} is {tuple(first.shape)}, {there} is "
+                f"{tuple(tensor.shape)}; row i of one goes with row i of the other"
+            )
+        if tensor.device != first.device:
+            raise ValueError(
+                f"{labels[names[0]]} is on {first.device} and {labels[name]} on {tensor.device}; use one device"
+            )
+    dtype = compute_dtype(*tensors.values())
+    present = {name: _check_present(name, call.present.get(name), first) for name in names}
+    unit = {name: unit_rows(labels[name], tensors[name].to(dtype), present[name]) for name in names}
+    ids = None if call.ids is None else _check_ids(call.ids, labels[names[0]], len(first)).to(first.device)
+    return EmbeddedBatch(len(first), unit, present, ids, {})
+
+
+def check_features(call: Call, batch: EmbeddedBatch, needed_for: str, switch_off: str) -> EmbeddedBatch:
+    """Add the input features that a loss cannot do without."""
+    found = {}
+    for name, like in batch.embeddings.items():
+        label, rows, mask = call.feature_labels[name], call.features.get(name), batch.present[name]
+        if rows is None:
+            if mask is not None and not bool(mask.any()):
+                continue  # nobody has this modality
+            raise ValueError(
+                f"{label} is missing: the input features of the batch, one row for each sample, are needed for "
+                f"{needed_for}; pass them, or switch that off with {switch_off}"
+            )
+        rows = _check_matrix(label, rows)
+        if len(rows) != len(like):
+            raise ValueError(f"{label} has {len(rows)} rows but the embeddings have {len(like)}; one for each sample")
+        rows = rows.detach().to(like.device)
+        found[name] = unit_rows(label, rows.to(compute_dtype(rows)), mask)
+    return EmbeddedBatch(batch.rows, batch.embeddings, batch.present, batch.ids, found)
+
+
+def unit_rows(label: str, rows: Tensor, present: Tensor | None = None) -> Tensor:
+    """Rows of length one, of any finite length before; rows that are not present become zeros, whatever they hold."""
+    if present is not None:
+        rows = torch.where(present.unsqueeze(1), rows, 0)
+    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
+    if not bool(torch.isfinite(lengths.detach().sum())):  # one pass; look closely only if something is wrong
+        bad = (~torch.isfinite(rows.detach())).any(dim=1).nonzero().flatten()
         if len(bad):
             raise NotFiniteError(
-                f"{name} holds NaN or inf in {len(bad)} of {len(matrix)} rows; the first is row {int(bad[0])}"
+                f"{label} holds NaN or inf in {len(bad)} of {len(rows)} rows; the first is row {int(bad[0])}"
             )
+        rows = rows / rows.detach().abs().amax(dim=1, keepdim=True).clamp(min=1)  # squares of 1e20 overflow float32
+        lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.clamp_min(1e-12)
 
 
-def check_ids(ids: Tensor, rows: int) -> Tensor:
-    """Integer ids, one for each row."""
+def compute_dtype(*tensors: Tensor) -> torch.dtype:
+    """float64 if any tensor has it, else float32: a softmax at small temperatures needs the digits."""
+    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+
+
+def _check_matrix(label: str, matrix: Tensor | None) -> Tensor:
+    if not isinstance(matrix, Tensor):
+        raise ValueError(f"{label} must be a torch tensor, got {type(matrix).__name__}")
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"{label} must have shape (N, D) with N and D at least 1, got {tuple(matrix.shape)}")
+    if not matrix.is_floating_point():
+        raise ValueError(f"{label} must be floating point, got {matrix.dtype}")
+    return matrix
+
+
+def _check_present(name: str, present: Tensor | None, like: Tensor) -> Tensor | None:
+    if present is None:
+        return None
+    if not isinstance(present, Tensor) or present.dtype != torch.bool or present.shape != (len(like),):
+        found = f"{present.dtype} {tuple(present.shape)}" if isinstance(present, Tensor) else type(present).__name__
+        raise ValueError(f"present[{name!r}] must be a tensor of {len(like)} booleans, got {found}")
+    return None if bool(present.all()) else present.to(like.device)
+
+
+def _check_ids(ids: Tensor, label: str, rows: int) -> Tensor:
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         found = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise ValueError(f"ids must be a tensor of integers, got {found}")
     if ids.shape != (rows,):
-        raise ValueError(f"ids must have shape ({rows},), one for each row of za, got {tuple(ids.shape)}")
+        raise ValueError(f"ids must have shape ({rows},), one for each row of {label}, got {tuple(ids.shape)}")
     return ids.to(torch.int64)
-
-
-def check_number(name: str, value: object, low: float, high: float = math.inf, above: bool = False) -> float:
-    """A finite number within [low, high], or (low, high] where ``above`` is set."""
-    truth = isinstance(value, bool)  # which Python takes for a number
-    if isinstance(value, numbers.Real) and not truth:
-        number = float(value)
-        if low <= number <= high and number != math.inf and not (above and number == low):
-            return number
-    least = "above" if above else "at least"
-    most = "" if high == math.inf else f" and at most {high:g}"
-    raise ValueError(f"{name} must be a number {least} {low:g}{most}, got {value!r}")
-
-
-def check_count(name: str, value: object, low: int) -> int:
-    """A whole number of at least ``low``."""
-    truth = isinstance(value, bool)
-    if isinstance(value, numbers.Integral) and not truth and int(value) >= low:
-        return int(value)
-    raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
-
-
-def check_choice(name: str, value: str, choices: Mapping[str, object] | tuple[str, ...]) -> str:
-    """One of a few words."""
-    if value not in tuple(choices):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-    return value
-
-
-def check_chunk_size(chunk_size: int | None) -> int | None:
-    """None, or how many anchors are compared at a time."""
-    return None if chunk_size is None else check_count("chunk_size", chunk_size, 1)
-
-
-def compute_dtype(*tensors: Tensor) -> torch.dtype:
-    """float64 where any tensor has it, else float32: softmax at small temperatures needs it."""
-    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32

@@ -1,4 +1,4 @@
-"""What follows from connectivity: which samples are influential and how much an anchor weighs."""
+"""What follows from connectivity: who is influential, how much an anchor weighs, who is a further positive."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 import torch
 from torch import Tensor
 
-from crossclr.losses.inputs.embeddings import check_choice, check_count, check_number
+from crossclr.losses.inputs.options import check_choice, check_count, check_number
 
 PRUNE_RULES = ("relative", "absolute", "quantile")
-ROWS_AT_ONCE = 2048  # rows whose nearest are looked for together: bounds memory, changes nothing
+ROWS_AT_ONCE = 2048  # rows whose nearest are found together: bounds memory, changes nothing
 
 
 def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:
-    """Which rows of the reference set are influential, and whether ``min_keep`` held the rule back.
+    """Which rows of the reference set are influential, and whether ``min_keep`` limited the rule.
 
     Args:
         scores: (M,) connectivity of the whole reference set.
@@ -49,16 +49,27 @@ def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: fl
     return chosen & (scores > first_to_stay), True
 
 
-def anchor_weights(scores: Tensor, weight_scale: float | None) -> Tensor:
-    """(N,) weights of the anchors of a batch, which sum to 1: softmax of (C / ΣC) / κ.
+def anchor_weights(
+    scores: Tensor, weight_scale: float | None, present: Tensor | None = None, anchors: Tensor | None = None
+) -> Tensor:
+    """(N,) weights that sum to 1: softmax of (C / ΣC) / κ over the anchors.
 
     Args:
         scores: (N,) connectivity of the batch.
         weight_scale: κ in the paper; None gives a plain mean, and so does a ΣC of at most 1e-6·N.
+        present: (N,) rows over which ΣC runs; None: all.
+        anchors: (N,) rows that get a weight; None: all. The others weigh 0.
     """
-    if weight_scale is None or float(scores.sum()) <= 1e-6 * len(scores):
-        return torch.full_like(scores, 1 / len(scores))
-    return torch.softmax(scores / scores.sum() / weight_scale, dim=0)
+    summed = scores if present is None else scores[present]
+    if weight_scale is None or float(summed.sum()) <= 1e-6 * len(summed):
+        raised = torch.zeros_like(scores)
+        if anchors is None:
+            return torch.full_like(scores, 1 / len(scores))
+    else:
+        raised = scores / summed.sum() / weight_scale
+    if anchors is not None:
+        raised = raised.masked_fill(~anchors, -torch.inf)
+    return torch.softmax(raised, dim=0)
 
 
 def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None:
@@ -67,10 +78,10 @@ def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None
     Args:
         rows: (N, D) unit input features of the batch.
         mask: (N,) which of them are influential.
-        count: how many at the most.
+        count: maximum number for each anchor.
 
     Returns:
-        (N, k) indices into the batch, -1 where an anchor has fewer than k; None where there is none at all.
+        (N, k) indices into the batch, -1 where an anchor has fewer than k; None if nobody has any.
     """
     candidates = mask.nonzero().flatten()  # (I,)
     if count == 0 or len(candidates) == 0:
@@ -96,4 +107,4 @@ def check_pruning(threshold: float | None, rule: str, min_keep: float) -> None:
 def check_extra_positives(count: int, weight: float) -> None:
     """Options of the multiple positives."""
     check_count("extra_positives", count, 0)
-    check_number("positive_weight", weight, 0, above=True)
+    check_number("positive_weight", weight, 1e-9)

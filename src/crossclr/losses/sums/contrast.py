@@ -1,65 +1,70 @@
-"""Sums of exponentials over batch and queue, tile by tile, with their gradients.
+"""The softmax loss of the anchors of one modality: against their partners in other modalities and against their own.
 
-Each anchor's loss depends on its row of logits alone, through the log of the summed positives and the log of the
-summed negatives. So once a tile of rows is computed, its gradient is known: it is formed at once and the tile is
-dropped. Memory is O(tile × columns), nothing of size N × N waits for the backward pass, and no product is computed
-twice. What happens between two products is done strip by strip of the tile's columns, as long as they are in the cache.
+`contrast` gives the sum over the partner modalities y of, with s = scale · cos,
+
+    L(x→y) = -Σ_i w_i log( P_i / (P_i + E_i + R_i) )
+
+    P_i = exp s(x_i, y_i) + β Σ_k exp s(x_i, y_k)     its positive, and further ones
+    E_i = Σ_j exp s(x_i, y_j)                         inter-modal negatives: other samples of the batch
+    R_i = λ Σ_k exp(μ s(x_i, x_k))                    intra-modal negatives: batch and queue, the same sum for every y
+
+`plain_contrast` writes this down in plain torch. `TileKernel` computes the same tile by tile: the logits of some
+anchors give their loss and, at once, its gradient; then the tile is dropped. Nothing of size N × N waits for the
+backward pass, and no product is computed twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from crossclr.losses.memory.identity import Identity
 from crossclr.losses.sums.across_processes import current_sharing
-from crossclr.losses.sums.tile_kernel import Tiles
-
-RowLoss = Callable[[Tensor, Tensor, slice], tuple[Tensor, Tensor, Tensor]]
-"""(log positives, log negatives, rows) -> (sum of losses, its gradient by either argument)."""
+from crossclr.losses.sums.tile_kernel import TileKernel
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Which samples are the same thing, found once for both modalities.
+class Intra:
+    """The intra-modal negatives of the anchors.
 
     Args:
-        ids: (N,) ids of the batch.
-        repeated: whether an id stands twice in the batch.
-        queue_ids: (few,) ids of older rows that also stand in the batch.
-        queue_rows: (few,) which rows of the queue these are; None where there are none.
+        weight: λ of the sum.
+        factor: μ of the logits.
+        keep: (N,) rows of the batch that serve as negatives; None: all.
+        zero_self: count exp(0) for the anchor itself instead of omitting it.
+        queue: (R, D) older rows; the batch itself is among them, and is masked there.
+        queue_keep: (R,) which of them serve as negatives.
+        older: stretches of the queue without the batch itself; None: compare with the whole queue.
     """
 
-    ids: Tensor
-    repeated: bool
-    queue_ids: Tensor
-    queue_rows: Tensor | None = None
+    weight: float = 1.0
+    factor: float = 1.0
+    keep: Tensor | None = None
+    zero_self: bool = False
+    queue: Tensor | None = None
+    queue_keep: Tensor | None = None
+    older: tuple[slice, ...] | None = None
 
 
-def identify(ids: Tensor | None, queue_ids: Tensor | None = None, live: Tensor | None = None) -> Identity | None:
-    """Compare ids within the batch and with the queue.
+@dataclass(frozen=True)
+class Term:
+    """One partner modality of the anchors.
 
     Args:
-        ids: (N,) ids of the batch, or None.
-        queue_ids: (R,) ids of the rows of the queue.
-        live: which rows of the queue are the batch itself.
+        weights: (N,) weights of the anchors; 0 for rows that are none. Their sum is the weight of the term.
+        anchors: (N,) which rows are anchors; None: all.
+        keep: (N,) rows of the partner that serve as negatives; None: all.
+        extra: (N, k) further positives of each anchor among the partner's rows, -1 for none.
     """
-    if ids is None:
-        return None
-    ordered = ids.sort().values
-    repeated = bool((ordered[1:] == ordered[:-1]).any())
-    if queue_ids is None:
-        return Identity(ids, repeated, ids[:0])
-    place = torch.searchsorted(ordered, queue_ids).clamp_(max=len(ids) - 1)
-    again = ordered[place] == queue_ids  # (R,)
-    if live is not None:
-        again[live] = False
-    rows = again.nonzero().flatten()
-    return Identity(ids, repeated, queue_ids[rows], rows) if len(rows) else Identity(ids, repeated, ids[:0])
+
+    weights: Tensor
+    anchors: Tensor | None = None
+    keep: Tensor | None = None
+    extra: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -67,101 +72,117 @@ class Contrast:
     """What the anchors of one modality are compared with; constants only.
 
     Args:
-        row_loss: turns the two logarithms of each anchor into its loss and derivatives.
-        same: rows with equal ids are never negatives; None: only the own index.
-        inter_keep: (N,) rows of the other modality that serve as negatives; None: all.
-        intra_keep: (N,) rows of the anchors' own modality that do; None: all.
-        intra_bias: added to intra-modal logits (log λ), or None where there is no intra-modal term.
-        intra_scale: multiplies intra-modal logits.
-        zero_self: leave exp(0) for the own index in the intra-modal term.
-        queue: (R, D) older rows of the anchors' own modality.
-        queue_keep: (R,) which of them serve as negatives.
-        older: the stretches of the queue that are not the batch itself, which takes part with its live rows; None: all.
-        extra: (N, k) further positives of each anchor among the batch, -1 for none.
-        extra_bias: added to their logits (log β).
-        bag: every row with the anchor's id is a positive.
-        columns: the other modality's row i against this modality's batch gives further negatives (MIL-NCE).
+        terms: one for each partner modality.
+        same: rows with equal ids are never negatives; None: only the row itself is not.
+        intra: intra-modal negatives; None: there are none.
+        extra_bias: log β, added to the logits of further positives.
         chunk_size: anchors computed at a time; None: all.
     """
 
-    row_loss: RowLoss
+    terms: tuple[Term, ...]
     same: Identity | None = None
-    inter_keep: Tensor | None = None
-    intra_keep: Tensor | None = None
-    intra_bias: float | None = None
-    intra_scale: float = 1.0
-    zero_self: bool = False
-    queue: Tensor | None = None
-    queue_keep: Tensor | None = None
-    older: tuple[slice, ...] | None = None
-    extra: Tensor | None = None
+    intra: Intra | None = None
     extra_bias: float = 0.0
-    bag: bool = False
-    columns: bool = False
     chunk_size: int | None = None
 
 
-def contrast(x: Tensor, y: Tensor, scale: Tensor, what: Contrast) -> Tensor:
-    """Loss of the anchors ``x`` with positives ``y``, differentiable once by ``x``, ``y`` and ``scale``.
+def contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contrast) -> tuple[Tensor, Tensor]:
+    """Loss of the anchors ``x`` against their partners in each modality, differentiable any number of times.
 
     Args:
         x: (N, D) unit embeddings of the anchors.
-        y: (N, D) unit embeddings of the other modality; row i is the positive of anchor i.
+        partners: (N, D) unit embeddings of each partner modality; row i is the positive of anchor i.
         scale: scalar, one over the temperature.
-        what: the negatives, further positives and the loss of a row.
+        what: negatives, further positives and weights.
 
     Returns:
-        Scalar, the sum of the anchors' losses.
+        Scalar, the sum of all terms, and (T,) the share of the denominator that is intra-modal, the mean over anchors.
     """
-    return contrast_and_share(x, y, scale, what)[0]
-
-
-def contrast_and_share(x: Tensor, y: Tensor, scale: Tensor, what: Contrast) -> tuple[Tensor, Tensor]:
-    """The same, with the share of the denominator that is intra-modal: its mean over the anchors."""
-    found: tuple[Tensor, Tensor] = _Contrast.apply(x, y, scale, what)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor] = _Contrast.apply(what, x, scale, *partners)  # type: ignore[no-untyped-call]
     return found
-
-
-def softmax_rows(weights: Tensor) -> RowLoss:
-    """-log(positives / (positives + negatives)) of each row, times its weight.
-
-    Args:
-        weights: (N,) weights that sum to 1.
-    """
-
-    def rows_loss(positives: Tensor, negatives: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        gap = negatives - positives  # (rows,) -inf where nothing is contrasted
-        slope = weights[rows] * torch.sigmoid(gap)
-        return torch.dot(weights[rows], torch.logaddexp(gap, torch.zeros_like(gap))), -slope, slope
-
-    return rows_loss
 
 
 class _Contrast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, what: Contrast) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, what: Contrast, x: Tensor, scale: Tensor, *partners: Tensor) -> tuple[Tensor, Tensor]:
         sharing = current_sharing()
-        needed = any(ctx.needs_input_grad)
+        needed = any(ctx.needs_input_grad) and not torch.is_inference_mode_enabled()
         first, last = 0, len(x)
         if sharing is not None:
             needed, (first, last) = sharing.anyone(needed, x.device), sharing.part(len(x))
-        tiles = Tiles(x, y, float(scale), what, needed)
+        kernel = TileKernel(x, partners, float(scale), what, needed)
         step = what.chunk_size or len(x)
         for start in range(first, last, step):
-            tiles.add(slice(start, min(start + step, last)))
+            kernel.add(slice(start, min(start + step, last)))
         if sharing is not None:
-            sharing.add_up(
-                tiles.loss, tiles.intra_share, *((tiles.grad_x, tiles.grad_y, tiles.grad_scale) if needed else ())
-            )
-        ctx.gradients = (tiles.grad_x, tiles.grad_y, tiles.grad_scale)
-        ctx.mark_non_differentiable(tiles.intra_share)
-        return tiles.loss, tiles.intra_share
+            sharing.add_up(kernel.loss, kernel.intra_shares, *(kernel.gradients if needed else ()))
+        ctx.what, ctx.gradients = what, kernel.gradients
+        ctx.save_for_backward(x, scale, *partners)
+        queue = None if what.intra is None else what.intra.queue
+        ctx.queue_version = 0 if queue is None or queue.is_inference() else queue._version
+        ctx.mark_non_differentiable(kernel.intra_shares)
+        return kernel.loss, kernel.intra_shares
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        x, y, scale = (
-            None if not needed else grad * value
-            for needed, value in zip(ctx.needs_input_grad[:3], ctx.gradients, strict=True)
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself must be differentiable
+            return None, *_gradient_with_graph(ctx, grad)
+        wanted = ctx.needs_input_grad[1:]
+        return None, *(grad * one if need else None for one, need in zip(ctx.gradients, wanted, strict=True))
+
+
+def _gradient_with_graph(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    queue = None if ctx.what.intra is None else ctx.what.intra.queue
+    if queue is not None and queue._version != ctx.queue_version:
+        raise RuntimeError(
+            "the queue has changed since this loss was computed, so its second derivative cannot be formed; take it "
+            "before the next call of the loss"
         )
-        return x, y, scale, None
+    tensors = [tensor.view_as(tensor) for tensor in ctx.saved_tensors]  # distinct, even if one was passed twice
+    x, scale, *partners = tensors
+    needed = [tensor for tensor in tensors if tensor.requires_grad]
+    loss = plain_contrast(x, partners, scale, ctx.what)
+    found = iter(torch.autograd.grad(loss, needed, grad, create_graph=True))
+    return tuple(next(found) if tensor.requires_grad else None for tensor in tensors)
+
+
+def plain_contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contrast) -> Tensor:
+    """The same loss in plain torch, all logits at once: for second derivatives, and to read."""
+    rows = torch.arange(len(x), device=x.device)
+    own = rows.unsqueeze(1) == rows  # (N, N)
+    same = own if what.same is None else own | (what.same.ids.unsqueeze(1) == what.same.ids)
+    hidden = torch.finfo(x.dtype).min / 4  # as good as -inf, and its derivatives are 0 and not NaN
+
+    def log_sum(logits: Tensor, keep: Tensor | None, hide: Tensor) -> Tensor:
+        hide = hide if keep is None else hide | ~keep
+        return torch.logsumexp(logits.masked_fill(hide, hidden), dim=1)  # (N,)
+
+    intra = None  # (N,) log R
+    if what.intra is not None:
+        log_weight = torch.tensor(what.intra.weight, dtype=x.dtype, device=x.device).log()
+        logits = scale * what.intra.factor * (x @ x.T)
+        if what.intra.zero_self:
+            kept = torch.ones_like(rows, dtype=torch.bool) if what.intra.keep is None else what.intra.keep
+            intra = log_sum(logits.masked_fill(own, 0), None, (same | ~kept) & ~own)
+        else:
+            intra = log_sum(logits, what.intra.keep, same)
+        if what.intra.queue is not None:
+            queue = what.intra.queue.to(x.dtype)
+            again = torch.zeros(len(x), len(queue), dtype=torch.bool, device=x.device)
+            if what.same is not None and what.same.queue_rows is not None:
+                again[:, what.same.queue_rows] = what.same.ids.unsqueeze(1) == what.same.queue_ids
+            older = log_sum(scale * what.intra.factor * (x @ queue.T), what.intra.queue_keep, again)
+            intra = torch.logaddexp(intra, older)
+        intra = intra + log_weight
+
+    loss = x.new_zeros(())
+    for term, y in zip(what.terms, partners, strict=True):
+        logits = scale * (x @ y.T)  # (N, N)
+        positives = logits.diagonal()
+        if term.extra is not None:
+            further = logits.gather(1, term.extra.clamp(min=0)) + what.extra_bias  # (N, k)
+            further = further.masked_fill(term.extra < 0, hidden)
+            positives = torch.cat([positives.unsqueeze(1), further], dim=1).logsumexp(dim=1)
+        parts = [positives, log_sum(logits, term.keep, same)] + ([] if intra is None else [intra])
+        loss = loss + (term.weights * (torch.stack(parts).logsumexp(dim=0) - positives)).sum()
+    return loss

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from crossclr.losses.sums.across_processes import current_sharing
 
@@ -15,14 +14,15 @@ Part = Callable[..., Tensor]
 
 
 def sum_of_rows(part: Part, count: int, chunk_size: int | None, *tensors: Tensor) -> Tensor:
-    """Σ of ``part(rows, *tensors)`` over slices of ``count`` rows, differentiable once by the tensors.
+    """Σ of ``part(rows, *tensors)`` over slices of ``count`` rows, differentiable any number of times by the tensors.
 
-    The gradient of a slice is formed at once and its graph is dropped, so memory is that of one slice. Within
-    `shared_work` the processes share the rows.
+    The gradient of a slice is formed at once and its graph is dropped, so memory is that of one slice. Only a second
+    derivative (``create_graph=True``) computes the slices again, with their graph. Within `shared_work` the processes
+    share the rows.
 
     Args:
-        part: (slice, tensors) -> scalar, the share of these rows in the sum.
-        count: how many rows there are.
+        part: (slice, tensors) -> scalar, what these rows add to the sum.
+        count: number of rows.
         chunk_size: rows of a slice; None: all.
         *tensors: what the sum depends on.
 
@@ -41,7 +41,7 @@ class _SumOfRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Part, count: int, chunk_size: int | None, *tensors: Tensor) -> Tensor:
         sharing = current_sharing()
-        needed = any(ctx.needs_input_grad)
+        needed = any(ctx.needs_input_grad) and not torch.is_inference_mode_enabled()
         first, last = 0, count
         if sharing is not None:
             needed, (first, last) = sharing.anyone(needed, tensors[0].device), sharing.part(count)
@@ -59,12 +59,20 @@ class _SumOfRows(torch.autograd.Function):
                     gradient += found
         if sharing is not None:
             sharing.add_up(total, *gradients)
-        ctx.gradients = gradients
+        ctx.gradients, ctx.whole = gradients, (part, count, step)
+        ctx.save_for_backward(*tensors)
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        found = (grad * gradient for gradient in ctx.gradients)
-        wanted = (value if needs else None for value, needs in zip(found, ctx.needs_input_grad[3:], strict=True))
-        return None, None, None, *wanted
+        wanted = ctx.needs_input_grad[3:]
+        if not torch.is_grad_enabled():
+            found = (grad * gradient for gradient in ctx.gradients)
+            return None, None, None, *(one if need else None for one, need in zip(found, wanted, strict=True))
+        part, count, step = ctx.whole
+        tensors = [tensor.view_as(tensor) for tensor in ctx.saved_tensors]  # distinct, even if one was passed twice
+        slices = [slice(start, min(start + step, count)) for start in range(0, count, step)]
+        total = torch.stack([part(rows, *tensors) for rows in slices]).sum()
+        needed = [tensor for tensor, need in zip(tensors, wanted, strict=True) if need]
+        again = iter(torch.autograd.grad(total, needed, grad, create_graph=True))
+        return None, None, None, *(next(again) if need else None for need in wanted)

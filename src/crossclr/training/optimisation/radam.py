@@ -1,4 +1,4 @@
-"""RAdam as COOT has it: no step at all until the variance estimate can be trusted."""
+"""COOT's RAdam, which takes no step until the variance estimate is reliable."""
 
 from __future__ import annotations
 

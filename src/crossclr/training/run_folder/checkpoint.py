@@ -52,6 +52,7 @@ def snapshot(value: Any) -> Any:
     """A copy of weights or of a state on the CPU that later steps do not change.
 
     Example:
+        >>> import torch
         >>> weight = torch.zeros(2)
         >>> taken = snapshot({"w": weight, "steps": [1, (2, None)]})
         >>> _ = weight.add_(1)

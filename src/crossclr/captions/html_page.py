@@ -1,4 +1,4 @@
-"""A page of captions beside what people wrote: good ones, bad ones and random ones, in one file that needs no other."""
+"""A self-contained page of good, bad and random captions next to those of people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crossclr.captions.scoring.predictions import Caption
 from crossclr.features import clip_keys
 
 SHARE = 0.25  # good: among this share of videos with the best scores; bad: likewise
-LIMIT = 8_000_000  # bytes of a file that is put into the page; a larger one is linked
+LIMIT = 8_000_000  # bytes of a file that is embedded in the page; a larger one is linked
 _LITTLE = """a an the and or of to in on at with into up out from for by as is are was be being it its some his her
 their"""
 LITTLE = frozenset(_LITTLE.split())
@@ -26,7 +26,7 @@ LITTLE = frozenset(_LITTLE.split())
 
 @dataclass(frozen=True)
 class Shown:
-    """What stands beside a caption.
+    """The media next to a caption.
 
     Args:
         kind: ``image``, ``video`` or ``audio``.
@@ -60,7 +60,7 @@ class Writer:
 
 
 def choose(scores: Scores, count: int, seed: int) -> dict[str, list[str]]:
-    """Videos for the page: good, bad and any, drawn at random with a seed; none stands twice.
+    """Videos for the page: good, bad and other ones, chosen at random with a seed, each at most once.
 
     Good ones come from the quarter with the best CIDEr-D, bad ones from the quarter with the worst.
 
@@ -81,7 +81,7 @@ def choose(scores: Scores, count: int, seed: int) -> dict[str, list[str]]:
 
 
 def mark(text: str, references: Sequence[str]) -> str:
-    """HTML of a sentence in which the words of the references are marked, little words less so.
+    """HTML of a sentence that marks the words of the references, and function words less strongly.
 
     Example:
         >>> mark("a cat <runs>", ["the cat sleeps on a bed"])
@@ -150,7 +150,7 @@ def caption_page(
 
 
 def load_shown(kind: str, type_: str, path: Path, start: float | None, stop: float | None, base: Path) -> Shown:
-    """A file for the page: put into it where it is small, linked (relative to ``base`` if possible) where it is not."""
+    """A file for the page: embedded if it is small, else linked, relative to ``base`` if possible."""
     if path.stat().st_size <= LIMIT:
         return Shown(kind, type_, path.read_bytes(), "", start, stop)
     try:
@@ -233,7 +233,7 @@ def _media(shown: Shown | None) -> str:
 
 
 def is_self_contained(page: str) -> bool:
-    """Whether a page loads nothing from elsewhere.
+    """Whether a page is self-contained.
 
     Example:
         >>> is_self_contained('<img src="data:,">'), is_self_contained('<script src="https://example.org/x.js">')

@@ -1,0 +1,53 @@
+"""Checks of a loss's options; every error names the option."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+LARGEST = 1e6  # of options without a natural bound: beyond it float32 overflows somewhere
+LARGEST_QUEUE = 10_000_000  # rows; 384 channels of these are 15 GB
+
+
+def check_number(name: str, value: object, low: float, high: float = LARGEST, above: bool = False) -> float:
+    """A number within [low, high], or within (low, high] if ``above`` is set."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and low <= value <= high:
+        number = float(value)
+        if not (above and number == low):
+            return number
+    least = "above" if above else "at least"
+    raise ValueError(f"{name} must be a number {least} {low:g} and at most {high:g}, got {_shown(value)}")
+
+
+def check_temperature(value: object) -> float:
+    """A temperature: logits of 1 / temperature must fit into float32."""
+    return check_number("temperature", value, 1e-5)
+
+
+def check_count(name: str, value: object, low: int, high: int | None = None) -> int:
+    """A whole number within [low, high]."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        number = int(value)
+        if low <= number and (high is None or number <= high):
+            return number
+    most = "" if high is None else f" and at most {high:,}"
+    raise ValueError(f"{name} must be a whole number of at least {low}{most}, got {_shown(value)}")
+
+
+def check_chunk_size(chunk_size: int | None) -> int | None:
+    """None, or the number of anchors compared at a time."""
+    return None if chunk_size is None else check_count("chunk_size", chunk_size, 1)
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**12:
+        return f"a whole number of {math.floor(math.log10(abs(value))) + 1} digits"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

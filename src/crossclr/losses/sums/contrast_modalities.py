@@ -1,0 +1,106 @@
+"""Softmax losses with intra-modal negatives for any number of modalities: `CrossCLR` and `NTXent`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from crossclr.losses.inputs.embeddings import EmbeddedBatch
+from crossclr.losses.inputs.pairs import Pair, mean_over_pairs
+from crossclr.losses.memory.identity import Identity
+from crossclr.losses.memory.modality import Influence, InfluenceRules
+from crossclr.losses.sums.contrast import Contrast, Intra, Term, contrast
+
+NOBODY = Influence(InfluenceRules(None, "relative", 0.0, None, 0))
+"""Nothing is pruned, every anchor weighs the same."""
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """One modality in the role of the anchors.
+
+    Args:
+        rows: (N, D) unit rows.
+        same: rows with equal ids, in the batch and in the modality's queue.
+        intra: intra-modal negatives; None: there are none.
+        influence: who is influential, and how much each anchor weighs.
+    """
+
+    rows: Tensor
+    same: Identity | None
+    intra: Intra | None
+    influence: Influence = NOBODY
+
+
+@dataclass(frozen=True)
+class Contrasted:
+    """The loss, and by modality the share of the denominator that is intra-modal."""
+
+    loss: Tensor
+    intra_shares: dict[str, Tensor]
+
+
+@dataclass
+class _Direction:
+    """The anchors of one modality with all the partners they are compared with."""
+
+    partners: list[Tensor] = field(default_factory=list)
+    terms: list[Term] = field(default_factory=list)
+
+
+def contrast_modalities(
+    batch: EmbeddedBatch,
+    pairs: Sequence[Pair],
+    anchors: Mapping[str, Anchors],
+    scale: float,
+    chunk_size: int | None,
+    positive_weight: float = 1.0,
+) -> Contrasted:
+    """Mean over the pairs of (L(x→y) + L(y→x)) / 2, by their weights.
+
+    The intra-modal sum of an anchor is computed once and serves in all its terms. The mean of the others that a pair
+    may have as its second part ("fused") is no modality: it has neither a queue nor input features. As anchors its rows
+    take the influence of the pair's first modality, and have no intra-modal negatives.
+    """
+    directions: dict[str, _Direction] = {name: _Direction() for name in anchors}
+    apart: list[tuple[Pair, Term]] = []  # fused rows as anchors
+    for pair in pairs:
+        first = anchors[pair.first]
+        directions[pair.first].partners.append(pair.y)
+        directions[pair.first].terms.append(_term(pair, first.influence))
+        if pair.second is None:
+            apart.append((pair, _term(pair, first.influence)))
+        else:
+            directions[pair.second].partners.append(pair.x)
+            directions[pair.second].terms.append(_term(pair, anchors[pair.second].influence))
+    extra_bias = math.log(positive_weight)
+    by_temperature = next(iter(batch.embeddings.values())).new_tensor(scale)
+    losses: list[Tensor] = []
+    intra_shares: dict[str, Tensor] = {}
+    for name, direction in directions.items():
+        if not direction.terms:
+            continue
+        own = anchors[name]
+        what = Contrast(tuple(direction.terms), own.same, own.intra, extra_bias, chunk_size)
+        loss, shares = contrast(own.rows, direction.partners, by_temperature, what)
+        losses.append(loss)
+        intra_shares[name] = shares.mean()
+    for pair, term in apart:
+        what = Contrast((term,), anchors[pair.first].same, None, extra_bias, chunk_size)
+        losses.append(contrast(pair.y, [pair.x], by_temperature, what)[0])
+    weight = 2 * sum(pair.weight for pair in pairs)  # every pair has two directions
+    return Contrasted(mean_over_pairs(losses, weight, pairs, batch), intra_shares)
+
+
+def _term(pair: Pair, influence: Influence) -> Term:
+    """The pair seen from the modality with this influence; the term's weights sum to the pair's weight."""
+    weights = influence.weights(pair.anchors, pair.x)
+    return Term(
+        weights=weights if pair.weight == 1 else weights * pair.weight,
+        anchors=pair.anchors,
+        keep=influence.negatives(pair.anchors),
+        extra=influence.positives(pair.anchors),
+    )
