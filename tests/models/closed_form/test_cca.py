@@ -6,7 +6,7 @@ import scipy.linalg
 import torch
 from sklearn import cross_decomposition
 
-from crossclr.models.closed_form.cca import Moments, fit_cca
+from crossclr.models.closed_form import Moments, fit_cca
 
 
 def paired(count=400, dim_a=7, dim_b=5, seed=0):
