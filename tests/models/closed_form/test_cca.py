@@ -6,7 +6,7 @@ import scipy.linalg
 import torch
 from sklearn import cross_decomposition
 
-from crossclr.models.closed_form.cca import Moments, fit_cca
+from crossclr.models.closed_form import Moments, fit_cca
 
 
 def paired(count=400, dim_a=7, dim_b=5, seed=0):
@@ -29,7 +29,7 @@ def test_moments_agree_with_numpy(batch):
     a, b = paired()
     moments = gather(a, b, batch)
     expected = np.cov(np.concatenate([a, b], axis=1).T, bias=True)
-    assert moments.count == 400
+    assert moments.count("a", "b") == 400
     np.testing.assert_allclose(moments.mean("a"), a.mean(0), rtol=1e-12)
     np.testing.assert_allclose(moments.mean("b"), b.mean(0), rtol=1e-12)
     np.testing.assert_allclose(moments.covariance("a", "a"), expected[:7, :7], atol=1e-10)
@@ -99,7 +99,7 @@ def test_faults_are_named():
         moments.add({"a": torch.ones(4, 2), "b": torch.ones(4, 2)})
     rows = torch.ones(4, 3)
     rows[2, 1] = torch.nan
-    with pytest.raises(ValueError, match="pair 2 holds NaN or infinity in modality 'b', channel 1"):
+    with pytest.raises(ValueError, match="training sample 2 holds NaN or infinity in modality 'b', channel 1"):
         moments.add({"a": torch.ones(4, 2), "b": rows})
     moments.add({"a": torch.ones(4, 2), "b": torch.randn(4, 3, generator=torch.Generator().manual_seed(0))})
     with pytest.raises(ValueError, match="modality 'a' are equal"):

@@ -13,7 +13,7 @@ from torch import Tensor
 from crossclr.evaluation.baselines.pooled_inputs import joined, pooled_batches
 from crossclr.evaluation.retrieval.metrics import evaluate_embeddings, retrieval_metrics, sentences_of
 from crossclr.features.source import Source
-from crossclr.models.closed_form.cca import CCA, Moments, fit_cca
+from crossclr.models.closed_form import CCA, Moments, fit_cca
 from crossclr.models.embeddings import Embeddings
 
 # Of equally good settings the first is used, so the most likely ones lead.

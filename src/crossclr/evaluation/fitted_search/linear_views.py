@@ -17,7 +17,7 @@ from torch.nn import functional
 from crossclr.evaluation.meaning.relevance import Relevance
 from crossclr.models import Embeddings, Views, ViewsConfig
 from crossclr.models.adjustments.subsample import evenly_spaced
-from crossclr.models.closed_form.cca import Moments, fit_cca
+from crossclr.models.closed_form import Moments, fit_cca
 
 PAIRS, WORDS = "pairs", "words"
 WEIGHTINGS = {PAIRS: 1.0, WORDS: 0.5}  # power of a direction's correlation; see `CCA.encode`
