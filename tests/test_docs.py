@@ -22,7 +22,7 @@ import torch
 
 from crossclr.cli import COMMANDS, load_command, main
 from crossclr.evaluation.retrieval.metrics import METRICS
-from crossclr.experts.registry import PRESETS
+from crossclr.experts.presets import PRESETS
 from crossclr.features.sources.registry import SOURCES
 from crossclr.losses import LOSSES
 
