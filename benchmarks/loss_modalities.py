@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ def inputs(rows: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return {n: torch.randn(rows, DIM) for n in NAMES}, {n: torch.randn(rows, FEATURES) + 0.5 for n in NAMES}
 
 
-def step_of(losses: list[tuple[CrossCLR, tuple[str, ...]]]) -> Callable[[], None]:
+def step_of(losses: Sequence[tuple[CrossCLR, tuple[str, ...]]]) -> Callable[[], None]:
     """Forward and backward pass of the mean of some losses, each on its modalities, with full queues."""
     z, x = inputs(BATCH)
     for rows in z.values():

@@ -1,6 +1,36 @@
-"""What all tests share: property tests that give the same cases every time and know no stopwatch."""
+"""What all tests share: property tests that always give the same cases, and which tests `make check` omits."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("crossclr", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("crossclr")
+
+TESTS = Path(__file__).parent
+SLOW = (  # places that train, start processes or drive a browser; single tests elsewhere have the mark `slow`
+    "analysis",
+    "captions",
+    "cli",
+    "evaluation/export",
+    "evaluation/fitted_search",
+    "evaluation/runs",
+    "experts/extraction",
+    "experts/test_end_to_end.py",
+    "losses/test_distributed.py",
+    "search",
+    "test_api.py",
+    "test_demo.py",
+    "test_docs.py",
+    "test_doctor.py",
+    "test_estimator.py",
+    "test_extras.py",
+    "training",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)

@@ -45,3 +45,9 @@ def test_pins_cover_what_is_required():
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     names = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for group in groups for line in group}
     assert names - pins == {"crossclr"}
+
+
+def test_the_slow_places_exist():
+    from tests.conftest import SLOW
+
+    assert [place for place in SLOW if not (ROOT / "tests" / place).exists()] == []

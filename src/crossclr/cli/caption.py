@@ -221,7 +221,7 @@ def page(
     from rich.console import Console
 
     from crossclr.captions import CaptionRun, CaptionSet, Writer, caption_page, generate_captions, score_captions
-    from crossclr.captions.caption_page import choose
+    from crossclr.captions.html_page import choose
     from crossclr.captions.pipeline import final_part
     from crossclr.storage import write_file
 
@@ -295,7 +295,7 @@ def compare(
 
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
     """Images, videos and sounds of the clips, if the run's data (or ``place``) has them."""
-    from crossclr.captions.caption_page import Shown, load_shown
+    from crossclr.captions.html_page import Shown, load_shown
     from crossclr.experts.media.file_types import media_type
     from crossclr.features import clip_keys
     from crossclr.search.items.media_files import MediaFinder

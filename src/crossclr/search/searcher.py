@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +55,7 @@ class Searcher:
         }
         self.queries, self.no_text = queries, no_text
         self._codes = np.load(folder / CODES, mmap_mode="r")  # (ids, 2) split and group
-        self._filters: OrderedDict[tuple[tuple[str, ...], tuple[str, ...]], Mask] = OrderedDict()
-        self._lock = threading.Lock()
+        self._filter = lru_cache(_FILTERS)(self._make_filter)  # many queries share a filter
 
     @classmethod
     def open(cls, run: Run | str | Path, *, text: bool = True) -> Searcher:
@@ -197,14 +195,9 @@ class Searcher:
             raise QueryError("the vector must be finite and not zero")
         return query / np.float32(length)
 
-    def _filter(self, splits: tuple[str, ...], groups: tuple[str, ...]) -> Mask | None:
+    def _make_filter(self, splits: tuple[str, ...], groups: tuple[str, ...]) -> Mask | None:
         if not splits and not groups:
             return None
-        key = splits, groups
-        with self._lock:
-            if key in self._filters:
-                self._filters.move_to_end(key)
-                return self._filters[key]
         mask: Mask = np.ones(len(self._codes), dtype=np.bool_)
         for column, (what, wanted) in enumerate((("split", splits), ("group", groups))):
             known = self.meta[f"{what}s"]
@@ -212,8 +205,4 @@ class Searcher:
                 raise QueryError(f"the index has no {what} {unknown[0]!r}")
             if wanted:
                 mask &= np.isin(self._codes[:, column], [known.index(name) for name in wanted])
-        with self._lock:
-            self._filters[key] = mask
-            while len(self._filters) > _FILTERS:
-                self._filters.popitem(last=False)
         return mask

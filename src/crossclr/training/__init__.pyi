@@ -9,7 +9,6 @@ from crossclr.training.config.run_config import OptimiserConfig as OptimiserConf
 from crossclr.training.config.run_config import RunConfig as RunConfig
 from crossclr.training.config.run_config import ScheduleConfig as ScheduleConfig
 from crossclr.training.config.run_config import TermConfig as TermConfig
-from crossclr.training.fit_run import fit_run as fit_run
 from crossclr.training.joint_training import JointTraining as JointTraining
 from crossclr.training.joint_training import selection_score as selection_score
 from crossclr.training.loop import Interrupted as Interrupted
@@ -24,6 +23,7 @@ from crossclr.training.optimisation.schedule import Plateau as Plateau
 from crossclr.training.optimisation.schedule import Schedule as Schedule
 from crossclr.training.processes import make_fabric as make_fabric
 from crossclr.training.random_state import seed_everything as seed_everything
+from crossclr.training.recorded_fit import fit_run as fit_run
 from crossclr.training.run_folder.checkpoint import CheckpointError as CheckpointError
 from crossclr.training.run_folder.checkpoint import load_checkpoint as load_checkpoint
 from crossclr.training.run_folder.checkpoint import load_weights as load_weights

@@ -109,8 +109,8 @@ def test_channels_without_variance_do_no_harm():
 
 def test_errors_name_the_modality():
     rows = related({"video": 3, "text": 2}, count=10)
-    with pytest.raises(ValueError, match="modality text are equal"):
+    with pytest.raises(ValueError, match="modality 'text' are equal"):
         Problem.of(moments_of({**rows, "text": torch.ones(10, 2)}))
     apart = torch.arange(10) < 5
-    with pytest.raises(ValueError, match="at least two training samples with video and another modality, got 0"):
+    with pytest.raises(ValueError, match="at least two training samples with 'video' and another modality, got 0"):
         Problem.of(moments_of(rows, {"video": apart, "text": ~apart}))

@@ -67,7 +67,7 @@ def test_digits_survive_far_from_zero():
 def test_errors_name_the_modality():
     rows, present = samples()
     moments = Moments(DIMS)
-    with pytest.raises(ValueError, match=r"modality video, channel 0"):
+    with pytest.raises(ValueError, match=r"modality 'video', channel 0"):
         moments.add(rows)
     with pytest.raises(ValueError, match=r"expected paired rows"):
         moments.add({name: values[:, :1] for name, values in rows.items()}, present)

@@ -28,15 +28,10 @@ Description = dict[str, Any]
 
 @dataclass(frozen=True)
 class Joined:
-    """The feature file of an expert.
+    """The feature file of an expert."""
 
-    Args:
-        rows: the number of rows in it.
-        sentence_tokens: for each key the tokens of each sentence; empty lists for recordings.
-    """
-
-    rows: int
-    sentence_tokens: dict[str, list[int]]
+    rows: int  # the number of rows in it
+    sentence_tokens: dict[str, list[int]]  # for each key the tokens of each sentence; empty lists for recordings
 
 
 class FinishedRows:

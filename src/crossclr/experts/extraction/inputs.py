@@ -16,17 +16,11 @@ from crossclr.experts.media.grids import Frame
 
 @dataclass(frozen=True)
 class Input:
-    """An input of one expert.
+    """An input of one expert."""
 
-    Args:
-        expert: who encodes it.
-        content: a prepared image, or samples of sound.
-        time: seconds of the recording up to here.
-    """
-
-    expert: Expert
-    content: Any
-    time: float
+    expert: Expert  # who encodes it
+    content: Any  # a prepared image, or samples of sound
+    time: float  # seconds of the recording up to here
 
 
 def prepared_inputs(path: Path, experts: Sequence[Expert], threads: int = 1) -> Iterator[Input | End]:

@@ -40,21 +40,13 @@ _Collector: TypeAlias = "_Sound | _Frames | _Windows"  # takes the inputs of one
 
 @dataclass
 class Finished:
-    """A recording that was encoded.
-
-    Args:
-        recording: the recording.
-        rows: (rows, dim) for each expert; an expert without input, such as sound without a sound track, is absent.
-        duration: seconds.
-        damaged: packets that were skipped.
-        error: why it failed, if it did; the other fields are then empty.
-    """
+    """A recording that was encoded, or the reason why not."""
 
     recording: Recording
-    rows: dict[str, FloatRows] = field(default_factory=dict)
-    duration: float = 0.0
-    damaged: int = 0
-    error: str = ""
+    rows: dict[str, FloatRows] = field(default_factory=dict)  # (rows, dim) of each expert that had input
+    duration: float = 0.0  # seconds
+    damaged: int = 0  # packets that were skipped
+    error: str = ""  # why it failed; the other fields are then empty
 
 
 @dataclass

@@ -23,42 +23,25 @@ TOKENS_PER_WORD = 1.3
 
 @dataclass
 class Share:
-    """The work of one expert.
+    """The work of one expert."""
 
-    Args:
-        expert: its name.
-        reads_text: whether it encodes sentences; such experts run after all others.
-        rows: rows it will make.
-        bytes: their size.
-        seconds: time of its network, from one measured batch.
-    """
-
-    expert: str
-    reads_text: bool
-    rows: int
-    bytes: int
-    seconds: float
+    expert: str  # its name
+    reads_text: bool  # whether it encodes sentences; such experts run after all others
+    rows: int  # rows it will make
+    bytes: int  # their size
+    seconds: float  # time of its network, from one measured batch
 
 
 @dataclass
 class Plan:
-    """What an extraction would do.
+    """What an extraction would do."""
 
-    Args:
-        recordings: recordings that are not finished.
-        finished: recordings that an earlier run finished.
-        hours: their duration.
-        shares: the work of each expert.
-        decoding: seconds of decoding, estimated from the first recording.
-        problems: files that cannot be opened.
-    """
-
-    recordings: int
-    finished: int
-    hours: float = 0.0
-    shares: list[Share] = field(default_factory=list)
-    decoding: float = 0.0
-    problems: list[Problem] = field(default_factory=list)
+    recordings: int  # recordings that are not finished
+    finished: int  # recordings that an earlier run finished
+    hours: float = 0.0  # their duration
+    shares: list[Share] = field(default_factory=list)  # the work of each expert
+    decoding: float = 0.0  # seconds of decoding, estimated from the first recording
+    problems: list[Problem] = field(default_factory=list)  # files that cannot be opened
 
     @property
     def seconds(self) -> float:

@@ -15,15 +15,10 @@ from crossclr.experts.texts.subtitles import read_subtitles, subtitles_in
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is omitted.
+    """Something that is omitted."""
 
-    Args:
-        name: the file or datapoint.
-        what: the reason.
-    """
-
-    name: str
-    what: str
+    name: str  # the file or datapoint
+    what: str  # the reason
 
     def __str__(self) -> str:
         return f"{self.name}: {self.what}"
@@ -31,49 +26,30 @@ class Problem:
 
 @dataclass(frozen=True)
 class Recording:
-    """A video, sound or image.
+    """A video, sound or image."""
 
-    Args:
-        key: its name in the feature files.
-        path: the file.
-    """
-
-    key: str
-    path: Path
+    key: str  # its name in the feature files
+    path: Path  # the file
 
 
 @dataclass(frozen=True)
 class Datapoint:
-    """A recording with its sentences; several datapoints may share one recording.
+    """A recording with its sentences; several datapoints may share one recording."""
 
-    Args:
-        key: its name in the meta file.
-        recording: the key of the recording.
-        split: the split that the caption file names, if any.
-        segments: its sentences; empty without captions.
-    """
-
-    key: str
-    recording: str
-    split: str | None
-    segments: tuple[Segment, ...]
+    key: str  # its name in the meta file
+    recording: str  # the key of the recording
+    split: str | None  # the split that the caption file names, if any
+    segments: tuple[Segment, ...]  # its sentences; empty without captions
 
 
 @dataclass
 class Listing:
-    """Everything there is to extract.
+    """Everything there is to extract."""
 
-    Args:
-        recordings: files, in order.
-        datapoints: what the captions or subtitles say about them.
-        problems: what is omitted.
-        unused: files that the captions do not name.
-    """
-
-    recordings: list[Recording] = field(default_factory=list)
-    datapoints: list[Datapoint] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
+    recordings: list[Recording] = field(default_factory=list)  # files, in order
+    datapoints: list[Datapoint] = field(default_factory=list)  # what the captions or subtitles say about them
+    problems: list[Problem] = field(default_factory=list)  # what is omitted
+    unused: list[str] = field(default_factory=list)  # files that the captions do not name
 
     @property
     def captioned(self) -> bool:

@@ -18,32 +18,20 @@ Segments = list[dict[str, Any]]  # as the meta file has them: text, start_sec, s
 
 @dataclass(frozen=True)
 class Sides:
-    """Which experts belong to which modality.
+    """Which experts belong to which modality."""
 
-    Args:
-        a: names of the experts of modality A.
-        b: names of the experts of modality B; if empty, the set cannot be trained on.
-        by_times: whether the rows of B are cut by times, as those of A are.
-    """
-
-    a: list[str]
-    b: list[str]
-    by_times: bool
+    a: list[str]  # names of the experts of modality A
+    b: list[str]  # names of the experts of modality B; if empty, the set cannot be trained on
+    by_times: bool  # whether the rows of B are cut by times, as those of A are
 
 
 @dataclass
 class DataSet:
-    """The content of a meta file, and which experts belong to which modality.
+    """The content of a meta file, and which experts belong to which modality."""
 
-    Args:
-        sides: the modalities.
-        meta: COOT's meta file.
-        many: whether recordings have several sentences without times.
-    """
-
-    sides: Sides
-    meta: dict[str, dict[str, Any]] = field(default_factory=dict)
-    many: bool = False
+    sides: Sides  # the modalities
+    meta: dict[str, dict[str, Any]] = field(default_factory=dict)  # COOT's meta file
+    many: bool = False  # whether recordings have several sentences without times
 
     @property
     def two_level(self) -> bool:

@@ -24,36 +24,22 @@ ATTACHED_PICTURE = 0x400  # flag of a stream that is the cover of a music file
 
 @dataclass(frozen=True)
 class Header:
-    """What a file's header says.
+    """What a file's header says."""
 
-    Args:
-        duration: seconds; 0 if the header does not say.
-        images: whether there are frames.
-        sound: whether there is a sound track.
-        width: pixels, before rotation.
-        height: pixels, before rotation.
-        frame_rate: average frames per second.
-    """
-
-    duration: float
-    images: bool
-    sound: bool
-    width: int = 0
-    height: int = 0
-    frame_rate: float = 0.0
+    duration: float  # seconds; 0 if the header does not say
+    images: bool  # whether there are frames
+    sound: bool  # whether there is a sound track
+    width: int = 0  # pixels, before rotation
+    height: int = 0  # pixels, before rotation
+    frame_rate: float = 0.0  # average frames per second
 
 
 @dataclass(frozen=True)
 class End:
-    """The last event of a file.
+    """The last event of a file."""
 
-    Args:
-        duration: seconds that were decoded.
-        damaged: packets that could not be decoded and were skipped.
-    """
-
-    duration: float
-    damaged: int = 0
+    duration: float  # seconds that were decoded
+    damaged: int = 0  # packets that could not be decoded and were skipped
 
 
 def probe(path: Path) -> Header:

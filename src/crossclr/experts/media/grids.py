@@ -15,30 +15,19 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Frame:
-    """An image of a grid of times.
+    """An image of a grid of times."""
 
-    Args:
-        grid: index of the rate that was requested.
-        number: the image's position in the grid, from 0; its time is (number + 0.5) / rate.
-        image: (height, width, 3) uint8. If one frame serves several times, they share this object.
-    """
-
-    grid: int
-    number: int
-    image: Pixels
+    grid: int  # index of the rate that was requested
+    number: int  # the image's position in the grid, from 0; its time is (number + 0.5) / rate
+    image: Pixels  # (height, width, 3) uint8. If one frame serves several times, they share this object
 
 
 @dataclass(frozen=True)
 class Sound:
-    """Some samples of one channel.
+    """Some samples of one channel."""
 
-    Args:
-        grid: index of the sound rate that was requested.
-        samples: (samples,) float32 between -1 and 1.
-    """
-
-    grid: int
-    samples: npt.NDArray[np.float32]
+    grid: int  # index of the sound rate that was requested
+    samples: npt.NDArray[np.float32]  # (samples,) float32 between -1 and 1
 
 
 class FrameGrids:

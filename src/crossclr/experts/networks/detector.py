@@ -17,32 +17,20 @@ from crossclr.experts.networks.hub import image_processor, load_network, version
 
 @dataclass(frozen=True)
 class Box:
-    """An object that was detected in an image.
+    """An object that was detected in an image."""
 
-    Args:
-        label: its class.
-        score: the detector's confidence, 0 to 1.
-        place: left, top, right, bottom, as fractions of the image's width and height.
-    """
-
-    label: str
-    score: float
-    place: tuple[float, float, float, float]
+    label: str  # its class
+    score: float  # the detector's confidence, 0 to 1
+    place: tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the image's width and height
 
 
 @dataclass(frozen=True)
 class _Detections:
-    """The detector's output.
+    """The detector's output."""
 
-    Args:
-        probabilities: (images, queries, classes).
-        boxes: (images, queries, 4): centre, width and height.
-        states: (images, queries, dim).
-    """
-
-    probabilities: Tensor
-    boxes: Tensor
-    states: Tensor
+    probabilities: Tensor  # (images, queries, classes)
+    boxes: Tensor  # (images, queries, 4): centre, width and height
+    states: Tensor  # (images, queries, dim)
 
 
 class Detector(FrameExpert):

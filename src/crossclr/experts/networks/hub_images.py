@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,32 @@ from crossclr.experts.networks.hub import (
 )
 
 
-class HubImages(FrameExpert):
+class HubFrames(FrameExpert):
+    """What experts with a transformers vision model share: loading, preparing and encoding."""
+
+    def _load(self, model: str, layer: str, revision: str | None, device: torch.device | str) -> None:
+        self._prepare = image_processor(model, revision)
+        self._network = load_network(model, revision, device)
+        self.device = torch.device(device)
+        self.model, self.layer, self.version = model, str(layer), version_of(self._network, model)
+
+    def prepare(self, image: Any) -> Tensor:
+        """The model's own preparation."""
+        return self._prepare(as_rgb(image))
+
+    def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
+        """(images or windows, dim)."""
+        rows: FloatRows = self._rows(prepared).float().cpu().numpy()
+        return rows
+
+    def _blank(self) -> Tensor:
+        return self.prepare(np.zeros((64, 64, 3), np.uint8))
+
+    @abstractmethod
+    def _rows(self, prepared: Sequence[Tensor]) -> Tensor: ...
+
+
+class HubImages(HubFrames):
     """One row for each image from a transformers image model.
 
     Args:
@@ -46,23 +72,9 @@ class HubImages(FrameExpert):
         device: torch.device | str = "cpu",
         revision: str | None = None,
     ) -> None:
-        self._prepare = image_processor(model, revision)
-        self._network = load_network(model, revision, device)
-        self.device = torch.device(device)
-        self.needs = Needs("frames", rate)
-        self.model, self.layer, self.batch_size = model, str(layer), batch_size
-        self.version = version_of(self._network, model)
-        blank = self.prepare(np.zeros((64, 64, 3), np.uint8))
-        self.dim = count_channels(lambda: self._rows([blank]), model, "use a CLIP, SigLIP, DINO, ViT or ResNet")
-
-    def prepare(self, image: Any) -> Tensor:
-        """The model's own preparation."""
-        return self._prepare(as_rgb(image))
-
-    def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
-        """(images, dim)."""
-        rows: FloatRows = self._rows(prepared).float().cpu().numpy()
-        return rows
+        self._load(model, layer, revision, device)
+        self.needs, self.batch_size = Needs("frames", rate), batch_size
+        self.dim = count_channels(lambda: self._rows([self._blank()]), model, "use a CLIP, SigLIP, DINO, ViT or ResNet")
 
     def _rows(self, prepared: Sequence[Tensor]) -> Tensor:
         pixels = torch.stack(list(prepared)).to(self.device)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from crossclr.experts.contract import FloatRows, Needs, WindowExpert
-from crossclr.experts.media.images import as_rgb
-from crossclr.experts.networks.hub import count_channels, image_processor, load_network, run_layer, version_of
+from crossclr.experts.contract import Needs, WindowExpert
+from crossclr.experts.networks.hub import count_channels, run_layer
+from crossclr.experts.networks.hub_images import HubFrames
 
 
-class HubWindows(WindowExpert):
+class HubWindows(HubFrames, WindowExpert):
     """One row for each window of frames from a transformers video model.
 
     The model takes a fixed number of frames (16 for VideoMAE), which are picked evenly from each window.
@@ -43,27 +41,14 @@ class HubWindows(WindowExpert):
         device: torch.device | str = "cpu",
         revision: str | None = None,
     ) -> None:
-        self._prepare = image_processor(model, revision)
-        self._network = load_network(model, revision, device)
-        self.device = torch.device(device)
-        self.needs = Needs("windows", rate, window, stride)
-        self.model, self.layer, self.batch_size = model, str(layer), batch_size
-        self.version = version_of(self._network, model)
+        self._load(model, layer, revision, device)
+        self.needs, self.batch_size = Needs("windows", rate, window, stride), batch_size
         self.frames = int(getattr(self._network.config, "num_frames", window))
-        blank = self.prepare(np.zeros((64, 64, 3), np.uint8))
-        self.dim = count_channels(lambda: self._rows([blank[None]]), model, "use a VideoMAE, TimeSformer or ViViT")
+        hint = "use a VideoMAE, TimeSformer or ViViT"
+        self.dim = count_channels(lambda: self._rows([self._blank()[None]]), model, hint)
 
-    def prepare(self, image: Any) -> Tensor:
-        """The model's own preparation of one frame."""
-        return self._prepare(as_rgb(image))
-
-    def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
-        """(windows, dim)."""
-        rows: FloatRows = self._rows(prepared).float().cpu().numpy()
-        return rows
-
-    def _rows(self, windows: Sequence[Tensor]) -> Tensor:
-        picked = torch.stack([pick_frames(window, self.frames) for window in windows])
+    def _rows(self, prepared: Sequence[Tensor]) -> Tensor:
+        picked = torch.stack([pick_frames(window, self.frames) for window in prepared])
         return run_layer(self._network, self.layer, self.model, pixel_values=picked.to(self.device))
 
 

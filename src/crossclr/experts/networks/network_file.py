@@ -21,7 +21,21 @@ ENDINGS = (".onnx", *TORCHSCRIPT)
 HINT = "set crop (and window) to the size it was exported for, and export it with a free first axis"
 
 
-class FileImages(FrameExpert):
+class NetworkFile(FrameExpert):
+    """What experts with a network in a file share: opening it and preparing images."""
+
+    def _open(self, model: str, layer: str | None, device: torch.device | str, preparation: Preparation) -> None:
+        self.device, self._preparation = torch.device(device), preparation
+        self._network = open_network(model, layer, self.device)
+        self.model, self.layer = Path(model).name, layer or "first output"
+        self.version = digest_of(Path(model).expanduser())
+
+    def prepare(self, image: Any) -> Tensor:
+        """(3, crop, crop) uint8."""
+        return self._preparation(image)
+
+
+class FileImages(NetworkFile):
     """One row for each image from a network in a file, whose input is (images, 3, crop, crop).
 
     An output with positions, (images, dim, height, width), is averaged over them.
@@ -52,17 +66,9 @@ class FileImages(FrameExpert):
         batch_size: int = 16,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.device = torch.device(device)
-        self._network = open_network(model, layer, self.device)
-        self._preparation = Preparation(shorter, crop, tuple(mean), tuple(deviation))
-        self.needs = Needs("frames", rate)
-        self.model, self.layer, self.batch_size = Path(model).name, layer or "first output", batch_size
-        self.version = digest_of(Path(model).expanduser())
+        self._open(model, layer, device, Preparation(shorter, crop, mean, deviation))
+        self.needs, self.batch_size = Needs("frames", rate), batch_size
         self.dim = count_channels(lambda: self._network(torch.zeros(1, 3, crop, crop)), model, HINT)
-
-    def prepare(self, image: Any) -> Tensor:
-        """(3, crop, crop) uint8."""
-        return self._preparation(image)
 
     def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
         """(images, dim)."""
@@ -70,7 +76,7 @@ class FileImages(FrameExpert):
         return rows
 
 
-class FileWindows(WindowExpert):
+class FileWindows(NetworkFile, WindowExpert):
     """One row for each window of frames from a network in a file, whose input is (windows, 3, frames, crop, crop).
 
     Args:
@@ -103,17 +109,9 @@ class FileWindows(WindowExpert):
         batch_size: int = 4,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.device = torch.device(device)
-        self._network = open_network(model, layer, self.device)
-        self._preparation = Preparation(shorter, crop, tuple(mean), tuple(deviation), "bilinear")
-        self.needs = Needs("windows", rate, window, stride)
-        self.model, self.layer, self.batch_size = Path(model).name, layer or "first output", batch_size
-        self.version = digest_of(Path(model).expanduser())
+        self._open(model, layer, device, Preparation(shorter, crop, mean, deviation, "bilinear"))
+        self.needs, self.batch_size = Needs("windows", rate, window, stride), batch_size
         self.dim = count_channels(lambda: self._network(torch.zeros(1, 3, window, crop, crop)), model, HINT)
-
-    def prepare(self, image: Any) -> Tensor:
-        """(3, crop, crop) uint8."""
-        return self._preparation(image)
 
     def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
         """(windows, dim); only windows of equal length share a batch."""

@@ -12,15 +12,10 @@ from crossclr.experts.contract import FloatRows
 
 @dataclass(frozen=True)
 class Pieces:
-    """A text in pieces.
+    """A text in pieces."""
 
-    Args:
-        ids: token ids of each piece, with its special tokens.
-        kept: for each piece the slice of its rows that the joined text keeps.
-    """
-
-    ids: list[list[int]]
-    kept: list[slice]
+    ids: list[list[int]]  # token ids of each piece, with its special tokens
+    kept: list[slice]  # for each piece the slice of its rows that the joined text keeps
 
 
 def cut_pieces(ids: Sequence[int], limit: int, before: int, after: int) -> Pieces:

@@ -19,19 +19,12 @@ STOP = ("stop", "stop_sec", "end", "end_sec", "end_time")
 
 @dataclass(frozen=True)
 class Captioned:
-    """An entry of a caption file.
+    """An entry of a caption file."""
 
-    Args:
-        key: the entry's name in the file.
-        file: the name of the recording.
-        split: its split, if the file names one.
-        segments: its sentences, with times if the file has them.
-    """
-
-    key: str
-    file: str
-    split: str | None
-    segments: tuple[Segment, ...]
+    key: str  # the entry's name in the file
+    file: str  # the name of the recording
+    split: str | None  # its split, if the file names one
+    segments: tuple[Segment, ...]  # its sentences, with times if the file has them
 
 
 def read_captions(path: Path) -> list[Captioned]:

@@ -9,17 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Segment:
-    """A sentence and the part of the recording that it describes.
+    """A sentence and the part of the recording that it describes."""
 
-    Args:
-        text: the sentence.
-        start: seconds; None is the beginning of the recording.
-        stop: seconds; None is its end.
-    """
-
-    text: str
-    start: float | None = None
-    stop: float | None = None
+    text: str  # the sentence
+    start: float | None = None  # seconds; None is the beginning of the recording
+    stop: float | None = None  # seconds; None is its end
 
     def within(self, duration: float) -> tuple[float, float]:
         """Start and stop in a recording of this duration; swapped if they are reversed, as in COOT.

@@ -13,7 +13,10 @@ def check_number(name: str, value: object, low: float, high: float = LARGEST, ab
     """A number within [low, high], or within (low, high] if ``above`` is set."""
     truth = isinstance(value, bool)  # which Python takes for a number
     if isinstance(value, numbers.Real) and not truth:
-        number = math.inf if isinstance(value, int) and value > high else float(value)  # float(10**400) would raise
+        try:
+            number = float(value)
+        except OverflowError:  # 10**400
+            number = math.inf
         if low <= number <= high and not (above and number == low):
             return number
     least = "above" if above else "at least"

@@ -60,7 +60,7 @@ class Spectrum:
         values, vectors = torch.linalg.eigh(covariance)
         values = values.clamp_min(0)  # rounding may leave tiny negative ones
         if float(values[-1]) <= 0:
-            raise ValueError(f"all training rows of modality {name} are equal; CCA has nothing to correlate")
+            raise ValueError(f"all training rows of modality {name!r} are equal; CCA has nothing to correlate")
         keep = values > values[-1] * NEGLIGIBLE  # without ridge, whitening would blow up the others
         return cls(values[keep], vectors[:, keep], values.sum() / (channels or len(values)))
 
@@ -91,8 +91,12 @@ class Problem:
         }  # in the eigenbases: (kept of x, kept of y)
 
     @classmethod
-    def of(cls, moments: Moments) -> Problem:
+    def of(cls, moments: Moments, between: Mapping[tuple[str, str], Tensor] | None = None) -> Problem:
         """The problem of these training samples.
+
+        Args:
+            moments: of the samples.
+            between: replaces the covariances between modalities, if more than the samples' own rows belong together.
 
         Raises:
             ValueError: a modality never varies, or shares fewer than two samples with each of the others.
@@ -101,11 +105,10 @@ class Problem:
             shared = max(moments.count(name, other) for other in moments.names if other != name)
             if shared < 2:
                 raise ValueError(
-                    f"CCA needs at least two training samples with {name} and another modality, got {shared}"
+                    f"CCA needs at least two training samples with {name!r} and another modality, got {shared}"
                 )
         spectra = {name: Spectrum.of(moments.covariance(name, name), name) for name in moments.names}
-        pairs = combinations(moments.names, 2)
-        return cls(spectra, {pair: moments.covariance(*pair) for pair in pairs})
+        return cls(spectra, between or {pair: moments.covariance(*pair) for pair in combinations(moments.names, 2)})
 
     def solve(self, ridge: float, width: int | None = None) -> Canonical:
         """The directions for one strength of regularisation.

@@ -41,7 +41,7 @@ class Grid:
     """
 
     features: Sequence[FeatureSpec] = GAUSSIAN
-    ridges: Sequence[float] = (0.1, 0.3, 1.0, 3.0)
+    ridges: Sequence[float] = (0.3, 1.0, 3.0, 10.0)
     widths: Sequence[int] = (64, 128, 256)
     exponents: Sequence[float] = (0.5, 1.0, 2.0)
 

@@ -135,7 +135,7 @@ class Moments:
         shapes = {name: tuple(value.shape) for name, value in rows.items()}
         samples = {shape[0] for shape in shapes.values()}
         if {name: shape[-1] for name, shape in shapes.items()} != self.dims or len(samples) != 1:
-            raise ValueError(f"expected paired rows with channels {self.dims}, got shapes {shapes}")
+            raise ValueError(f"expected paired rows with {self.dims} channels, got shapes {shapes}")
         if unknown := set(present) - set(rows):
             raise ValueError(f"present names {sorted(unknown)}, but the modalities are {list(self.dims)}")
         everywhere = torch.ones(samples.pop(), dtype=torch.bool)
@@ -146,7 +146,7 @@ class Moments:
             if bool(bad.any()):
                 row, channel = bad.nonzero()[0].tolist()
                 raise ValueError(
-                    f"training sample {self.count(name) + row} holds NaN or infinity in modality {name}, channel "
+                    f"training sample {self.count(name) + row} holds NaN or infinity in modality {name!r}, channel "
                     f"{channel}; run `crossclr data check` to find it"
                 )
         return values, masks

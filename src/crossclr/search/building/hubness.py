@@ -21,24 +21,16 @@ Hubness = bool | Literal["fitted"]  # no correction, one from the items of the i
 
 @dataclass(frozen=True)
 class HubCounts:
-    """How often items are found.
+    """How many of the trial queries have each item among their ten best results."""
 
-    Args:
-        counts: (items,) number of trial queries that have each item among their ten best results.
-        tried: number of trial queries.
-    """
-
-    counts: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]  # (items,)
     tried: int
 
 
 def count_hubs(index: Index, queries: Vectors, items: int) -> HubCounts:
     """Search with trial queries and count how often each item is among the ten best results.
 
-    Args:
-        index: where to search.
-        queries: (queries, dim); of more than 5,000, a random part is tried.
-        items: the ids of the items are below this number.
+    Of more than 5,000 queries, a random part is tried. The ids of the items are below ``items``.
 
     Example:
         >>> index = FaissIndex(2)
@@ -61,10 +53,6 @@ def correction(queries: Index, vectors: Vectors) -> Vectors:
     This is the item's half of cross-domain similarity local scaling (CSLS). It is stored as one more channel of the
     item, so that any index can apply it: a query with 1 in that channel adds it to the inner product.
 
-    Args:
-        queries: an index of example queries.
-        vectors: (items, dim) unit vectors of the items.
-
     Example:
         >>> queries = FaissIndex(2)
         >>> queries.add(np.array([0, 1]), np.eye(2, dtype=np.float32))
@@ -79,13 +67,9 @@ def correction(queries: Index, vectors: Vectors) -> Vectors:
 
 
 def with_correction(vectors: Vectors, queries: Vectors, hubness: Hubness, fitted: Hubs | None) -> Vectors:
-    """Vectors with the correction as one more channel, if the index has one.
+    """Unit vectors with the correction as one more channel, if the index has one.
 
-    Args:
-        vectors: (items, dim) unit vectors.
-        queries: (queries, dim) of the other modality, for a correction from the items of the index.
-        hubness: which correction the index has.
-        fitted: the run's own correction for this modality; None counts as 0.
+    A correction from the items of the index needs ``queries``; the run's own is ``fitted``, and None counts as 0.
     """
     if not hubness:
         return vectors

@@ -23,15 +23,10 @@ Scores = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Influence:
-    """How similar items are to all others.
+    """How similar items are to all others, by their input features."""
 
-    Args:
-        connectivity: (items,) mean cosine of the input features to those of all other items.
-        share: (items,) share of items with a lower connectivity.
-    """
-
-    connectivity: Scores
-    share: Scores
+    connectivity: Scores  # (items,) mean cosine to all other items
+    share: Scores  # (items,) share of items with a lower connectivity
 
 
 def influence(pooled: npt.NDArray[np.float32]) -> Influence:
@@ -52,11 +47,7 @@ def unit_sum(pooled: npt.NDArray[np.float32]) -> Scores:
 def influence_among(pooled: npt.NDArray[np.float32], total: Scores, count: int, known: Scores) -> Influence:
     """Influence of new items in a set whose other inputs are no longer available.
 
-    Args:
-        pooled: (items, channels) mean input rows of the new items.
-        total: `unit_sum` of the whole set, including the new items.
-        count: size of the whole set.
-        known: connectivity of the other items.
+    ``total`` is the `unit_sum` of the whole set of ``count`` items, ``known`` the connectivity of the other items.
 
     Example:
         >>> rows = np.array([[1, 0], [1, 0.1], [-1, 0]], dtype=np.float32)

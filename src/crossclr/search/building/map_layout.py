@@ -18,11 +18,7 @@ def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = 
     The mean of each modality is subtracted first. Otherwise the two modalities would lie apart like two continents,
     and the map could not show how they correspond.
 
-    Args:
-        vectors: (items, dim).
-        modality: (items,) a number for each modality.
-        landmarks: number of items that t-SNE arranges.
-        seed: seed of the random choices.
+    ``modality`` (items,) is a number for each modality, ``landmarks`` the number of items that t-SNE arranges.
 
     Example:
         >>> project(np.eye(8, dtype=np.float32), np.zeros(8, dtype=np.int64)).shape

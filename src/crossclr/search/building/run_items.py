@@ -23,27 +23,15 @@ Progress = Callable[[str, int, int], None]  # the task, the steps done, all step
 
 @dataclass(frozen=True)
 class EmbeddedItems:
-    """The items of one modality.
-
-    Args:
-        items: items without numbers (``id`` is -1).
-        vectors: (items, dim) unit vectors.
-        pooled: (items, input channels) mean input rows, for connectivity.
-    """
+    """The items of one modality, without numbers (``id`` is -1)."""
 
     items: list[Item]
-    vectors: Vectors
-    pooled: npt.NDArray[np.float32]
+    vectors: Vectors  # (items, dim) unit vectors
+    pooled: npt.NDArray[np.float32]  # (items, input channels) mean input rows, for connectivity
 
 
 class RecordingSource(SourceWrapper):
-    """A source that records pooled inputs, media and splits of the samples that are read.
-
-    Args:
-        source: the data.
-        finder: finds images, videos and sounds.
-        skip: keys to leave out.
-    """
+    """A source that records pooled inputs, media and splits of the samples that are read, and omits keys."""
 
     def __init__(self, source: Source, finder: MediaFinder, skip: Set[str]) -> None:
         super().__init__(source)
@@ -53,7 +41,7 @@ class RecordingSource(SourceWrapper):
         self.own_splits: list[str] = []
 
     def keys(self, split: str) -> Sequence[str]:
-        """Keys of a split without those to leave out."""
+        """Keys of a split without the omitted ones."""
         return [key for key in self.source.keys(split) if key not in self.skip]
 
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
@@ -76,17 +64,7 @@ def embed_items(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> dict[str, EmbeddedItems]:
-    """Items of both modalities; a sample of several splits belongs to the first.
-
-    Args:
-        model: the encoders.
-        source: the data.
-        splits: splits to embed.
-        finder: finds images, videos and sounds.
-        batch_size: samples to embed at once.
-        device: where to embed.
-        progress: called with the task, the steps done and all steps.
-    """
+    """Items of both modalities with their media; a sample of several splits belongs to the first."""
     parts: dict[str, list[EmbeddedItems]] = {"a": [], "b": []}
     seen: set[str] = set()
     for split in splits:

@@ -31,12 +31,8 @@ def read_shard_items(
 
     Samples with the same id are one clip, whose items after the first are numbered, as in ``b/id#2``.
 
-    Args:
-        shards: files, patterns or folders.
-        dim: channels of the model's embeddings.
-        weights: digest of the model's weights, which must have made the shards.
-        progress: called with the task, the steps done and all steps.
-        anchors: anchors of the run. Shards hold the encoder's output; an index holds what the anchors make of it.
+    The shards must come from the model with these ``weights`` (a digest). They contain the encoder's output, and the
+    run's ``anchors`` are applied to it.
 
     Raises:
         DataError: the vectors have another size.

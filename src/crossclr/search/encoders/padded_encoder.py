@@ -16,10 +16,6 @@ from crossclr.models.layers.pooling import AttentionPool, MaxPool
 class PaddedEncoder(nn.Module):
     """One branch of a model, from padded rows to unit vectors.
 
-    Args:
-        model: the model.
-        side: the modality, ``a`` or ``b``.
-
     Example:
         >>> from crossclr.models import ModelConfig, build_model
         >>> model = build_model(ModelConfig(dim=16), dims=(3, 5), two_level=False).eval()

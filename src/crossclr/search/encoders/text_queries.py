@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class TextQueries:
         self.model, self.side = model.eval(), side
         self._encoder = encoder
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Vectors] = OrderedDict()
+        self._vector = lru_cache(CACHED)(self._encode)
 
     def warm_up(self) -> None:
         """Load the text expert now instead of at the first query."""
@@ -51,19 +51,14 @@ class TextQueries:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """(texts, dim) unit vectors."""
-        with self._lock:  # one at a time, because the network uses several threads itself
-            fresh = [text for text in dict.fromkeys(texts) if text not in self._known]
-            found = dict(zip(fresh, self._encode(fresh), strict=True)) if fresh else {}
-            rows = np.stack([found[text] if text in found else self._known[text] for text in texts])
-            self._known.update(found)
-            while len(self._known) > CACHED:
-                self._known.popitem(last=False)
-        return rows
+        return np.stack([self._vector(text) for text in texts])
 
-    def _encode(self, texts: Sequence[str]) -> Vectors:
-        if self._encoder is None:
-            self._encoder = TokenEncoder()
-        return encode_rows(self.model, self.side, self._encoder(list(texts)))
+    def _encode(self, text: str) -> Vectors:
+        with self._lock:  # one at a time, because the network uses several threads itself
+            if self._encoder is None:
+                self._encoder = TokenEncoder()
+            found: Vectors = encode_rows(self.model, self.side, self._encoder([text]))[0]
+            return found
 
 
 def text_side(config: RunConfig) -> str | None:

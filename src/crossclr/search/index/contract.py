@@ -19,33 +19,26 @@ class Index(Protocol):
     @property
     def dim(self) -> int:
         """Channels of a vector."""
-        ...
 
     @property
     def kind(self) -> str:
         """How vectors are compared, such as ``exact`` or ``hnsw``."""
-        ...
 
     @property
     def recall(self) -> float | None:
         """Measured share of the true ten nearest that a search returns; None if it is unknown."""
-        ...
 
     def __len__(self) -> int:
         """Number of items."""
-        ...
 
     def add(self, ids: Ids, vectors: Vectors) -> None:
         """Add items; an item whose id exists is replaced."""
-        ...
 
     def delete(self, ids: Ids) -> int:
         """Remove items, ignore unknown ids, and return how many were removed."""
-        ...
 
     def compact(self, queries: Vectors | None = None) -> None:
         """Reorganise after many changes, where the back end needs it; ``queries`` are examples to tune with."""
-        ...
 
     def search(self, queries: Vectors, top: int, allowed: Mask | None = None) -> tuple[Vectors, Ids]:
         """Scores and ids of the best items for each query, both (queries, top), best first.
@@ -53,20 +46,16 @@ class Index(Protocol):
         Only items whose entry in ``allowed`` is True are returned; an id past the end of the mask is not allowed. If
         there are fewer than ``top`` items, the row is filled with the id -1 and the score -inf.
         """
-        ...
 
     def vectors(self, ids: Ids) -> Vectors:
         """(ids, dim) stored vectors; an unknown id is a KeyError."""
-        ...
 
     def save(self, folder: Path) -> None:
         """Write everything to a new folder."""
-        ...
 
     @classmethod
     def open(cls, folder: Path) -> Index:
         """Open the index that ``save`` wrote."""
-        ...
 
 
 def check_items(ids: Ids, vectors: Vectors, dim: int) -> tuple[Ids, Vectors]:

@@ -28,13 +28,7 @@ class SharedRows:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
 
     def expand(self, scores: Vectors, rows: Rows, allowed: Mask | None) -> tuple[Vectors, Rows]:
-        """Replace rows by their items, best first, and keep as many items as there were rows.
-
-        Args:
-            scores: (queries, top).
-            rows: (queries, top), -1 after the last row.
-            allowed: (items,) which items may be returned; None: all.
-        """
+        """Replace rows (queries, top) by their items, best first, and keep as many items as there were rows."""
         top = rows.shape[1]
         out_scores, out = no_results(*rows.shape)
         for query in range(len(rows)):

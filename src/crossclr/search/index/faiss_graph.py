@@ -46,14 +46,8 @@ class IndexSettings:
 class Graph:
     """Rows 0, 1, 2, ... that are searched approximately and never change.
 
-    Args:
-        kind: ``hnsw`` or ``ivfpq``.
-        index: the faiss index.
-        dim: channels of a row (the faiss index may have more, filled with zeros).
-        effort: candidates of a walk, or lists to scan.
-        recall: share of the true ten nearest found with this effort, measured at build time.
-        precise: the rows themselves, if the faiss index stores only codes.
-        folder: where it is stored on disk, if it is.
+    ``effort`` is the number of candidates of a walk, or of lists to scan. ``precise`` holds the rows themselves if the
+    faiss index stores only codes.
     """
 
     def __init__(
@@ -76,11 +70,8 @@ class Graph:
     def build(cls, vectors: Vectors, settings: IndexSettings, queries: Vectors | None = None) -> Graph:
         """Index rows, then find the smallest effort that reaches the target recall.
 
-        Args:
-            vectors: (rows, dim) the rows to search.
-            settings: how to build.
-            queries: (queries, dim) example queries to measure recall with, because queries of another modality lie
-                elsewhere than the rows. Default: mixtures of two rows.
+        Recall is measured with example queries, because queries of another modality lie elsewhere than the rows.
+        Without examples, mixtures of two rows are used.
         """
         dim = vectors.shape[1]
         if len(vectors) <= settings.hnsw_limit:
@@ -95,11 +86,7 @@ class Graph:
     ) -> tuple[Vectors, Rows]:
         """Scores and rows of the best matches, both (queries, top), filled with -inf and -1.
 
-        Args:
-            queries: (queries, dim).
-            top: rows for each query.
-            allowed: which rows may be returned; None: all.
-            share: share of rows that are allowed; a smaller share needs more effort.
+        ``share`` is the share of rows that are allowed; a smaller share needs more effort.
         """
         selector = None if allowed is None else faiss.IDSelectorBitmap(allowed)
         if self.kind == "hnsw":

@@ -13,17 +13,10 @@ from crossclr.features import DataError, Sample, Source
 
 @dataclass(frozen=True)
 class Media:
-    """A file and the part of it that shows a clip.
+    """A file, and the seconds of it that show a clip (None: all of it)."""
 
-    Args:
-        kind: ``image``, ``video`` or ``audio``.
-        file: absolute path.
-        start: first second; None: the whole file.
-        stop: last second.
-    """
-
-    kind: str
-    file: str
+    kind: str  # image, video or audio
+    file: str  # absolute path
     start: float | None = None
     stop: float | None = None
 

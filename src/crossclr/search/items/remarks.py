@@ -9,12 +9,7 @@ from crossclr.search.items.item_table import Item
 
 @dataclass(frozen=True)
 class Remark:
-    """One remark.
-
-    Args:
-        label: one to three words.
-        text: the whole sentence.
-    """
+    """A remark in one to three words, and as a sentence."""
 
     label: str
     text: str
@@ -23,10 +18,7 @@ class Remark:
 def remarks(item: Item, tried: int, usual: float) -> list[Remark]:
     """Remarks about one item; none for an ordinary item.
 
-    Args:
-        item: the item.
-        tried: number of trial queries.
-        usual: how many of them have an average item among their ten best results.
+    Of the ``tried`` trial queries, ``usual`` have an average item among their ten best results.
 
     Example:
         >>> remarks(Item(0, "a/x", "a", "x", hub=60), tried=1000, usual=5.0)[0].text

@@ -41,13 +41,7 @@ _LOG = logging.getLogger("crossclr.search")
 def create_app(
     searcher: Searcher, hosts: Sequence[str] | None = None, started: Callable[[], None] | None = None
 ) -> Any:
-    """The service for an opened index, as an ASGI application.
-
-    Args:
-        searcher: the opened index.
-        hosts: Host headers to answer; None: any.
-        started: called when the service starts to answer.
-    """
+    """The service for an opened index, as an ASGI application; ``hosts`` are the Host headers to answer (None: any)."""
     searchers = ReloadingSearcher(searcher)
 
     @contextlib.asynccontextmanager

@@ -17,11 +17,7 @@ _LOG = logging.getLogger("crossclr.search")
 
 
 class ReloadingSearcher:
-    """Holds the searcher of the newest complete index.
-
-    Args:
-        searcher: the opened index.
-    """
+    """Holds the searcher of the newest complete index."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.current = searcher

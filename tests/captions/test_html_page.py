@@ -4,7 +4,8 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from crossclr.captions.caption_page import (
+from crossclr.captions.data.caption_set import CaptionSet
+from crossclr.captions.html_page import (
     LIMIT,
     Shown,
     Writer,
@@ -14,7 +15,6 @@ from crossclr.captions.caption_page import (
     load_shown,
     mark,
 )
-from crossclr.captions.data.caption_set import CaptionSet
 from crossclr.captions.scoring.caption_metrics import score_captions
 from crossclr.captions.scoring.predictions import Caption
 
