@@ -101,7 +101,7 @@ def test_there_is_no_room_behind_the_last_position():
 def test_a_beam_of_one_is_greedy(recurrent):
     model = make_model(5, recurrent=recurrent)
     features, rows = clips(8)
-    ours, theirs = beam_search(model, features, rows, beam=1), greedy(model, features, rows)
+    ours, theirs = beam_search(model, features, rows, config=DecodingConfig(beam=1)), greedy(model, features, rows)
     assert up_to_end(ours.words) == up_to_end(theirs.words)
     if recurrent:
         for a, b in zip(ours.memory, theirs.memory, strict=True):
@@ -132,7 +132,7 @@ def test_a_beam_that_is_wide_enough_finds_the_best_of_all_sentences(penalty):
                 value /= min(length + 1, 3) ** penalty
                 if value > best:
                     best, sentence = value, list(words)
-        found = beam_search(model, *clip, beam=40, length_penalty=penalty)
+        found = beam_search(model, *clip, config=DecodingConfig(beam=40, length_penalty=penalty))
         assert up_to_end(found.words) == [sentence]
 
 
@@ -155,7 +155,7 @@ def test_a_beam_is_never_less_likely_than_greedy_when_it_keeps_everything():
             values.append(total)
         return torch.tensor(values)
 
-    wide = likelihood(beam_search(model, features, rows, beam=12).words)
+    wide = likelihood(beam_search(model, features, rows, config=DecodingConfig(beam=12)).words)
     assert bool((wide >= likelihood(greedy(model, features, rows).words) - 1e-4).all())
 
 
@@ -169,7 +169,11 @@ def ngrams(words, n):
 def test_no_ngram_stands_twice_and_no_sentence_is_too_short(seed, n, beam, least):
     model = make_model(seed)
     features, rows = clips(3, seed)
-    write = greedy if beam == 1 else lambda *a, **o: beam_search(*a, beam=beam, **o)
+
+    def write(*clip, **rules):
+        decode = greedy if beam == 1 else beam_search
+        return decode(*clip, config=DecodingConfig(beam=beam, **rules))
+
     found = write(model, features, rows, block_ngram=n, min_words=least)
     for sentence in up_to_end(found.words):
         assert len(sentence) >= min(least, model.text_length)

@@ -16,6 +16,7 @@ from crossclr.captions.network.captioner import Captioner, Memory
 from crossclr.captions.scoring.predictions import Caption, Predictions
 
 NEVER = -1e10
+PLAIN = DecodingConfig()
 Progress = Callable[[int, int], None]
 
 
@@ -33,23 +34,16 @@ class Written:
 
 
 def greedy(
-    model: Captioner,
-    features: Tensor,
-    rows: Tensor,
-    memory: Memory | None = None,
-    *,
-    min_words: int = 0,
-    block_ngram: int = 0,
+    model: Captioner, features: Tensor, rows: Tensor, memory: Memory | None = None, config: DecodingConfig = PLAIN
 ) -> Written:
     """Always take the likeliest word, up to [EOS].
 
     Args:
         model: the captioner, in evaluation mode.
         features: (count, longest, dim) rows of each clip.
-        rows: (count,) how many.
-        memory: of the sentences before; None: there are none.
-        min_words: [EOS] is not allowed before this many words.
-        block_ngram: n-grams of this length are never repeated; 0: off.
+        rows: (count,) number of rows.
+        memory: of the previous sentences; None: there are none.
+        config: minimum length and blocked n-grams.
     """
     writing = model.begin(features, rows, memory)
     word = torch.full_like(rows, BOS)
@@ -60,7 +54,7 @@ def greedy(
         logits = model.write(writing, word)
         lengths += ~ended  # [EOS] itself is read by the memory, nothing behind it
         ended = ended | (word == EOS)
-        _forbid(logits, written, min_words - number, block_ngram)
+        _forbid(logits, written, config.min_words - number, config.block_ngram)
         word = logits.argmax(1).masked_fill(ended, PAD)
         written.append(word)
         if bool(ended.all()) or (not model.recurrent and bool((ended | (word == EOS)).all())):
@@ -69,28 +63,10 @@ def greedy(
 
 
 def beam_search(
-    model: Captioner,
-    features: Tensor,
-    rows: Tensor,
-    memory: Memory | None = None,
-    *,
-    beam: int = 2,
-    min_words: int = 0,
-    block_ngram: int = 0,
-    length_penalty: float = 0.0,
+    model: Captioner, features: Tensor, rows: Tensor, memory: Memory | None = None, config: DecodingConfig = PLAIN
 ) -> Written:
-    """Beam search: the likeliest sentence among ``beam`` hypotheses.
-
-    Args:
-        model: the captioner, in evaluation mode.
-        features: (count, longest, dim) rows of each clip.
-        rows: (count,) how many.
-        memory: of the sentences before; None: there are none.
-        beam: hypotheses of each sentence.
-        min_words: [EOS] is not allowed before this many words.
-        block_ngram: n-grams of this length are never repeated; 0: off.
-        length_penalty: log probabilities are divided by the number of words to this power.
-    """
+    """The likeliest sentence among ``config.beam`` hypotheses; the other arguments are those of `greedy`."""
+    beam, length_penalty = config.beam, config.length_penalty
     count, limit = len(rows), model.text_length
     repeated = torch.arange(count, device=rows.device).repeat_interleave(beam)
     writing = model.begin(features, rows, memory).select(repeated)
@@ -102,7 +78,7 @@ def beam_search(
     written = rows.new_empty(count * beam, 0)
     for number in range(limit):
         logits = model.write(writing, word)
-        _forbid(logits, list(written.unbind(1)), min_words - number, block_ngram)
+        _forbid(logits, list(written.unbind(1)), config.min_words - number, config.block_ngram)
         following = scores.unsqueeze(2) + logits.log_softmax(1).view(count, beam, -1)
         if number == limit - 1:  # no room for another word: whatever stands is the sentence
             value, place = (following.flatten(1) / (number + 1) ** length_penalty).max(1)
@@ -145,7 +121,8 @@ def write_captions(
         config: how to write; None: greedily.
         progress: called with the finished videos and all videos.
     """
-    config = config or DecodingConfig()
+    config = config or PLAIN
+    decode = greedy if config.beam == 1 else beam_search
     gather = make_batcher(data)
     order = sorted(range(len(data.keys)), key=lambda video: -data.counts[video])  # little padding in time
     texts: dict[int, str] = {}
@@ -162,7 +139,7 @@ def write_captions(
                     span = slice(first, first + active)
                     first += active
                     before = None if memory is None else [cells[:active] for cells in memory]
-                    written = _write(
+                    written = decode(
                         model, batch.features[span].to(device), batch.rows[span].to(device), before, config
                     )
                     memory = written.memory
@@ -177,14 +154,6 @@ def write_captions(
         key: [Caption(texts[clip], *data.times[clip]) for clip in range(starts[number], starts[number + 1])]
         for number, key in enumerate(data.keys)
     }
-
-
-def _write(model: Captioner, features: Tensor, rows: Tensor, memory: Memory | None, config: DecodingConfig) -> Written:
-    rules = {"min_words": config.min_words, "block_ngram": config.block_ngram}
-    if config.beam == 1:
-        return greedy(model, features, rows, memory, **rules)
-    penalty = config.length_penalty
-    return beam_search(model, features, rows, memory, beam=config.beam, length_penalty=penalty, **rules)
 
 
 def _forbid(logits: Tensor, written: list[Tensor], words_missing: int, n: int) -> None:
