@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from crossclr.analysis import open_context, run_experiments
+from crossclr.analysis import open_study, run_experiments
 
 THINGS, DEEDS = ("dog", "cat", "bird", "cow"), ("runs", "sleeps", "sings")
 
@@ -69,12 +69,12 @@ def study_file(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def context(study_file, tmp_path_factory):
-    return open_context(study_file, tmp_path_factory.mktemp("out") / "study")
+def study(study_file, tmp_path_factory):
+    return open_study(study_file, tmp_path_factory.mktemp("out") / "study")
 
 
 @pytest.fixture(scope="session")
-def tables(context):
+def tables(study):
     """All experiments, run once."""
     names = ["losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting"]
-    return run_experiments(names, context)
+    return run_experiments(names, study)

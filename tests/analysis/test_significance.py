@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy import integrate, special
 
-from crossclr.analysis.significance import against_best, paired
+from crossclr.analysis.significance import against_best, bootstrap_interval, paired
 
 
 def p_by_hand(a, b):
@@ -43,3 +44,23 @@ def test_the_best_rival_is_the_one_with_the_best_mean():
     values = {"ours": [5.0, 6.0], "weak": [1.0, 1.0], "strong": [5.5, 5.0]}
     assert against_best("ours", values, ["weak", "strong", "ours"]).rival == "strong"
     assert against_best("ours", values, ["ours"]) is None
+
+
+def test_bootstrap_interval_has_the_width_of_a_normal_interval_with_many_queries():
+    rng = np.random.default_rng(1)
+    queries = 4_000
+    rival = (rng.random((1, queries)) < 0.3) * 100.0
+    better = np.maximum(rival, (rng.random((1, queries)) < 0.1) * 100.0)
+    found = bootstrap_interval(better, rival)
+    mean, error = (better - rival).mean(), (better - rival).std() / np.sqrt(queries)
+    assert found.low == pytest.approx(mean - 1.96 * error, abs=0.12 * error)
+    assert found.high == pytest.approx(mean + 1.96 * error, abs=0.12 * error)
+
+
+def test_bootstrap_interval_sees_the_spread_of_seeds():
+    queries = 2_000
+    seeds = np.array([[0.0], [4.0], [8.0]]) + np.zeros((3, queries))  # queries agree, seeds do not
+    found = bootstrap_interval(seeds, np.zeros_like(seeds))
+    assert found.low < 1.5 < 6.5 < found.high
+    with pytest.raises(ValueError, match="same seeds and queries"):
+        bootstrap_interval(seeds, seeds[:2])

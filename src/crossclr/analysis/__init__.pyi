@@ -2,8 +2,8 @@ from crossclr.analysis.experiments import EXPERIMENTS as EXPERIMENTS
 from crossclr.analysis.studies.compared_losses import METHODS as METHODS
 from crossclr.analysis.studies.compared_losses import Method as Method
 from crossclr.analysis.studies.compared_losses import configure as configure
-from crossclr.analysis.studies.open_study import Context as Context
-from crossclr.analysis.studies.run_experiments import open_context as open_context
+from crossclr.analysis.studies.open_study import Study as Study
+from crossclr.analysis.studies.open_study import open_study as open_study
 from crossclr.analysis.studies.run_experiments import run_experiments as run_experiments
 from crossclr.analysis.studies.study import StudyConfig as StudyConfig
 from crossclr.analysis.studies.study import load_study as load_study

@@ -1,12 +1,16 @@
-"""Whether a difference between two losses is more than the luck of seeds."""
+"""Whether a difference between two losses is more than chance: paired t-tests and bootstrap intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
+
+DRAWS, CONFIDENCE = 2_000, 95.0
 
 
 @dataclass(frozen=True)
@@ -16,8 +20,8 @@ class Comparison:
     Args:
         rival: the rival's name.
         difference: mean over seeds of (loss - rival).
-        relative: the same in percent of the rival's mean.
-        p: two-sided p-value of the paired t-test; NaN where it cannot be computed (one seed).
+        relative: the difference in percent of the rival's mean.
+        p: two-sided p-value of the paired t-test; NaN for a single seed.
     """
 
     rival: str
@@ -51,10 +55,26 @@ class Comparison:
         return f"{self.difference:+.2f} against {self.rival} ({self.relative:+.1f}%, {self.sure}, {meant})"
 
 
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval.
+
+    Example:
+        >>> str(Interval(-0.31, 1.24))
+        '[-0.3, +1.2]'
+    """
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"[{self.low:+.1f}, {self.high:+.1f}]"
+
+
 def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival") -> Comparison:
     """Paired t-test over seeds.
 
-    Seeds decide the initial weights and the order of samples, which are the same for both losses, so runs of one seed
+    A seed decides the initial weights and the order of the samples. Both losses share them, so trainings of one seed
     form a pair.
 
     Example:
@@ -78,15 +98,44 @@ def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival")
 
 
 def against_best(name: str, values: Mapping[str, Sequence[float]], rivals: Sequence[str]) -> Comparison | None:
-    """A loss against the rival with the best mean; None without rivals.
+    """Compare a loss with the rival that has the best mean; None without rivals.
 
     Args:
         name: the loss.
-        values: for each loss its figure for each seed; higher is better.
-        rivals: the losses that it is compared with.
+        values: by loss, a metric for each seed; higher is better.
+        rivals: the losses to compare with.
     """
     others = [rival for rival in rivals if rival != name and rival in values]
     if not others:
         return None
     best = max(others, key=lambda rival: float(np.mean(values[rival])))
     return paired(values[name], values[best], best)
+
+
+def bootstrap_interval(
+    values: npt.NDArray[Any], rival: npt.NDArray[Any], draws: int = DRAWS, confidence: float = CONFIDENCE
+) -> Interval:
+    """Confidence interval of the mean difference, by resampling seeds and queries with replacement.
+
+    Args:
+        values: (seeds, queries) a metric of every query, such as 100 for a hit and 0 for a miss.
+        rival: (seeds, queries) the same queries and seeds with the rival.
+        draws: resampled means.
+        confidence: percent of them inside the interval.
+
+    Example:
+        >>> found = bootstrap_interval(np.ones((3, 50)), np.zeros((3, 50)))
+        >>> found.low, found.high
+        (1.0, 1.0)
+    """
+    if values.shape != rival.shape:
+        raise ValueError(f"both need the same seeds and queries, got {values.shape} and {rival.shape}")
+    differences = values.astype(np.float64) - rival
+    seeds, queries = differences.shape
+    rng = np.random.default_rng(0)
+    means = np.empty(draws)
+    for draw in range(draws):
+        mean_of_seeds = np.bincount(rng.integers(seeds, size=seeds), minlength=seeds) @ differences / seeds
+        means[draw] = np.bincount(rng.integers(queries, size=queries), minlength=queries) @ mean_of_seeds / queries
+    low, high = np.percentile(means, [(100 - confidence) / 2, (100 + confidence) / 2])
+    return Interval(float(low), float(high))

@@ -20,7 +20,7 @@ from crossclr.storage import write_file
 
 @dataclass(frozen=True)
 class Cell:
-    """Mean and sample deviation of a figure over seeds, or a word.
+    """Mean and sample standard deviation of a metric over seeds, or a text.
 
     Example:
         >>> str(Cell.of([10.0, 12.0])), str(Cell.of([3.25])), str(Cell(text="CLIP"))
@@ -35,7 +35,7 @@ class Cell:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Cell:
-        """A figure of several runs."""
+        """A metric of several trainings."""
         found = [value for value in values if not math.isnan(value)]
         if not found:
             return cls(text="–")
@@ -50,16 +50,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a heading, a caption, and the best figure of each column marked.
+    """A table with a heading, a caption, and the best value of each column marked.
 
     Args:
-        name: file name without an ending.
+        name: file name without suffix.
         title: heading.
-        columns: heads of the columns, the first for the rows' names.
+        columns: heads of the columns; the first column names the rows. A line break applies in the terminal only.
         rows: cells.
         caption: what the table says, in a sentence or two.
-        groups: heads above the columns, each with the number of columns that it spans.
-        lowest: columns in which the lowest figure is the best.
+        groups: heads above the columns, each with the number of its columns.
+        lowest: columns in which the lowest value is the best.
         block: rows that are compared with each other; None: all.
     """
 
@@ -73,7 +73,7 @@ class Table:
     block: int | None = None
 
     def marked(self) -> list[list[Cell]]:
-        """The cells, those with the best figure of their column (within their block of rows) marked."""
+        """The cells, with the best value of each column (within a block of rows) marked."""
         size = self.block or max(1, len(self.rows))
         lines = []
         for first in range(0, len(self.rows), size):
@@ -88,7 +88,7 @@ class Table:
         return lines
 
     def csv(self) -> str:
-        """Comma-separated values; mean, deviation and runs in columns of their own."""
+        """Comma-separated values with separate columns for mean, standard deviation and number of runs."""
         figures = [any(not math.isnan(row[c].mean) for row in self.rows) for c in range(len(self.columns))]
         heads = self._heads()
         written = io.StringIO()
@@ -130,16 +130,28 @@ class Table:
         return f"<table><thead>{groups}<tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
     def rich(self) -> list[RichTable]:
-        """Tables for the terminal, one for each group of columns, the best figures bold."""
+        """Tables for the terminal, one for each group of columns, the best values bold."""
         sizes = [count for _, count in self.groups] or [len(self.columns)]
         first = sizes[0] if self.groups and not self.groups[0][0] else 0  # columns that name the rows
+        wordy = {
+            place
+            for place in range(len(self.columns))
+            if any(letter.isalpha() for row in self.rows for letter in row[place].text)
+        }
         shown, start = [], first
         for head, count in [group for group in self.groups if group[0]] or [("", len(self.columns))]:
             places = [*range(first), *range(start, start + count)]
             title = f"{self.title}: {head}" if head else self.title
-            table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+            table = RichTable(
+                title=title,
+                title_justify="left",
+                box=SIMPLE_HEAD,
+                padding=(0, 1, 0, 0),
+                pad_edge=False,
+                show_edge=False,
+            )
             for place in places:
-                named = place < max(1, first)  # only names may wrap, so that no number is cut off
+                named = place < max(1, first) or place in wordy  # only words may wrap, so that no number is cut off
                 table.add_column(self.columns[place], justify="left" if named else "right", no_wrap=not named)
             for row in self.marked():
                 words = [escape(str(row[place])) for place in places]
@@ -156,7 +168,7 @@ class Table:
         write_file(folder / f"{self.name}.tex", self.latex())
 
     def _heads(self) -> list[str]:
-        """Heads of the columns with their group before them, so that each is unique."""
+        """Heads of the columns with their group as a prefix, so that each is unique."""
         if not self.groups:
             return _lines(self.columns)
         above = [head for head, count in self.groups for _ in range(count)]

@@ -9,9 +9,9 @@ import typer
 
 
 def card(run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]) -> None:
-    """Write the model card (README.md) of a run anew: data, config, figures, limits, licence of the data.
+    """Rewrite the model card (README.md) of a run: data, config, results, limits, licence of the data.
 
-    Training writes it by itself at its end.
+    Training writes it at its end.
 
     Examples:
         crossclr card runs/emoji

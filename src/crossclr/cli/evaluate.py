@@ -1,4 +1,4 @@
-"""`crossclr evaluate` and `crossclr embed`: what a trained run is worth, and its embeddings as a file."""
+"""`crossclr evaluate` and `crossclr embed`: the retrieval metrics of a run, and its embeddings as a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; several are also joined (⊕).")]
-Split = Annotated[str | None, typer.Option(help="Split to take; by default the test split of the run's config.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Samples that are embedded at once.")]
-Device = Annotated[str, typer.Option(help="Where to embed: cpu, cuda, cuda:1, mps.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; several are also fused (⊕).")]
+Split = Annotated[str | None, typer.Option(help="Split to use; default: the test split of the run's config.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples embedded at once.")]
+Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, mps.")]
 
 
 class Which(StrEnum):
@@ -23,31 +23,31 @@ class Which(StrEnum):
     last = "last"
 
 
-Checkpoint = Annotated[Which, typer.Option("--checkpoint", help="Checkpoint to take.")]
+Checkpoint = Annotated[Which, typer.Option("--checkpoint", help="Checkpoint to use.")]
 
 
 def evaluate(
     runs: Runs,
     split: Split = None,
     checkpoint: Checkpoint = Which.best,
-    baseline: Annotated[
-        bool, typer.Option("--baseline/--no-baseline", help="Show a closed-form CCA beside the runs.")
-    ] = True,
+    baseline: Annotated[bool, typer.Option("--baseline/--no-baseline", help="Also measure the CCA baseline.")] = True,
     semantics: Annotated[
         bool,
-        typer.Option("--semantics/--no-semantics", help="Also nDCG, shared-caption recall and neighbours kept."),
+        typer.Option(
+            "--semantics/--no-semantics", help="Also measure nDCG, shared-caption recall and neighbours kept."
+        ),
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     batch_size: BatchSize = 64,
     device: Device = "cpu",
 ) -> None:
-    """Measure retrieval of one or more runs: R@1/5/10/50, median and mean rank, both directions, every level.
+    """Measure the retrieval of one or more runs, in both directions and at every level.
 
-    R@K is a percentage; ranks start at 1; ties are never optimistic. b->a is text to video where B is text. Several
-    runs are measured one by one and joined: normalised embeddings side by side, the paper's ⊕.
+    R@K is the percentage of queries whose target is among the first K; MdR and MnR are median and mean rank (1 is
+    best). Several runs are measured one by one and fused: their normalised embeddings are concatenated (the paper's ⊕).
 
-    Where the data has texts, nDCG grades clips by the words of their captions, and sR@K counts every clip as right that
-    shares a caption with the query's clip.
+    If the data has texts, nDCG grades clips by the words of their captions, and sR@K accepts every clip that shares a
+    caption with the query's clip.
 
     Examples:
         crossclr evaluate runs/emoji
@@ -72,13 +72,12 @@ def evaluate(
         typer.echo(json.dumps(evaluation.to_dict(), indent=2))
     else:
         console = Console()
-        console.print(evaluation.table())
-        if evaluation.neighbours:
-            console.print(evaluation.neighbours_table())
+        for table in evaluation.tables():
+            console.print(table, "")
 
 
 class Engine(StrEnum):
-    """Who embeds shards."""
+    """Where shards are embedded."""
 
     local = "local"
     ray = "ray"
@@ -86,27 +85,27 @@ class Engine(StrEnum):
 
 def embed(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    out: Annotated[Path, typer.Option(help="File to write: .h5 (COOT's layout) or .npz. Of shards: a folder.")],
+    out: Annotated[Path, typer.Option(help="File to write: .h5 (COOT's layout) or .npz; a folder for shards.")],
     split: Split = None,
     checkpoint: Checkpoint = Which.best,
     batch_size: BatchSize = 64,
     device: Device = "cpu",
     shards: Annotated[
         list[str] | None,
-        typer.Option(help="Embed these shards (files, patterns or folders of Parquet or HDF5); several times."),
+        typer.Option(help="Shards to embed: Parquet or HDF5 files, patterns or folders; repeatable."),
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="Shards: embed in this process, or on a Ray cluster.")] = Engine.local,
+    engine: Annotated[Engine, typer.Option(help="Embed shards in this process or on a Ray cluster.")] = Engine.local,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="ray: shards that are embedded at the same time; default: all CPUs.")
+        int | None, typer.Option(min=1, help="Ray: shards embedded at the same time; default: all CPUs.")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="ray: address of a running cluster, or auto; default: start one here.")
+        str | None, typer.Option(help="Ray: address of a running cluster, or auto; default: start one here.")
     ] = None,
 ) -> None:
     """Write the embeddings of a split to a file, raw and normalised, with their keys.
 
-    Shards of features become shards of embeddings, in Parquet: id, a, b. Those that are there already are not made
-    again, so a call that was stopped is simply repeated. Without --shards, those of the run's own data are taken.
+    Shards of features become Parquet shards of embeddings with the columns id, a and b. Existing shards are skipped, so
+    the same command resumes. Without --shards, the shards of the run's own data are embedded.
 
     Examples:
         crossclr embed runs/emoji --out emoji.npz
@@ -122,7 +121,7 @@ def embed(
         options = {"engine": engine.value, "workers": workers, "address": address}
         _embed_shards(run, out, split, shards, which=checkpoint.value, batch_size=batch_size, device=device, **options)
         return
-    is_hdf5(out)  # a wrong ending shall show before the work, not after it
+    is_hdf5(out)  # report a wrong ending before the work
     embeddings = embed_run(
         run, split=split, which=checkpoint.value, batch_size=batch_size, device=device, progress=True
     )
@@ -145,8 +144,8 @@ def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | N
         chosen = list(opened.open_source().shards(split or default_split(opened.config)))
         if not chosen:
             raise ValueError(
-                "name the shards to embed with --shards (the data of this run is not in shards), or give --out a file "
-                "ending in .h5 or .npz"
+                "the data of this run is not in shards; name shards with --shards, or give --out a file ending in "
+                ".h5 or .npz"
             )
     with progress_bar(True) as bar:
         task = bar.add_task("embedding shards", total=None)
@@ -158,6 +157,5 @@ def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | N
             **options,
         )
     typer.echo(
-        f"{out}: {counts['samples']:,} samples in {counts['shards']:,} shards, of which {counts['embedded']:,} were "
-        "embedded now"
+        f"{out}: {counts['samples']:,} samples in {counts['shards']:,} shards; {counts['embedded']:,} were embedded now"
     )

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crossclr.cli.seeds import parse_seeds
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 Data = Annotated[
     str, typer.Option(help="A shipped study (emoji, msvd, youcook2-spoken), or a YAML file of a study or a run config.")
 ]
-Out = Annotated[Path, typer.Option(help="Folder of the study: runs, tuning, tables, report. Call again to go on.")]
+Out = Annotated[
+    Path, typer.Option(help="Folder for trainings, tuning, tables and report. The same command resumes there.")
+]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a field of every run's config; may be given several times."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config of every training; repeatable."),
 ]
-Seeds = Annotated[str | None, typer.Option(help="Seeds, as 0,1,2,3,4; default: the study's.")]
-Trials = Annotated[int | None, typer.Option(min=1, help="Tuning runs of each loss; default: the study's.")]
-TunedIn = Annotated[
-    Path | None, typer.Option(help="Folder of another study: take its tuned options instead of tuning here.")
+Seeds = Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2; default: those of the study.")]
+Trials = Annotated[
+    int | None, typer.Option(min=0, help="Tuning runs for each loss; 0 tunes nothing; default: those of the study.")
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once, a process each; default: one for each core.")]
+TunedIn = Annotated[Path | None, typer.Option(help="Folder of another study: use its tuned options, tune nothing.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Trainings at the same time; default: the number of CPU cores.")]
 
 
 def experiment(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME", help="losses, ablation, sweeps, modalities, experts, positives, fitting; several may do."
+            metavar="NAME", help="One or more of losses, ablation, sweeps, modalities, experts, positives, fitting."
         ),
     ],
     data: Data,
@@ -43,10 +48,10 @@ def experiment(
     tuned_in: TunedIn = None,
     jobs: Jobs = None,
 ) -> None:
-    """Run an experiment of the paper: tune on validation, train every seed, write the tables.
+    """Run experiments of the paper: tune on validation, train every seed, write the tables.
 
-    Only what is missing is run: after an interruption, or with another experiment in the same folder, finished runs are
-    taken as they are. Tables are printed and lie as CSV and LaTeX in OUT/tables.
+    Finished trainings are never repeated, so the same command resumes after an interruption, and experiments in one
+    folder share trainings. Tables are printed, and written to OUT/tables as CSV and LaTeX.
 
     Examples:
         crossclr experiment losses --data emoji --out studies/emoji
@@ -57,23 +62,19 @@ def experiment(
     """
     from rich.console import Console
 
-    from crossclr.analysis import EXPERIMENTS, open_context, run_experiments
-    from crossclr.training import Interrupted
+    from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
 
     console = Console()
-    context = open_context(data, out, set_ or [], None if seeds is None else parse_seeds(seeds), trials, tuned_in)
-    try:
-        found = run_experiments(names, context, jobs or os.cpu_count() or 1, console)
-    except Interrupted:
-        console.print("stopped; the same command goes on where it was", highlight=False)
-        raise typer.Exit(130) from None
+    study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)
+    with resumable(console):
+        found = run_experiments(names, study, jobs or os.cpu_count() or 1, console)
     for name, tables in found.items():
         if not tables:
-            console.print(f"{name}: nothing to show, {EXPERIMENTS[name].skip(context)}", highlight=False)
+            console.print(f"{name}: skipped, {EXPERIMENTS[name].skip(study)}", highlight=False)
         for table in tables:
             console.print(*table.rich())
-            console.print(table.caption, highlight=False, style="dim")
-    console.print(f"tables: {context.out / 'tables'}", highlight=False, markup=False, soft_wrap=True)
+            console.print(table.caption, "", highlight=False, style="dim")
+    console.print(f"tables: {study.out / 'tables'}", highlight=False, markup=False, soft_wrap=True)
 
 
 def report(
@@ -85,7 +86,7 @@ def report(
     tuned_in: TunedIn = None,
     jobs: Jobs = None,
 ) -> None:
-    """Run every experiment that is missing, draw every figure, and write one HTML file that needs nothing else.
+    """Run all experiments that are missing and write one self-contained HTML report.
 
     Examples:
         crossclr report --data emoji --out studies/emoji
@@ -94,15 +95,28 @@ def report(
     """
     from rich.console import Console
 
-    from crossclr.analysis import open_context
+    from crossclr.analysis import open_study
     from crossclr.analysis.report.write import write_report
-    from crossclr.training import Interrupted
 
     console = Console()
-    context = open_context(data, out, set_ or [], None if seeds is None else parse_seeds(seeds), trials, tuned_in)
-    try:
-        path = write_report(context, jobs or os.cpu_count() or 1, console)
-    except Interrupted:
-        console.print("stopped; the same command goes on where it was", highlight=False)
-        raise typer.Exit(130) from None
+    study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)
+    with resumable(console):
+        path = write_report(study, jobs or os.cpu_count() or 1, console)
     console.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def given_seeds(text: str | None) -> list[int] | None:
+    """The numbers of ``--seeds``; None if the option is absent."""
+    return None if text is None else parse_seeds(text)
+
+
+@contextmanager
+def resumable(console: Console) -> Iterator[None]:
+    """Exit with a hint after Ctrl-C."""
+    from crossclr.training import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        console.print("stopped; run the same command to resume", highlight=False)
+        raise typer.Exit(130) from None

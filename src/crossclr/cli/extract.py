@@ -103,14 +103,8 @@ def extract(
     job = Extraction(listing, out, built, settings)
     if dry_run:
         show_plan(job, console)
-        return
-    try:
-        report = _run(job, console)
-    except KeyboardInterrupt:
-        _say(console, "stopped; run the same command again to resume")
-        raise typer.Exit(130) from None
-    show_report(report, console)
-    raise typer.Exit(OMITTED if report.problems else CLEAN)
+    else:
+        _run_and_exit(job, console)
 
 
 def show_experts(console: Console) -> None:
@@ -174,6 +168,16 @@ def show_report(report: Report, console: Console) -> None:
         return
     _say(console, f"check it: crossclr data check {report.out}")
     _say(console, f"next: crossclr train {report.config}")
+
+
+def _run_and_exit(job: Extraction, console: Console) -> None:
+    try:
+        report = _run(job, console)
+    except KeyboardInterrupt:
+        _say(console, "stopped; run the same command again to resume")
+        raise typer.Exit(130) from None
+    show_report(report, console)
+    raise typer.Exit(OMITTED if report.problems else CLEAN)
 
 
 def _run(job: Extraction, console: Console) -> Report:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crossclr.cli.experiment import Seeds, Set
-from crossclr.cli.seeds import parse_seeds
+from crossclr.cli.experiment import Seeds, Set, given_seeds, resumable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,13 +58,12 @@ def reproduce(
     from rich.console import Console
 
     from crossclr.analysis.reproduce import open_reproduction
-    from crossclr.analysis.reproduce import reproduce as run
+    from crossclr.analysis.reproduce import reproduce as run_reproduction
     from crossclr.analysis.studies.stored_trainings import perform
-    from crossclr.training import Interrupted
 
     console = Console()
     folder = out or Path("reproduce") / (data.resolve().name + ("-clip-level" if clip_level else ""))
-    numbers = None if seeds is None else parse_seeds(seeds)
+    numbers = given_seeds(seeds)
     wanted = open_reproduction(
         what,
         data,
@@ -78,17 +76,14 @@ def reproduce(
         _show_plan(wanted, console)
         return
 
-    try:
-        run(
+    with resumable(console):
+        run_reproduction(
             wanted,
             train=perform if clip_level else lambda job, out: _train_run_folder(job, out, console),
-            caption=lambda *given: _caption(*given, console),
+            caption=lambda run, features, out: _caption(run, features, out, console),
             jobs=(jobs or os.cpu_count() or 1) if clip_level else 1,
             console=console,
         )
-    except Interrupted:
-        console.print("stopped; the same command resumes", highlight=False)
-        raise typer.Exit(130) from None
 
 
 def _show_plan(wanted: Reproduction, console: Console) -> None:

@@ -1,7 +1,7 @@
 from crossclr.evaluation.baselines.cca_baseline import cca_baseline as cca_baseline
 from crossclr.evaluation.baselines.cca_baseline import embed_baseline as embed_baseline
 from crossclr.evaluation.baselines.cca_baseline import fit_baseline as fit_baseline
-from crossclr.evaluation.baselines.cca_baseline import pooled_split as pooled_split
+from crossclr.evaluation.baselines.pooled_inputs import pooled_split as pooled_split
 from crossclr.evaluation.export.embedding_files import load_embeddings as load_embeddings
 from crossclr.evaluation.export.embedding_files import save_embeddings as save_embeddings
 from crossclr.evaluation.meaning.ndcg import ndcg as ndcg
@@ -17,7 +17,6 @@ from crossclr.evaluation.retrieval.ground_truth import Targets as Targets
 from crossclr.evaluation.retrieval.metrics import METRICS as METRICS
 from crossclr.evaluation.retrieval.metrics import coot_median as coot_median
 from crossclr.evaluation.retrieval.metrics import evaluate_embeddings as evaluate_embeddings
-from crossclr.evaluation.retrieval.metrics import metrics_table as metrics_table
 from crossclr.evaluation.retrieval.metrics import rank_metrics as rank_metrics
 from crossclr.evaluation.retrieval.metrics import retrieval_metrics as retrieval_metrics
 from crossclr.evaluation.retrieval.ranks import retrieval_ranks as retrieval_ranks

@@ -1,4 +1,4 @@
-"""Progress bars of this stage: on stderr, so that results can be piped, and only for a person who watches."""
+"""Progress bars on stderr, so that results can be piped, and only in a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress_bar(shown: bool) -> Progress:
-    """A bar that vanishes when it is done; nothing is written where stderr is no terminal."""
+    """A bar that disappears when it is done; nothing is written if stderr is not a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from crossclr.analysis import EXPERIMENTS, open_context, run_experiments
+from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
 from crossclr.analysis.experiments.ablation import PARTS, Ablation
 from crossclr.analysis.experiments.experts import Experts
 from crossclr.analysis.experiments.fitted_search import Fitting
@@ -23,24 +23,24 @@ from crossclr.training import Run
 from tests.analysis.conftest import write_study
 
 
-def test_every_experiment_has_tables_as_csv_and_latex(tables, context):
+def test_every_experiment_has_tables_as_csv_and_latex(tables, study):
     assert list(tables) == list(EXPERIMENTS)
     for name, found in tables.items():
         assert found, name
         for table in found:
-            with (context.out / "tables" / f"{table.name}.csv").open() as file:
+            with (study.out / "tables" / f"{table.name}.csv").open() as file:
                 lines = list(csv.reader(file))
             assert len(lines) == len(table.rows) + 1
             assert len({len(line) for line in lines}) == 1
-            assert (context.out / "tables" / f"{table.name}.tex").read_text().count(r"\\") >= len(table.rows)
+            assert (study.out / "tables" / f"{table.name}.tex").read_text().count(r"\\") >= len(table.rows)
             assert table.caption
 
 
-def test_the_table_of_losses_holds_mean_and_deviation_of_the_runs(tables, context):
+def test_the_table_of_losses_holds_mean_and_deviation_of_the_runs(tables, study):
     table = tables["losses"][0]
-    assert [str(row[0]) for row in table.rows[:-1]] == [v.name for v in Losses().variants(context)]
-    for row, variant in zip(table.rows, Losses().variants(context), strict=False):
-        scores = [json.loads((context.finished.find(job) / "results.json").read_text()) for job in variant.jobs()]
+    assert [str(row[0]) for row in table.rows[:-1]] == [v.name for v in Losses().variants(study)]
+    for row, variant in zip(table.rows, Losses().variants(study), strict=False):
+        scores = [json.loads((study.finished.find(job) / "results.json").read_text()) for job in variant.jobs()]
         values = [found["test"]["clip/b->a"]["R@1"] for found in scores]
         assert row[1].mean == pytest.approx(sum(values) / 2)
         assert row[1].std == pytest.approx(abs(values[0] - values[1]) / math.sqrt(2))
@@ -48,9 +48,9 @@ def test_the_table_of_losses_holds_mean_and_deviation_of_the_runs(tables, contex
         assert row[-1].mean == pytest.approx(sum(kept) / 2)
 
 
-def test_runs_are_ordinary_run_folders(tables, context):
-    job = Losses().variants(context)[0].jobs()[0]
-    run = Run.open(job.path(context.out))
+def test_runs_are_ordinary_run_folders(tables, study):
+    job = Losses().variants(study)[0].jobs()[0]
+    run = Run.open(job.path(study.out))
     assert run.results["test"]["clip/b->a"]["nDCG"] > 0
     found = evaluate_runs([run.path], baseline=False)
     for direction, scores in found.runs["seed-0"].items():
@@ -59,23 +59,23 @@ def test_runs_are_ordinary_run_folders(tables, context):
     assert [record["kind"] for record in run.metrics()].count("epoch") == 2
 
 
-def test_ablation_has_all_eight_combinations(tables, context):
+def test_ablation_has_all_eight_combinations(tables, study):
     table = tables["ablation"][0]
     marks = [tuple(str(cell) for cell in row[:3]) for row in table.rows]
     assert sorted(marks) == sorted(product("✓–", repeat=3))
-    for variant, on in zip(Ablation().variants(context), product((False, True), repeat=3), strict=True):
+    for variant, on in zip(Ablation().variants(study), product((False, True), repeat=3), strict=True):
         options = {n: loss_option(variant.config, n) for n in ("weight_scale", "intra_weight", "prune_threshold")}
         assert (
             options["weight_scale"] is not None,
             options["intra_weight"] > 0,
             options["prune_threshold"] is not None,
         ) == on
-        assert loss_option(variant.config, "temperature") == context.tuner.best("crossclr").options["temperature"]
+        assert loss_option(variant.config, "temperature") == study.tuner.best("crossclr").options["temperature"]
 
 
-def test_what_is_fitted_is_shown_part_by_part(tables, context):
+def test_what_is_fitted_is_shown_part_by_part(tables, study):
     table = tables["fitting"][0]
-    variants = Fitting().variants(context)
+    variants = Fitting().variants(study)
     assert [[str(cell) for cell in row[:3]] for row in table.rows] == [
         [*"–––"],
         [*"✓––"],
@@ -88,7 +88,7 @@ def test_what_is_fitted_is_shown_part_by_part(tables, context):
         marks = tuple(str(cell) == "✓" for cell in row[:3])
         config = variant.config
         assert marks == (config.views is not None, config.anchors is not None, config.hubs is not None)
-        found = context.results(variant)
+        found = study.results(variant)
         values = [one["test"]["clip/b->a"]["R@1"] for one in found]
         assert row[3].mean == pytest.approx(sum(values) / 2)
         for one in found:  # nothing is fitted that is not asked for
@@ -98,43 +98,43 @@ def test_what_is_fitted_is_shown_part_by_part(tables, context):
     # The first row is CLIP's of the other table, and the last one the recipe, with the options that tuning found.
     clip = [str(row[0]) for row in tables["losses"][0].rows].index("CLIP")
     assert [cell.mean for cell in table.rows[0][3:]] == [cell.mean for cell in tables["losses"][0].rows[clip][1:]]
-    whole = configure(context.base, METHODS["clip-fitted"], context.options("clip"))
+    whole = configure(study.base, METHODS["clip-fitted"], study.options("clip"))
     assert variants[-1].config == whole
     difference = table.rows[1][3].mean - table.rows[0][3].mean
     assert f"Views: R@1 {difference:+.1f} (p = " in table.caption
 
 
 def test_a_study_without_clip_has_no_parts_to_show(tmp_path):
-    context = open_context(write_study(tmp_path / "data", methods=["crossclr"]), tmp_path / "out")
-    assert Fitting().skip(context) == "CLIP is not among the losses of this study."
-    assert run_experiments(["fitting"], context) == {"fitting": []}
+    study = open_study(write_study(tmp_path / "data", methods=["crossclr"]), tmp_path / "out")
+    assert Fitting().skip(study) == "CLIP is not among the losses of this study."
+    assert run_experiments(["fitting"], study) == {"fitting": []}
 
 
-def test_the_gain_of_a_part_is_the_mean_difference(tables, context):
+def test_the_gain_of_a_part_is_the_mean_difference(tables, study):
     ablation = Ablation()
     for place, part in enumerate(PARTS):
         differences = []
         for on in product((False, True), repeat=3):
             if on[place]:
                 off = tuple(used and number != place for number, used in enumerate(on))
-                pairs = (context.values(ablation.variant(context, which), B_TO_A, "R@1") for which in (on, off))
+                pairs = (study.values(ablation.variant(study, which), B_TO_A, "R@1") for which in (on, off))
                 differences += [x - y for x, y in zip(*pairs, strict=True)]
-        assert ablation.gain(context, part).difference == pytest.approx(np.mean(differences))
+        assert ablation.gain(study, part).difference == pytest.approx(np.mean(differences))
 
 
-def test_pairs_of_modalities_keep_their_direction(tables, context):
+def test_pairs_of_modalities_keep_their_direction(tables, study):
     table = tables["modalities"][0]
     assert [str(row[0]) for row in table.rows] == [
         f"{m}: {x}" for m in ("sound", "text") for x in ("NT-Xent", "CrossCLR")
     ]
-    variant = Modalities().variant(context, ("sound", "text"), "crossclr")
-    assert table.rows[3][1].mean == pytest.approx(np.mean(context.values(variant, B_TO_A, "R@1")))  # text asks sound
+    variant = Modalities().variant(study, ("sound", "text"), "crossclr")
+    assert table.rows[3][1].mean == pytest.approx(np.mean(study.values(variant, B_TO_A, "R@1")))  # text asks sound
     assert str(table.rows[3][3]) == "–"  # text asks text
 
 
-def test_joined_experts_see_both_and_fused_ones_vote(tables, context):
+def test_joined_experts_see_both_and_fused_ones_vote(tables, study):
     experts = Experts()
-    joined = experts.joined(context, "one + two")
+    joined = experts.joined(study, "one + two")
     assert open_trainer(joined.config).raw.dims == (10, 7)
     rows = {str(row[0]): row for row in tables["experts"][0].rows}
     assert set(rows) == {"one", "two", "one + two", "one ⊕ two"}
@@ -142,52 +142,50 @@ def test_joined_experts_see_both_and_fused_ones_vote(tables, context):
     for seed in (0, 1):
         parts = []
         for name in ("one", "two"):
-            job = experts.single(context, name).jobs()[seed]
-            embedded = open_trainer(job.config).embed(Run.open(context.finished.find(job)).load_model(), "test")
+            job = experts.single(study, name).jobs()[seed]
+            embedded = open_trainer(job.config).embed(Run.open(study.finished.find(job)).load_model(), "test")
             parts.append([x / x.norm(dim=1, keepdim=True) for x in (embedded.clip_a, embedded.clip_b)])
         a, b = (np.concatenate([part[side].numpy() for part in parts], axis=1) for side in (0, 1))
         by_hand.append(retrieval_metrics(b, a)["R@5"])
     assert rows["one ⊕ two"][2].mean == pytest.approx(np.mean(by_hand))
 
 
-def test_equal_configs_are_run_once(tables, context):
-    whole = Ablation().variant(context, (True, True, True))
-    tuned = next(variant for variant in Losses().variants(context) if variant.name == "CrossCLR")
+def test_equal_configs_are_run_once(tables, study):
+    whole = Ablation().variant(study, (True, True, True))
+    tuned = next(variant for variant in Losses().variants(study) if variant.name == "CrossCLR")
     assert whole.config == tuned.config
     for one, other in zip(whole.jobs(), tuned.jobs(), strict=True):
-        assert context.finished.find(one) == context.finished.find(other)
+        assert study.finished.find(one) == study.finished.find(other)
 
 
-def test_nothing_is_missing_and_nothing_is_run_again(tables, context):
+def test_nothing_is_missing_and_nothing_is_run_again(tables, study):
     assert (
-        missing_jobs(
-            [v for one in EXPERIMENTS.values() if one.skip(context) is None for v in one.variants(context)], context
-        )
+        missing_jobs([v for one in EXPERIMENTS.values() if one.skip(study) is None for v in one.variants(study)], study)
         == []
     )
-    assert context.tuner.missing(context.methods) == 0
-    stamps = {path: path.stat().st_mtime_ns for path in context.out.glob("runs/*/*/results.json")}
+    assert study.tuner.missing(study.methods) == 0
+    stamps = {path: path.stat().st_mtime_ns for path in study.out.glob("runs/*/*/results.json")}
     assert len(stamps) > 40
-    again = run_experiments(["losses", "experts"], context)
+    again = run_experiments(["losses", "experts"], study)
     assert again["losses"][0].csv() == tables["losses"][0].csv()
-    assert {path: path.stat().st_mtime_ns for path in context.out.glob("runs/*/*/results.json")} == stamps
+    assert {path: path.stat().st_mtime_ns for path in study.out.glob("runs/*/*/results.json")} == stamps
 
 
 def test_what_the_data_cannot_show_is_left_out(tmp_path, study_file):
     lonely = study_file.with_name("lonely.yaml")
     text = "\n".join(line for line in study_file.read_text().splitlines())
     lonely.write_text(text.replace("fused_experts:\n- - one\n  - two\n", "fused_experts: []\n"))
-    context = open_context(lonely, tmp_path / "out")
-    context.study.experts.clear()
-    assert "single" in Experts().skip(context)
-    assert run_experiments(["experts"], context) == {"experts": []}
+    study = open_study(lonely, tmp_path / "out")
+    study.settings.experts.clear()
+    assert "names no experts" in Experts().skip(study)
+    assert run_experiments(["experts"], study) == {"experts": []}
 
 
-def test_faults_are_named(tmp_path, context, study_file):
+def test_faults_are_named(tmp_path, study, study_file):
     with pytest.raises(ValueError, match="no experiment 'loses'"):
-        run_experiments(["loses"], context)
+        run_experiments(["loses"], study)
     with pytest.raises(ValueError, match=r"both 'val'.*split_parts"):
-        open_context(study_file, tmp_path / "x", ["splits.test=val"])
+        open_study(study_file, tmp_path / "x", ["splits.test=val"])
     with pytest.raises(ValueError, match="name both"):
-        open_context(study_file, tmp_path / "x", ["splits.validate=null"])
+        open_study(study_file, tmp_path / "x", ["splits.validate=null"])
     assert not (tmp_path / "x").exists()

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crossclr.analysis.report.claims import _verdict, claims
-from crossclr.analysis.report.write import _Drawn, write_report
+from crossclr.analysis.report.write import Drawn, write_report
 from crossclr.analysis.significance import Comparison
 from crossclr.cli import app
 
@@ -18,8 +18,8 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 
 
 @pytest.fixture(scope="module")
-def report(context, tables):
-    return write_report(context)
+def report(study, tables):
+    return write_report(study)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_it_needs_nothing_else(text):
     assert text.count("<script>") == 2
 
 
-def test_every_experiment_and_figure_has_its_sentence_command_and_config(text, context):
+def test_every_experiment_and_figure_has_its_sentence_command_and_config(text, study):
     anchors = re.findall(r'<h2 id="([^"]+)"', text)
     experiments = ["losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting"]
     figures = ["histograms", "map", "graph", "influential", "text-examples", "clip-examples"]
@@ -59,13 +59,13 @@ def test_every_plot_is_valid_data(text):
         assert json.loads(content)["data"]
 
 
-def test_claims_are_answered_with_figures(context, report):
-    found = claims(context, _Drawn(context).similarities())
+def test_claims_are_answered_with_figures(study, report):
+    found = claims(study, Drawn(study).similarities())
     assert len(found) == 7
     for claim in found:
         assert claim.answer in ("yes", "no", "no, it hurts", "no clear effect", "mixed")
-        assert re.search(r"\d", claim.figure)
-    assert (context.out / "tables" / "claims.csv").is_file()
+        assert re.search(r"\d", claim.evidence)
+    assert (study.out / "tables" / "claims.csv").is_file()
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_an_answer_is_no_stronger_than_its_figures(figures, expected):
     assert _verdict(found)[0] == expected
 
 
-def test_the_command_only_writes_what_is_finished(context, study_file, report):
-    done = CliRunner().invoke(app, ["report", "--data", str(study_file), "--out", str(context.out), "--jobs", "1"])
+def test_the_command_only_writes_what_is_finished(study, study_file, report):
+    done = CliRunner().invoke(app, ["report", "--data", str(study_file), "--out", str(study.out), "--jobs", "1"])
     assert done.exit_code == 0, done.output
     assert "report.html" in done.output
     assert "to do" not in done.output
-    done = CliRunner().invoke(app, ["experiment", "losses", "--data", str(study_file), "--out", str(context.out)])
+    done = CliRunner().invoke(app, ["experiment", "losses", "--data", str(study_file), "--out", str(study.out)])
     assert done.exit_code == 0, done.output
     assert "Differences to the best rival" in done.output
 

@@ -27,7 +27,7 @@ def test_losses_show_the_paper_next_to_ours_and_nothing_runs_twice(youcook2, tmp
     shown = io.StringIO()
     wanted = open_reproduction("losses", youcook2, tmp_path, overrides=SMALL, seeds=[0, 1])
     assert len(wanted.missing()) == 12
-    assert wanted.context.base.loss.local.options["temperature"] == 0.03  # nothing is tuned
+    assert wanted.study.base.loss.local.options["temperature"] == 0.03  # nothing is tuned
     numbers = reproduce(wanted, console=Console(file=shown, width=80))
     assert wanted.missing() == []
     ours = next(one for one in numbers if (one.row, one.metric) == ("CLIP", "R@10") and one.group == "video → text")
@@ -58,7 +58,7 @@ def test_every_training_of_the_ablation_is_a_row_of_the_paper(youcook2, tmp_path
         "weighting + intra-modal term",
         "weighting + intra-modal term + pruning",
     ]
-    assert wanted.context.base.data.two_level is not clip_level
+    assert wanted.study.base.data.two_level is not clip_level
 
 
 def test_the_quick_check_trains_at_clip_level(youcook2, tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crossclr.analysis import EXPERIMENTS, open_context, run_experiments
+from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
 from crossclr.analysis.studies.compared_losses import METHODS, configure
 from crossclr.analysis.studies.stored_trainings import Finished, Job, digest, perform
 from crossclr.analysis.studies.trainer import Trainer
@@ -44,7 +44,7 @@ def test_what_decides_a_run_changes_its_name():
 
 @pytest.fixture(scope="module")
 def base(study_file):
-    return open_context(study_file, Path(study_file).parent / "unused").base
+    return open_study(study_file, Path(study_file).parent / "unused").base
 
 
 def test_fitted_search_begins_with_the_weights_of_its_loss(base, tmp_path, monkeypatch):
@@ -75,19 +75,19 @@ def test_a_study_fits_search_on_kept_weights_and_tunes_it_once(tmp_path, monkeyp
     trained = []
     train = Trainer.train
     monkeypatch.setattr(Trainer, "train", lambda self, config: trained.append(config) or train(self, config))
-    context = open_context(study, tmp_path / "out")
-    tables = run_experiments(["losses"], context)
+    study = open_study(study, tmp_path / "out")
+    tables = run_experiments(["losses"], study)
     assert not any(config.fits_search for config in trained)
     scores, _, tuning = tables["losses"]
     assert [row[0].text for row in scores.rows[:3]] == ["CrossCLR", "CrossCLR, fitted search", "CLIP"]
     assert [row[0].text for row in tuning.rows] == ["CrossCLR", "CLIP"]
-    variant = EXPERIMENTS["losses"].variants(context)[1]
-    assert context.tuned("crossclr-fitted").loss == context.tuned("crossclr").loss
+    variant = EXPERIMENTS["losses"].variants(study)[1]
+    assert study.tuned("crossclr-fitted").loss == study.tuned("crossclr").loss
     assert all(getattr(variant.config, name) is not None for name in FITTED_SEARCH)
-    assert all(found["fitted"] is not None for found in context.results(variant))
+    assert all(found["fitted"] is not None for found in study.results(variant))
 
 
 def test_an_ablation_of_fewer_seeds(tmp_path):
-    context = open_context(write_study(tmp_path / "data", ablation_seeds=1), tmp_path / "out")
-    context.given = {"crossclr": {}}
-    assert {tuple(variant.seeds) for variant in EXPERIMENTS["ablation"].variants(context)} == {(0,)}
+    study = open_study(write_study(tmp_path / "data", ablation_seeds=1), tmp_path / "out")
+    study.given = {"crossclr": {}}
+    assert {tuple(variant.seeds) for variant in EXPERIMENTS["ablation"].variants(study)} == {(0,)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crossclr.analysis import EXPERIMENTS, open_context
+from crossclr.analysis import EXPERIMENTS, open_study
 from crossclr.analysis.studies import stored_trainings as runs
 from crossclr.analysis.studies.stored_trainings import Job, perform
 from crossclr.analysis.studies.worker_pool import Pool, open_pool
@@ -67,7 +67,7 @@ def test_killed_and_interrupted_work_goes_on_without_doing_finished_runs_again(s
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=120)
     assert process.returncode == 130, told
-    assert "the same command goes on" in told
+    assert "run the same command to resume" in told
     assert "Traceback" not in told
     assert not list(out.glob("runs/*/.*.partial"))
     stamps |= {path: path.stat().st_mtime_ns for path in finished(out)}
@@ -75,14 +75,14 @@ def test_killed_and_interrupted_work_goes_on_without_doing_finished_runs_again(s
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     # This process, without others, gets the same figures.
-    context = open_context(study_file, out, ["training.epochs=10"])
-    job = EXPERIMENTS["ablation"].variants(context)[3].jobs()[1]
+    study = open_study(study_file, out, ["training.epochs=10"])
+    job = EXPERIMENTS["ablation"].variants(study)[3].jobs()[1]
     alone = perform(job, tmp_path / "alone")
-    assert alone["test"] == context.finished.results(job)["test"]
+    assert alone["test"] == study.finished.results(job)["test"]
 
 
 def test_no_processes_are_too_few(tmp_path):
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="at least 1"):
         Pool(tmp_path, 0)
 
 
@@ -116,9 +116,9 @@ def test_a_worker_that_is_ended_while_it_writes_leaves_nothing(tmp_path):
 
 
 def test_workers_that_are_done_leave_by_themselves(study_file, tmp_path):
-    context = open_context(study_file, tmp_path / "out")
-    context.given = {"crossclr": {}}
-    job = EXPERIMENTS["ablation"].variants(context)[0].jobs()[0]
+    study = open_study(study_file, tmp_path / "out")
+    study.given = {"crossclr": {}}
+    job = EXPERIMENTS["ablation"].variants(study)[0].jobs()[0]
     found = []
     with open_pool(tmp_path / "out", 2) as pool:
         pool.start(job, found.append)

@@ -6,7 +6,9 @@ import torch
 
 from crossclr.evaluation import cca_baseline, evaluate_embeddings
 from crossclr.evaluation.baselines import cca_baseline as module
-from crossclr.evaluation.baselines.cca_baseline import fit_baseline, pooled_batches
+from crossclr.evaluation.baselines import pooled_inputs
+from crossclr.evaluation.baselines.cca_baseline import fit_baseline
+from crossclr.evaluation.baselines.pooled_inputs import pooled_batches, pooled_split
 
 
 @pytest.mark.parametrize("two_level", [False, True])
@@ -28,10 +30,11 @@ def test_unrelated_modalities_stay_at_chance(memory_source):
 
 
 def test_pooled_rows_are_means_with_their_keys(memory_source, monkeypatch):
-    monkeypatch.setattr(module, "BATCH", 7)
+    monkeypatch.setattr(pooled_inputs, "BATCH", 7)
     source = memory_source(two_level=True, sentences=3, count=40)
     keys = source.keys("train")
-    joined = module._join(list(pooled_batches(source, keys)))
+    joined = pooled_split(source, "train")
+    assert len(next(iter(pooled_batches(source, keys))).video_keys) == 7
     samples = [source.samples[key] for key in keys]
     expected_a = [rows.astype(np.float64).mean(0) for sample in samples for rows in sample.clips]
     expected_b = [rows.astype(np.float64).mean(0) for sample in samples for rows in sample.sentences]
@@ -52,7 +55,7 @@ def test_test_samples_are_not_seen_while_fitting(memory_source):
     for key in two.keys("test"):
         two.samples[key] = one.samples[one.keys("train")[0]]
     first, second = fit_baseline(one, validation="val"), fit_baseline(two, validation="val")
-    torch.testing.assert_close(first.clip.basis_a, second.clip.basis_a, rtol=0, atol=0)
+    torch.testing.assert_close(first.levels["clip"].bases["a"], second.levels["clip"].bases["a"], rtol=0, atol=0)
     assert first.settings == second.settings
 
 
@@ -60,7 +63,7 @@ def test_settings_come_from_the_grids_and_are_the_best_of_them(memory_source, mo
     source = memory_source(count=120, noise=3.0)
     chosen = fit_baseline(source, validation="val").settings["clip"]
     scores = {}
-    pooled = module._join(list(pooled_batches(source, source.keys("val"))))
+    pooled = pooled_split(source, "val")
     for strength in module.REGULARISATIONS:
         for weighting in module.WEIGHTINGS:
             for dim in (2, 9):
@@ -72,8 +75,8 @@ def test_settings_come_from_the_grids_and_are_the_best_of_them(memory_source, mo
                 monkeypatch.undo()
     best = max(score for (_, _, dim), score in scores.items() if dim == 9)
     # DIMENSIONS start at 32 but this data has 9 directions: all of them are used.
-    assert chosen["dim"] == 9
-    assert scores[chosen["regularisation"], chosen["weighting"], 9] == pytest.approx(best)
+    assert chosen.dim == 9
+    assert scores[chosen.regularisation, chosen.weighting, 9] == pytest.approx(best)
 
 
 def test_an_unknown_split_is_named(memory_source):

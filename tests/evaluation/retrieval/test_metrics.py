@@ -1,18 +1,15 @@
 """Metrics against hand-made loops, and the two levels and directions of embeddings."""
 
-import io
 import statistics
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from crossclr.evaluation import (
     METRICS,
     coot_median,
     evaluate_embeddings,
-    metrics_table,
     rank_metrics,
     retrieval_metrics,
 )
@@ -121,12 +118,3 @@ def test_sentences_of_skips_clips_without_sentences():
     assert asked.tolist() == [0, 1, 4]
     rows = torch.split(targets.columns, targets.counts.tolist())
     assert [row.tolist() for row in rows] == [[4], [1, 2], [0, 3]]
-
-
-def test_table_shows_every_figure():
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(metrics_table({"clip/b->a": rank_metrics(torch.tensor([1.0, 2.0, 30.0]))}, title="Emoji"))
-    text = console.export_text()
-    assert "Emoji" in text
-    for shown in ("clip/b->a", "R@50", "33.3", "66.7", "100.0", "2.0", "11.0"):
-        assert shown in text

@@ -108,9 +108,11 @@ def test_checkpoint_and_split(runs):
 
 def test_table_and_json(runs):
     evaluation = evaluate_runs(runs[:2])
-    console = Console(width=110, file=io.StringIO())
-    console.print(evaluation.table())
+    console = Console(width=80, file=io.StringIO())
+    console.print(*evaluation.tables())
     text = console.file.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
     for shown in ("CCA baseline", "one", "two", "⊕ all runs", "clip/b->a", "R@50", "20 sentences"):
         assert shown in text
     assert f"{evaluation.runs['one']['clip/b->a']['MnR']:.1f}" in text
@@ -138,7 +140,7 @@ def test_commands(runs, tmp_path):
     done = runner.invoke(app, ["evaluate", str(runs[0])])
     assert done.exit_code == 0, done.output
     assert "CCA baseline" in done.stdout
-    assert "neighbours kept" in done.stdout
+    assert "Neighbours kept" in done.stdout
     for name in ("out.h5", "out.npz"):
         done = runner.invoke(app, ["embed", str(runs[0]), "--out", str(tmp_path / name), "--split", "val"])
         assert done.exit_code == 0, done.output
@@ -163,9 +165,14 @@ def test_texts_bring_scores_that_see_meaning(tmp_path):
     assert evaluation.runs["run"]["clip/a->b"]["nDCG"] == semantic_scores(embeddings)["clip/a->b"]["nDCG"]
     pooled = pooled_split(Run.open(path).open_source(), "test")
     assert evaluation.neighbours == {"run": kept_neighbours(pooled, embeddings)}
-    console = Console(width=160, file=io.StringIO())
-    console.print(evaluation.table())
-    assert f"{evaluation.runs['run']['clip/b->a']['nDCG']:.1f}" in console.file.getvalue()
+    console = Console(width=80, file=io.StringIO())
+    console.print(*evaluation.tables())
+    text = console.file.getvalue()
+    assert "…" not in text
+    for metric in ("R@1", "MnR", "nDCG", "sR@10"):
+        assert metric in text
+        assert f"{evaluation.runs['run']['clip/b->a'][metric]:.1f}" in text
+    assert f"{evaluation.neighbours['run']['b']:.1f}" in text
     plain = evaluate_runs([path], semantics=False)
     assert "nDCG" not in plain.runs["run"]["clip/b->a"]
     assert plain.neighbours == {}

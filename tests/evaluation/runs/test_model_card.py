@@ -18,9 +18,9 @@ def run(tmp_path_factory):
     return api.train(check_config(values), out=folder / "run")
 
 
-def test_training_leaves_a_card_with_its_own_figures(run):
+def test_training_leaves_a_card_with_its_own_results(run):
     text = (run.path / "README.md").read_text()
-    for heading in ("Data", "Figures", "Training", "Limits", "Licence", "Use"):
+    for heading in ("Data", "Results", "Training", "Limits", "Licence", "Use"):
         assert f"\n## {heading}\n" in text
     for direction, metrics in run.results["test"].items():
         row = " | ".join(f"{metrics[name]:.1f}" for name in ("R@1", "R@5", "R@10", "R@50", "MdR", "MnR"))
@@ -38,8 +38,8 @@ def test_an_unfinished_run_and_an_unknown_licence_are_told(run, tmp_path):
     shutil.copytree(run.path, copy)
     (copy / "results.json").unlink()
     text = write_card(copy).read_text()
-    assert "no figures" in text
-    assert "does not say under which terms" in text
+    assert "no results" in text
+    assert "does not contain the licence" in text
     shape = json.loads((copy / "model.json").read_text())
     assert f"{shape['dims'][0]:,} channels (A)" in text
     assert Run.open(copy).results is None

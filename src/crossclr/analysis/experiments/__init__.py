@@ -1,4 +1,4 @@
-"""The paper's tables and figures, and one beyond it, as experiments: what each needs to be run, what it shows."""
+"""The experiments: the paper's tables and curves, and one on fitted search."""
 
 from crossclr.analysis.experiments.ablation import Ablation
 from crossclr.analysis.experiments.contract import Curve, Experiment

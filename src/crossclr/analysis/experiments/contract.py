@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
-from crossclr.analysis.studies.open_study import Context, Variant
+from crossclr.analysis.studies.open_study import Study, Variant
 from crossclr.analysis.tables import Table
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with a band: mean and deviation of a figure over the values of an option.
+    """A line with a band: mean and standard deviation of metrics over the values of an option.
 
     Args:
         option: the option's name.
-        title: what it is called in the figure.
-        values: where it was measured.
-        means: by name of the figure.
-        stds: likewise.
+        title: its name in the figure.
+        values: the values of the option.
+        means: by metric.
+        stds: by metric.
         chosen: the value that tuning or the config chose.
         sentence: what the curve shows on this data.
     """
@@ -33,28 +34,28 @@ class Curve:
     sentence: str
 
 
-class Experiment(Protocol):
-    """A table or figure of the paper."""
+class Experiment(ABC):
+    """A table or figure of the paper. By default it tunes CrossCLR, works on any data and has no curves."""
 
-    title: str
-    about: str
+    title: ClassVar[str]
+    about: ClassVar[str]
 
-    def skip(self, context: Context) -> str | None:
+    def skip(self, study: Study) -> str | None:
         """Why this data cannot show it, or None."""
-        ...
+        return None
 
-    def tunes(self, context: Context) -> list[str]:
+    def tunes(self, study: Study) -> list[str]:
         """The losses that must be tuned first."""
-        ...
+        return ["crossclr"]
 
-    def variants(self, context: Context) -> list[Variant]:
-        """The runs that it needs."""
-        ...
+    @abstractmethod
+    def variants(self, study: Study) -> list[Variant]:
+        """The trainings that it needs."""
 
-    def tables(self, context: Context) -> list[Table]:
-        """Its tables, when all runs are finished."""
-        ...
+    @abstractmethod
+    def tables(self, study: Study) -> list[Table]:
+        """Its tables, when all trainings are finished."""
 
-    def curves(self, context: Context) -> list[Curve]:
+    def curves(self, study: Study) -> list[Curve]:
         """Its curves."""
-        ...
+        return []

@@ -1,138 +1,134 @@
-"""Table 1: the losses, each tuned with the same budget, over several seeds."""
+"""Table 1: the losses, each tuned with the same number of draws, over several seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from crossclr.analysis.experiments.contract import Curve
-from crossclr.analysis.significance import Comparison, against_best
-from crossclr.analysis.studies.compared_losses import METHODS
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, SEMANTIC, STRICT, Context, Variant, tuned_name
+from crossclr.analysis.experiments.contract import Experiment
+from crossclr.analysis.significance import Comparison, Interval, against_best, bootstrap_interval
+from crossclr.analysis.studies.compared_losses import METHODS, tuned_name
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, SEMANTIC, STRICT, Study, Variant
 from crossclr.analysis.tables import Cell, Table
 
-KEEP = 1  # seeds of each loss whose weights the figures need
 
-
-class Losses:
+class Losses(Experiment):
     """CrossCLR against its rivals."""
 
     title = "Losses"
-    about = "Every loss is tuned on the validation split with the same number of runs, then trained with each seed."
+    about = "Every loss is tuned on the validation split with the same number of draws, then trained with each seed."
 
-    def skip(self, context: Context) -> str | None:
-        """Any data can show it."""
-        return None
-
-    def tunes(self, context: Context) -> list[str]:
+    def tunes(self, study: Study) -> list[str]:
         """All losses."""
-        return context.methods
+        return study.methods
 
-    def variants(self, context: Context) -> list[Variant]:
-        """Every loss with its tuned options."""
+    def variants(self, study: Study) -> list[Variant]:
+        """Every loss with its tuned options. All weights are kept if other methods start from them, else one seed's."""
+        starts = {METHODS[name].tuned_as for name in METHODS}
         return [
-            Variant(METHODS[name].title, context.tuned(name), context.seeds, keep=self._kept(context, name))
-            for name in context.methods
+            Variant(METHODS[name].title, study.tuned(name), study.seeds, len(study.seeds) if name in starts else 1)
+            for name in study.methods
         ]
 
-    def tables(self, context: Context) -> list[Table]:
-        """The scores, the differences to the best rival, and what tuning found."""
-        return [self.scores(context), self.differences(context), self.tuning(context)]
+    def tables(self, study: Study) -> list[Table]:
+        """The metrics, the differences to the best rival, and the tuned options."""
+        return [self.scores(study), self.differences(study), *([self.tuning(study)] if study.trials else [])]
 
-    def curves(self, context: Context) -> list[Curve]:
-        """None."""
-        return []
-
-    def scores(self, context: Context) -> Table:
+    def scores(self, study: Study) -> Table:
         """Table 1."""
-        variants = self.variants(context)
-        heads, groups, cells = context.score_columns(variants)
+        variants = self.variants(study)
+        heads, groups, cells = study.score_columns(variants)
         rows = [[Cell(text=v.name), *line] for v, line in zip(variants, cells, strict=True)]
-        baseline = context.baseline()
-        shared = groups[0][1]  # figures of one direction
-        plain = [Cell.of([baseline[d][m]]) for d in (B_TO_A, A_TO_B) for m in heads[:shared]]
+        baseline = study.baseline()
+        metrics = heads[: groups[0][1]]  # of one direction
+        plain = [Cell.of([baseline[d][m]]) for d in (B_TO_A, A_TO_B) for m in metrics]
         rows.append([Cell(text="CCA (closed form)"), *plain, Cell(text="–"), Cell(text="–")])
-        return Table("losses", "Losses", ["loss", *heads], rows, self._sentence(context), [("", 1), *groups])
+        return Table("losses", "Losses", ["loss", *heads], rows, self._sentence(study), [("", 1), *groups])
 
-    def differences(self, context: Context) -> Table:
-        """Each CrossCLR against the best rival, figure by figure."""
+    def differences(self, study: Study) -> Table:
+        """Each loss of ours against the best rival, metric by metric."""
         rows = []
-        for name in self._ours(context):
+        for name in self._ours(study):
             for direction in (B_TO_A, A_TO_B):
                 for metric in (*STRICT, *SEMANTIC):
-                    found = self.compare(context, name, direction, metric)
+                    found = self.compare(study, name, direction, metric)
                     if found is None or math.isnan(found.difference):
                         continue
-                    words = (f"{found.difference:+.2f}", f"{found.relative:+.1f}%", found.shown)
-                    title = METHODS[name].title
-                    cells = (title, f"{context.arrow(direction)} {metric}", found.rival, *words)
-                    rows.append([Cell(text=text) for text in cells])
-        heads = ["loss", "figure", "best rival", "difference", "relative", "p"]
+                    interval = self.interval(study, METHODS[name].title, found.rival, direction, metric)
+                    words = [METHODS[name].title, f"{study.arrow(direction)} {metric}", found.rival]
+                    words += [f"{found.difference:+.2f}", "–" if interval is None else str(interval)]
+                    words += [f"{found.relative:+.1f}%", found.shown]
+                    rows.append([Cell(text=word) for word in words])
+        heads = ["loss", "metric", "best rival", "difference", "95% interval", "relative", "p"]
         caption = (
-            f"Paired t-tests over {len(context.seeds)} seeds against the rival with the best mean in that figure. "
-            "A p-value below 0.05 is taken as significant; it is not corrected for the number of tests."
+            f"Difference to the rival with the best mean, over {len(study.seeds)} seeds. The interval is a bootstrap "
+            "over queries and seeds (R@K only). p: paired t-test over seeds, not corrected for the number of tests."
         )
         return Table("losses-differences", "Differences to the best rival", heads, rows, caption)
 
-    def tuning(self, context: Context) -> Table:
-        """What tuning found."""
+    def tuning(self, study: Study) -> Table:
+        """The tuned options of every loss."""
         rows = []
-        for name in dict.fromkeys(map(tuned_name, context.methods)):
-            if name in context.given:
-                options = ", ".join(f"{option} {value:.3g}" for option, value in context.given[name].items())
-                words = (METHODS[name].title, options, "–", f"tuned in {context.tuned_in}", "–", "0")
-                rows.append([Cell(text=text) for text in words])
+        for name in dict.fromkeys(map(tuned_name, study.methods)):
+            words = [METHODS[name].title, _options(study.options(name))]
+            if name in study.given:
+                rows.append([Cell(text=w) for w in (*words, "–", f"tuned in {study.tuned_in}", "–", "0")])
                 continue
-            best = context.tuner.best(name)
-            options = ", ".join(f"{option} {value:.3g}" for option, value in best.options.items())
-            defaults = ", ".join(f"{option} {value:.3g}" for option, value in best.trials[0][0].items())
-            scores = [Cell(best.trials[0][1]), Cell(best.score), Cell(text=str(len(best.trials)))]
-            rows.append(
-                [Cell(text=METHODS[name].title), Cell(text=options), scores[1], Cell(text=defaults), *scores[::2]]
-            )
-        heads = ["loss", "tuned options", "score", "first options", "their score", "runs"]
-        metrics = ", ".join(context.study.tune_by)
+            found = study.tuner.best(name)
+            first = found.trials[0]
+            cells = [*(Cell(text=word) for word in words), Cell(found.best.score), Cell(text=_options(first.options))]
+            rows.append([*cells, Cell(first.score), Cell(text=str(len(found.trials)))])
+        heads = ["loss", "tuned options", "score", "first options", "their score", "draws"]
         caption = (
-            f"Tuning on the validation split; the score is the mean of {metrics} over both directions, one seed. "
-            "Fitted search begins with the weights of its loss, so it is not tuned again."
+            f"Tuned on the validation split; the score is the mean of {', '.join(study.settings.tune_by)} over both "
+            "directions, one seed. Every loss has its own draws. Fitted search starts from the weights of its loss "
+            "and is not tuned again."
         )
-        return Table("losses-tuning", "What tuning found", heads, rows, caption)
+        return Table("losses-tuning", "Tuned options", heads, rows, caption)
 
-    def compare(self, context: Context, name: str, direction: str, metric: str) -> Comparison | None:
-        """A loss against the best rival in one figure."""
-        values = self.values(context, direction, metric)
-        return against_best(METHODS[name].title, values, [METHODS[rival].title for rival in self._rivals(context)])
+    def compare(self, study: Study, name: str, direction: str, metric: str) -> Comparison | None:
+        """A loss against the best rival in one metric."""
+        values = self.values(study, direction, metric)
+        rivals = [METHODS[rival].title for rival in study.methods if not METHODS[rival].ours]
+        return against_best(METHODS[name].title, values, rivals)
 
-    def values(self, context: Context, direction: str, metric: str) -> dict[str, Sequence[float]]:
-        """One figure of every loss, for each seed."""
-        return {variant.name: context.values(variant, direction, metric) for variant in self.variants(context)}
+    def interval(self, study: Study, title: str, rival: str, direction: str, metric: str) -> Interval | None:
+        """Bootstrap interval of the difference between two losses; None if there are no ranks to compute it from."""
+        if metric not in STRICT:
+            return None
+        cutoff = int(metric.removeprefix("R@"))
+        variants = {variant.name: variant for variant in self.variants(study)}
+        ranks = [study.ranks(variants[name], direction) for name in (title, rival)]
+        if ranks[0] is None or ranks[1] is None:
+            return None
+        return bootstrap_interval(100.0 * (ranks[0] <= cutoff), 100.0 * (ranks[1] <= cutoff))
 
-    def _kept(self, context: Context, name: str) -> int:
-        """Of how many seeds the weights are kept: of all, where another method begins with them."""
-        begun_with = {METHODS[other].tuned_as for other in METHODS}
-        return len(context.seeds) if name in begun_with else KEEP
+    def values(self, study: Study, direction: str, metric: str) -> dict[str, Sequence[float]]:
+        """One metric of every loss, for each seed."""
+        return {variant.name: study.values(variant, direction, metric) for variant in self.variants(study)}
 
-    def _ours(self, context: Context) -> list[str]:
-        return [name for name in context.methods if METHODS[name].ours]
+    def _ours(self, study: Study) -> list[str]:
+        return [name for name in study.methods if METHODS[name].ours]
 
-    def _rivals(self, context: Context) -> list[str]:
-        return [name for name in context.methods if not METHODS[name].ours]
-
-    def _sentence(self, context: Context) -> str:
+    def _sentence(self, study: Study) -> str:
         parts = []
         for metric in ("R@1", "nDCG"):
-            values = self.values(context, B_TO_A, metric)
+            values = self.values(study, B_TO_A, metric)
             means = {name: float(np.mean(found)) for name, found in values.items()}
             means = {name: mean for name, mean in means.items() if not math.isnan(mean)}
             if not means:
                 continue
             first = max(means, key=lambda name: means[name])
-            part = f"{first} has the best {context.arrow(B_TO_A)} {metric} ({means[first]:.1f})"
-            ours = self._ours(context)[:1]
-            found = self.compare(context, ours[0], B_TO_A, metric) if ours else None
+            part = f"{first} has the best {study.arrow(B_TO_A)} {metric} ({means[first]:.1f})"
+            ours = self._ours(study)[:1]
+            found = self.compare(study, ours[0], B_TO_A, metric) if ours else None
             if found is not None:
                 part += f"; {METHODS[ours[0]].title} differs by {found.words()}"
             parts.append(part)
-        return ". ".join(parts) + f". Mean ± deviation over {len(context.seeds)} seeds on the test split."
+        return ". ".join(parts) + f". Mean ± standard deviation over {len(study.seeds)} seeds on the test split."
+
+
+def _options(options: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.rpartition('.')[2]} {value:.3g}" for name, value in options.items())

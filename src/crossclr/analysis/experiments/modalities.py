@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
-from crossclr.analysis.experiments.contract import Curve
+from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.studies.compared_losses import METHODS
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Context, Variant
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Study, Variant
 from crossclr.analysis.studies.study import with_overrides
 from crossclr.analysis.tables import Cell, Table
 
@@ -18,23 +18,23 @@ METRICS = ("R@1", "R@10")
 Pair = tuple[str, str]
 
 
-class Modalities:
+class Modalities(Experiment):
     """A grid of modality pairs."""
 
     title = "Pairs of modalities"
-    about = "The query's modality stands in the row, the gallery's in the column; options as tuned for the study."
+    about = "Rows are queries, columns are galleries; both losses use the options tuned for the study."
 
-    def skip(self, context: Context) -> str | None:
-        """There must be a pair."""
-        return None if self.pairs(context) else "the study names no two modalities that can be paired"
+    def skip(self, study: Study) -> str | None:
+        """The study must name two modalities that can be paired."""
+        return None if self.pairs(study) else "the study does not name two modalities that can be paired"
 
-    def tunes(self, context: Context) -> list[str]:
+    def tunes(self, study: Study) -> list[str]:
         """Both losses."""
         return list(COMPARED)
 
-    def pairs(self, context: Context) -> list[Pair]:
-        """Modalities that can stand on the two sides: (A, B)."""
-        known = context.study.modalities
+    def pairs(self, study: Study) -> list[Pair]:
+        """The pairs (A, B) that the study allows."""
+        known = study.settings.modalities
         pairs = []
         for x, y in combinations(known, 2):
             if known[x].a is not None and known[y].b is not None:
@@ -43,23 +43,23 @@ class Modalities:
                 pairs.append((y, x))
         return pairs
 
-    def variants(self, context: Context) -> list[Variant]:
+    def variants(self, study: Study) -> list[Variant]:
         """Every pair with both losses."""
-        return [self.variant(context, pair, method) for pair in self.pairs(context) for method in COMPARED]
+        return [self.variant(study, pair, method) for pair in self.pairs(study) for method in COMPARED]
 
-    def variant(self, context: Context, pair: Pair, method: str) -> Variant:
+    def variant(self, study: Study, pair: Pair, method: str) -> Variant:
         """One pair with one loss."""
-        a, b = (context.study.modalities[name] for name in pair)
-        config = with_overrides(context.tuned(method), {**(a.a or {}), **(b.b or {})})
-        return Variant(f"{METHODS[method].title} {pair[0]} {pair[1]}", config, context.few_seeds)
+        a, b = (study.settings.modalities[name] for name in pair)
+        config = with_overrides(study.tuned(method), {**(a.a or {}), **(b.b or {})})
+        return Variant(f"{METHODS[method].title} {pair[0]} {pair[1]}", config, study.few_seeds)
 
-    def tables(self, context: Context) -> list[Table]:
+    def tables(self, study: Study) -> list[Table]:
         """Table 5."""
-        names = list(context.study.modalities)
+        names = list(study.settings.modalities)
         rows = []
         wins = total = 0
         for query in names:
-            lines = {method: self._line(context, query, method) for method in COMPARED}
+            lines = {method: self._line(study, query, method) for method in COMPARED}
             for x, y in zip(*(lines[method] for method in COMPARED), strict=True):
                 if not math.isnan(x.mean):
                     wins, total = wins + (y.mean > x.mean), total + 1
@@ -74,22 +74,18 @@ class Modalities:
         heads = ["query: loss", *(metric for _ in (*names, "mean") for metric in METRICS)]
         groups = [("", 1), *((name, len(METRICS)) for name in (*names, "mean"))]
         caption = (
-            f"CrossCLR is ahead of NT-Xent in {wins} of {total} figures (mean over {len(context.few_seeds)} seeds)."
+            f"CrossCLR is better than NT-Xent in {wins} of {total} metrics (mean over {len(study.few_seeds)} seeds)."
         )
         return [Table("modalities", self.title, heads, rows, caption, groups, block=len(COMPARED))]
 
-    def curves(self, context: Context) -> list[Curve]:
-        """None."""
-        return []
-
-    def _line(self, context: Context, query: str, method: str) -> list[Cell]:
+    def _line(self, study: Study, query: str, method: str) -> list[Cell]:
         cells = []
-        for target in context.study.modalities:
-            pair = next((pair for pair in self.pairs(context) if set(pair) == {query, target}), None)
+        for target in study.settings.modalities:
+            pair = next((pair for pair in self.pairs(study) if set(pair) == {query, target}), None)
             for metric in METRICS:
                 if pair is None or query == target:
                     cells.append(Cell(text="–"))
                     continue
                 direction = B_TO_A if pair[1] == query else A_TO_B
-                cells.append(Cell.of(context.values(self.variant(context, pair, method), direction, metric)))
+                cells.append(Cell.of(study.values(self.variant(study, pair, method), direction, metric)))
         return cells

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.analysis.experiments.contract import Curve
+from crossclr.analysis.experiments.contract import Curve, Experiment
 from crossclr.analysis.studies.compared_losses import loss_option
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Context, Variant
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Study, Variant
 from crossclr.analysis.tables import Cell, Table
 
 TITLES = {
@@ -20,69 +20,61 @@ TITLES = {
 }
 
 
-class Sweeps:
+class Sweeps(Experiment):
     """One option of CrossCLR at a time."""
 
     title = "Sweeps"
-    about = "One option of CrossCLR takes several values, all others those that tuning found."
+    about = "One option of CrossCLR takes several values; all others keep their tuned values."
 
-    def skip(self, context: Context) -> str | None:
-        """Any data can show it."""
-        return None
-
-    def tunes(self, context: Context) -> list[str]:
-        """CrossCLR."""
-        return ["crossclr"]
-
-    def variants(self, context: Context) -> list[Variant]:
+    def variants(self, study: Study) -> list[Variant]:
         """Every value of every option."""
         return [
-            self.variant(context, option, value) for option, values in context.study.sweeps.items() for value in values
+            self.variant(study, option, value) for option, values in study.settings.sweeps.items() for value in values
         ]
 
-    def variant(self, context: Context, option: str, value: Any) -> Variant:
+    def variant(self, study: Study, option: str, value: Any) -> Variant:
         """One value of one option."""
-        return Variant(f"{option} {value}", context.tuned("crossclr", {option: value}), context.few_seeds)
+        return Variant(f"{option} {value}", study.tuned("crossclr", {option: value}), study.few_seeds)
 
-    def tables(self, context: Context) -> list[Table]:
+    def tables(self, study: Study) -> list[Table]:
         """One table for each option."""
         tables = []
-        for option, values in context.study.sweeps.items():
-            variants = [self.variant(context, option, value) for value in values]
-            heads, groups, cells = context.score_columns(variants)
+        for option, values in study.settings.sweeps.items():
+            variants = [self.variant(study, option, value) for value in values]
+            heads, groups, cells = study.score_columns(variants)
             rows = [[Cell(text=f"{value:g}"), *line] for value, line in zip(values, cells, strict=True)]
             title = TITLES.get(option, option)
-            caption = self.curve(context, option).sentence
+            caption = self.curve(study, option).sentence
             name = f"sweep-{option.replace('_', '-')}"
             tables.append(Table(name, title.capitalize(), [title, *heads], rows, caption, [("", 1), *groups]))
         return tables
 
-    def curves(self, context: Context) -> list[Curve]:
+    def curves(self, study: Study) -> list[Curve]:
         """One curve for each option."""
-        return [self.curve(context, option) for option in context.study.sweeps]
+        return [self.curve(study, option) for option in study.settings.sweeps]
 
-    def curve(self, context: Context, option: str) -> Curve:
-        """Mean and deviation of the main figures over the values of an option."""
-        values = context.study.sweeps[option]
-        shown = {f"{context.arrow(d)} {m}": (d, m) for m in ("R@1", "nDCG") for d in (B_TO_A, A_TO_B)}
+    def curve(self, study: Study, option: str) -> Curve:
+        """Mean and standard deviation of the main metrics over the values of an option."""
+        values = study.settings.sweeps[option]
+        shown = {f"{study.arrow(d)} {m}": (d, m) for m in ("R@1", "nDCG") for d in (B_TO_A, A_TO_B)}
         means: dict[str, list[float]] = {name: [] for name in shown}
         stds: dict[str, list[float]] = {name: [] for name in shown}
         for value in values:
-            variant = self.variant(context, option, value)
+            variant = self.variant(study, option, value)
             for name, (direction, metric) in shown.items():
-                found = context.values(variant, direction, metric)
+                found = study.values(variant, direction, metric)
                 means[name].append(float(np.mean(found)))
                 stds[name].append(float(np.std(found, ddof=1)) if len(found) > 1 else 0.0)
         means = {name: line for name, line in means.items() if not np.isnan(line).all()}
         stds = {name: stds[name] for name in means}
-        chosen = loss_option(context.tuned("crossclr"), option)
+        chosen = loss_option(study.tuned("crossclr"), option)
         first = next(iter(means))
         best, worst = int(np.nanargmax(means[first])), int(np.nanargmin(means[first]))
         title = TITLES.get(option, option)
         sentence = (
             f"{first} is highest at {title} {values[best]:g} ({means[first][best]:.1f} ± {stds[first][best]:.1f}) and "
             f"lowest at {values[worst]:g} ({means[first][worst]:.1f} ± {stds[first][worst]:.1f}); "
-            f"mean and deviation over {len(context.few_seeds)} seeds, on the test split. Nothing was chosen by it: the "
-            "mark is what tuning chose on the validation split."
+            f"mean and standard deviation over {len(study.few_seeds)} seeds on the test split. The marked value was "
+            "tuned on the validation split."
         )
         return Curve(option, title, values, means, stds, chosen, sentence)

@@ -1,4 +1,4 @@
-"""The connectivity graph: samples whose inputs are alike are linked, and influential ones are marked."""
+"""The connectivity graph: samples with similar inputs are linked, influential ones are marked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Influential:
-    """An influential sample and the texts nearest to it in the input."""
+    """An influential sample and its nearest texts in the input space."""
 
     key: str
     text: str
@@ -60,7 +60,7 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
 
     Args:
         inputs: mean input rows of a split.
-        threshold: CrossCLR's pruning threshold; None marks nobody.
+        threshold: CrossCLR's pruning threshold; None marks no sample.
         rule: CrossCLR's pruning rule.
         min_keep: CrossCLR's share that is never pruned.
     """
@@ -94,24 +94,24 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
 
 
 def influential_samples(inputs: Embeddings) -> list[Influential]:
-    """The samples with the highest connectivity, each with the texts nearest to it; no text is shown twice."""
+    """The samples with the highest connectivity and their nearest texts; no text is shown twice."""
     first = _first_sentences(inputs)
     rows = normalize(inputs.clip_b[first], dim=1)
     scores = connectivity(rows)
     found: list[Influential] = []
-    told: set[str] = set()
+    shown_texts: set[str] = set()
     for place in scores.argsort(descending=True).tolist():
         text = inputs.texts[first[place]]
-        if text.casefold() in told:
+        if text.casefold() in shown_texts:
             continue
         near = rows @ rows[place]
         nearest: list[tuple[str, str, float]] = []
-        told.add(text.casefold())
+        shown_texts.add(text.casefold())
         for other in near.argsort(descending=True).tolist():
             words = inputs.texts[first[other]]
-            if words.casefold() in told:
+            if words.casefold() in shown_texts:
                 continue
-            told.add(words.casefold())
+            shown_texts.add(words.casefold())
             nearest.append((_key(inputs, first[other]), words, float(near[other])))
             if len(nearest) == NEAREST:
                 break
@@ -122,16 +122,15 @@ def influential_samples(inputs: Embeddings) -> list[Influential]:
 
 
 def sentence(graph: Graph) -> str:
-    """What the graph shows: how many links influential samples have, and how many samples are influential."""
+    """How many links influential samples have, and how many samples are influential."""
     marked = [d for d, is_influential in zip(graph.degrees, graph.influential, strict=True) if is_influential]
     others = [d for d, is_influential in zip(graph.degrees, graph.influential, strict=True) if not is_influential]
     if not marked:
-        return "With these settings nobody is influential, so nothing is pruned."
+        return "With these settings no sample is influential, so nothing is pruned."
     return (
-        f"{100 * graph.share:.1f}% of the training samples are influential and leave the negatives of all others. "
-        f"Those shown have {np.mean(marked):.1f} links on average, the others "
-        f"{np.mean(others) if others else 0:.1f}. A link: the cosine of the inputs is above {graph.threshold:.2f}, as "
-        "for 1% of all pairs."
+        f"{100 * graph.share:.1f}% of the training samples are influential and are not used as negatives. Those shown "
+        f"have {np.mean(marked):.1f} links on average, the others {np.mean(others) if others else 0:.1f}. Two samples "
+        f"are linked if the cosine of their inputs is above {graph.threshold:.2f}, which holds for 1% of all pairs."
     )
 
 

@@ -22,7 +22,7 @@ class Hit:
         key: its key.
         text: one of its sentences.
         cosine: its similarity to the query.
-        right: ``own`` for the query's own clip, ``shared`` for one that shares a caption with it, else empty.
+        right: ``own`` for the query's own clip, ``shared`` for a clip that shares a caption with it, else empty.
     """
 
     key: str
@@ -41,7 +41,7 @@ class Example:
 
 
 def text_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
-    """Some sentences, drawn at random, with the clips nearest to them."""
+    """Random sentences with their nearest clips."""
     shared = _shared(embeddings)
     clip_of = embeddings.clip_of
     chosen = np.random.default_rng(seed).choice(len(clip_of), size=min(QUERIES, len(clip_of)), replace=False)
@@ -57,7 +57,7 @@ def text_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
 
 
 def clip_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
-    """Some clips, drawn at random, with the other clips nearest to them."""
+    """Random clips with their nearest other clips."""
     shared = _shared(embeddings)
     a = normalize(embeddings.clip_a, dim=1)
     chosen = np.random.default_rng(seed).choice(len(a), size=min(QUERIES, len(a)), replace=False)
@@ -72,17 +72,17 @@ def clip_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
 
 
 def sentence(examples: list[Example], by_text: bool = True) -> str:
-    """How many of the examples have a right clip among the three."""
+    """How many of the examples have a correct clip among the three."""
     own = sum(any(hit.right == "own" for hit in example.hits) for example in examples)
     shared = sum(any(hit.right for hit in example.hits) for example in examples)
     if not by_text:
         return (
-            f"Drawn at random, not chosen: {shared} of {len(examples)} clips have one among their nearest three that "
-            "shares a caption with them."
+            f"Random examples: {shared} of {len(examples)} clips have one among their nearest three that shares a "
+            "caption with them."
         )
     return (
-        f"Drawn at random, not chosen: {own} of {len(examples)} queries have their own clip among the first three, "
-        f"{shared} that or one that shares a caption with it."
+        f"Random examples: {own} of {len(examples)} queries have their own clip among the first three, {shared} have "
+        "it or one that shares a caption with it."
     )
 
 

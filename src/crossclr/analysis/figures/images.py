@@ -1,4 +1,4 @@
-"""Pictures of clips, small enough to stand in a report."""
+"""Small images of clips for a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".gif"}
 
 
 class Pictures:
-    """Pictures as data URIs: those that come with the data, or files that samples name as their media.
+    """Images as data URIs: images of the data source, or image files that samples name as their media.
 
     Args:
         source: the data.
@@ -23,7 +23,7 @@ class Pictures:
         self.source = source
 
     def uri(self, clip_key: str) -> str:
-        """The picture of a clip, or an empty string."""
+        """The image of a clip, or an empty string."""
         content = self.source.image(clip_key)
         if content is not None:
             return f"data:image/webp;base64,{base64.b64encode(content).decode()}"

@@ -15,7 +15,7 @@ from crossclr.evaluation.meaning.relevance import content_words
 from crossclr.models import Embeddings
 
 MOST = 700  # clips on a map
-GROUPS = 12  # colours that can be told apart
+GROUPS = 12  # colours that are easy to distinguish
 NEIGHBOURS = 10
 
 
@@ -44,7 +44,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Points:
-    """Which clips are shown, and how they are labelled; the same for the maps of all losses."""
+    """The clips that are shown and their labels, the same for the maps of all losses."""
 
     clips: list[int]
     sentences: list[int]
@@ -52,10 +52,10 @@ class Points:
 
 
 def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
-    """Evenly spread clips with a sentence each, and a label for each of them.
+    """Choose evenly spaced clips with a sentence and a label each.
 
-    Labels are the data's own groups where they are few. Where every clip has another (the parent video), sentences are
-    clustered by their input features, and a cluster is called by its commonest words.
+    Labels are the groups of the data if they are few. Otherwise (each video is a group of its own) sentences are
+    clustered by their input features, and a cluster is named after its most typical words.
     """
     first: dict[int, int] = {}
     for sentence, clip in enumerate(embeddings.clip_of.tolist()):
@@ -96,12 +96,12 @@ def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Ma
 
 
 def sentence(maps: Sequence[Map]) -> str:
-    """What the maps show: how far neighbours share their label."""
+    """How often neighbours share their label."""
     first = max(maps, key=lambda one: one.agreement)
     parts = ", ".join(f"{one.loss} {one.agreement:.1f}%" for one in maps)
     return (
-        f"Of a text's ten nearest texts in the joint space, so many have its colour: {parts}; "
-        f"{first.loss} keeps meanings together best. Filled marks are clips, rings their texts."
+        f"Share of a text's ten nearest texts in the joint space with the same colour: {parts}; {first.loss} has the "
+        "highest. Filled marks are clips, rings are their texts."
     )
 
 

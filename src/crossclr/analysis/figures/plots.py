@@ -22,10 +22,10 @@ LOG = 10.0  # an option whose values span more than this factor is drawn on a lo
 
 
 def scores(rows: Sequence[tuple[str, bool, dict[str, tuple[float, float]]]]) -> Plot:
-    """Mean and deviation of some figures for each loss, as marks with whiskers.
+    """Mean and standard deviation of some metrics for each loss, as marks with whiskers.
 
     Args:
-        rows: a loss's name, whether it is ours, and (mean, std) by figure.
+        rows: name of a loss, whether it is ours, and (mean, std) by metric.
     """
     figures = list(rows[0][2])
     data, layout = [], _layout(height=80 + 32 * len(rows))
@@ -59,7 +59,7 @@ def scores(rows: Sequence[tuple[str, bool, dict[str, tuple[float, float]]]]) -> 
 
 
 def curve(found: Curve) -> Plot:
-    """A sweep: lines with bands of one deviation, a panel for each metric."""
+    """A sweep: lines with bands of one standard deviation, a panel for each metric."""
     positive = [value for value in found.values if value > 0]
     logarithmic = bool(positive) and max(positive) / min(positive) > LOG and len(positive) == len(found.values)
     x = list(found.values)
@@ -140,7 +140,7 @@ def histograms(found: Sequence[Similarities]) -> Plot:
 
 
 def space(found: Map, picture: Callable[[str], str]) -> Plot:
-    """A map; where clips have pictures, they stand in place of the marks."""
+    """A map; clips with images show them instead of marks."""
     colours = {group: COLOURS[number % len(COLOURS)] for number, group in enumerate(dict.fromkeys(found.groups))}
     uris = [picture(key) for key in found.keys]
     shown = any(uris)

@@ -1,4 +1,4 @@
-"""How similar pairs are in the joint space: those that belong together, and those that do not."""
+"""Cosines of positive and negative pairs in the joint space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from crossclr.models import Embeddings
 
 BINS = 100
-NEGATIVES = 200_000  # pairs that are drawn for the histogram of negatives
+NEGATIVES = 200_000  # pairs sampled for the histogram of negatives
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Similarities:
 
 
 def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> Similarities:
-    """Cosines of all sentences with their clips, and of randomly drawn sentences with other clips.
+    """Cosines of all sentences with their clips, and of random sentences with other clips.
 
     Args:
         loss: the name of the loss.
         embeddings: of a split.
-        seed: seed of the draw.
+        seed: seed of the sampling.
     """
     a, b = normalize(embeddings.clip_a.double(), dim=1), normalize(embeddings.clip_b.double(), dim=1)
     own = (a[embeddings.clip_of] * b).sum(dim=1).numpy()
@@ -76,7 +76,7 @@ def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> Similariti
 
 
 def sentence(found: Sequence[Similarities]) -> str:
-    """What the histograms show: who has the lowest variance on positives, and whose negatives lie highest."""
+    """Which loss has the lowest variance on positives, and which the highest mean on negatives."""
     calm = min(found, key=lambda one: one.positive.variance)
     high = max(found, key=lambda one: one.negative.mean)
     parts = [
@@ -86,7 +86,7 @@ def sentence(found: Sequence[Similarities]) -> str:
     ]
     joined = "and" if calm is high else f"and {high.loss}"
     return (
-        f"{calm.loss} has the lowest variance on positive pairs {joined} the highest mean on negative ones. "
+        f"{calm.loss} has the lowest variance on positive pairs {joined} the highest mean on negative pairs. "
         + "; ".join(parts)
         + "."
     )

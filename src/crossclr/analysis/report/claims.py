@@ -1,4 +1,4 @@
-"""The paper's claims, each answered with a figure of this data."""
+"""The paper's claims and what this data says about each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crossclr.analysis.experiments.sweeps import Sweeps
 from crossclr.analysis.figures.similarities import Similarities
 from crossclr.analysis.significance import Comparison, paired
 from crossclr.analysis.studies.compared_losses import METHODS
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Context
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Study
 from crossclr.analysis.tables import Cell, Table
 
 PARTS = {
@@ -23,32 +23,32 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim and what this data says to it."""
+    """A claim and what this data says about it."""
 
     question: str
     answer: str
-    figure: str
+    evidence: str
 
 
-def claims(context: Context, found: Sequence[Similarities]) -> list[Claim]:
+def claims(study: Study, found: Sequence[Similarities]) -> list[Claim]:
     """All claims; the experiments losses, ablation and sweeps must be finished."""
     answers = [
-        Claim(question, *_verdict([(_arrow(context, d, m), Ablation().gain(context, part, d, m)) for d, m in _MAIN]))
+        Claim(question, *_verdict([(_arrow(study, d, m), Ablation().gain(study, part, d, m)) for d, m in _MAIN]))
         for part, question in PARTS.items()
     ]
-    return [*answers, *_queue(context), *_spread(found), *_neighbours(context)]
+    return [*answers, *_queue(study), *_spread(found), *_neighbours(study)]
 
 
 _MAIN = ((B_TO_A, "R@1"), (B_TO_A, "nDCG"), (A_TO_B, "R@1"))
 
 
-def _arrow(context: Context, direction: str, metric: str) -> str:
-    return f"{context.arrow(direction)} {metric}"
+def _arrow(study: Study, direction: str, metric: str) -> str:
+    return f"{study.arrow(direction)} {metric}"
 
 
 def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
-    """An answer from the first figure, unless another one says the contrary, and all figures in words."""
-    known = [(name, one) for name, one in found if one.difference == one.difference]  # NaN: the data has no such figure
+    """An answer from the first metric, unless another one contradicts it, and all differences in words."""
+    known = [(name, one) for name, one in found if one.difference == one.difference]  # NaN: the data lacks the metric
     first = known[0][1]
     answer = "yes" if first.difference > 0 else "no, it hurts"
     if not first.p < 0.05:
@@ -58,16 +58,16 @@ def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
     return answer, "; ".join(f"{name} {one.difference:+.2f} ({one.sure})" for name, one in known)
 
 
-def _queue(context: Context) -> list[Claim]:
-    sizes = sorted(context.study.sweeps.get("queue_size", []))
+def _queue(study: Study) -> list[Claim]:
+    sizes = sorted(study.settings.sweeps.get("queue_size", []))
     if len(sizes) < 2:
         return []
-    none, long = (Sweeps().variant(context, "queue_size", size) for size in (sizes[0], sizes[-1]))
+    none, long = (Sweeps().variant(study, "queue_size", size) for size in (sizes[0], sizes[-1]))
     compared = [
-        (_arrow(context, d, m), paired(context.values(long, d, m), context.values(none, d, m), f"{sizes[0]}"))
+        (_arrow(study, d, m), paired(study.values(long, d, m), study.values(none, d, m), f"{sizes[0]}"))
         for d, m in _MAIN
     ]
-    return [Claim(f"Does a longer queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
+    return [Claim(f"Does a larger queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
 
 
 def _spread(found: Sequence[Similarities]) -> list[Claim]:
@@ -86,14 +86,14 @@ def _spread(found: Sequence[Similarities]) -> list[Claim]:
     ]
 
 
-def _neighbours(context: Context) -> list[Claim]:
-    variants = {variant.name: variant for variant in Losses().variants(context)}
+def _neighbours(study: Study) -> list[Claim]:
+    variants = {variant.name: variant for variant in Losses().variants(study)}
     ours, rival = METHODS["crossclr"].title, METHODS["ntxent"].title
     if ours not in variants or rival not in variants:
         return []
     compared = [
-        (f"within {name}", paired(context.kept(variants[ours], side), context.kept(variants[rival], side), rival))
-        for side, name in (("a", context.study.a), ("b", context.study.b))
+        (f"within {name}", paired(study.kept(variants[ours], side), study.kept(variants[rival], side), rival))
+        for side, name in (("a", study.settings.a), ("b", study.settings.b))
     ]
     question = f"Does the joint space keep more input-space neighbours than with {rival} (kept@10, %)?"
     return [Claim(question, *_verdict(compared))]
@@ -101,10 +101,9 @@ def _neighbours(context: Context) -> list[Claim]:
 
 def claims_table(found: Sequence[Claim]) -> Table:
     """The claims as a table."""
-    rows = [[Cell(text=text) for text in (one.question, one.answer, one.figure)] for one in found]
+    rows = [[Cell(text=text) for text in (one.question, one.answer, one.evidence)] for one in found]
     caption = (
-        "Answers with a p-value are a yes or a no only where the paired t-test of their first figure over seeds has "
-        "p < 0.05, and mixed where another figure says the contrary with p < 0.05; those on similarities of pairs "
-        "rest on one run of each loss."
+        "An answer is yes or no only if the paired t-test of its first metric over seeds has p < 0.05, and mixed if "
+        "another metric contradicts it with p < 0.05. Answers on similarities of pairs use one training of each loss."
     )
-    return Table("claims", "The paper's claims on this data", ["claim", "on this data", "figures"], rows, caption)
+    return Table("claims", "The paper's claims on this data", ["claim", "on this data", "evidence"], rows, caption)

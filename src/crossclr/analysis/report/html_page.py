@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: styles, tables, figures and plotly.js are inside."""
+"""The report as one self-contained HTML file with styles, tables, figures and plotly.js."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ for (const place of document.querySelectorAll("script[data-plot]")) {
 
 @dataclass
 class Page:
-    """Sections of HTML, in the order in which they were added.
+    """Sections of HTML in the order of their addition.
 
     Example:
         >>> page = Page("A study")
@@ -75,7 +75,7 @@ class Page:
         self.parts.append(text)
 
     def section(self, anchor: str, title: str, about: str = "") -> None:
-        """Begin a section that the page's head links to."""
+        """Begin a section and link to it at the top of the page."""
         self.links.append((anchor, title))
         self.parts.append(f'<h2 id="{anchor}">{html.escape(title)}</h2>')
         self.text(about)
@@ -91,7 +91,7 @@ class Page:
         self.parts.append(f'<dl class="facts">{lines}</dl>')
 
     def plot(self, plot: dict[str, Any] | Sequence[dict[str, Any]], sentence: str) -> None:
-        """Add an interactive figure (or some, side by side) with one sentence below."""
+        """Add an interactive figure, or several in a row, with a sentence below."""
         plots = [plot] if isinstance(plot, dict) else list(plot)
         places = []
         for one in plots:
@@ -105,7 +105,7 @@ class Page:
         self.parts.append(f"<figure>{inside}<figcaption>{html.escape(sentence)}</figcaption></figure>")
 
     def source(self, command: str, config: str) -> None:
-        """Add the command and the config behind what stands above."""
+        """Add the command and the config of the content above."""
         told = f"<pre>{html.escape(command)}</pre><pre>{html.escape(config)}</pre>"
         self.parts.append(f"<details><summary>Command and config</summary>{told}</details>")
 

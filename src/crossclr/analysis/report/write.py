@@ -1,4 +1,4 @@
-"""The report of a study: every experiment with its tables, every figure with one sentence about this data."""
+"""The report of a study: every experiment with its tables, every figure with a sentence about this data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from crossclr.analysis.figures.images import Pictures
 from crossclr.analysis.report.claims import claims, claims_table
 from crossclr.analysis.report.html_page import Page
 from crossclr.analysis.studies.compared_losses import METHODS, loss_option
-from crossclr.analysis.studies.open_study import B_TO_A, Context, Variant
+from crossclr.analysis.studies.open_study import B_TO_A, Study, Variant
 from crossclr.analysis.studies.run_experiments import TABLES, run_experiments
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.tables import Table
@@ -32,79 +32,76 @@ REPORT = "report.html"
 MAPS = ("crossclr", "ntxent")  # whose joint spaces are drawn
 
 
-def write_report(context: Context, jobs: int = 1, console: Console | None = None) -> Path:
-    """Do every experiment that is missing, draw every figure, and write ``report.html``.
+def write_report(study: Study, jobs: int = 1, console: Console | None = None) -> Path:
+    """Run the experiments that are missing, draw all figures and write ``report.html``.
 
     Args:
-        context: the study.
-        jobs: runs at once.
-        console: where progress is shown; left out, nowhere.
+        study: the study.
+        jobs: trainings at the same time.
+        console: shows progress; None shows nothing.
 
     Returns:
         the file.
     """
-    found = run_experiments(list(EXPERIMENTS), context, jobs, console)
+    found = run_experiments(list(EXPERIMENTS), study, jobs, console)
     if console is not None:
         console.print("figures", highlight=False)
-    page = Page(f"CrossCLR on {context.base.name}")
-    drawn = Drawn(context)
-    _head(page, context)
-    answers = claims_table(claims(context, drawn.similarities()))
-    answers.write(context.out / TABLES)
-    page.section(
-        "claims", "The paper's claims", "Each is answered with a figure of this data; the details stand below."
-    )
+    page = Page(f"CrossCLR on {study.base.name}")
+    drawn = Drawn(study)
+    _head(page, study)
+    answers = claims_table(claims(study, drawn.similarities()))
+    answers.write(study.out / TABLES)
+    page.section("claims", "The paper's claims", "What this data says about each claim; details follow below.")
     _table(page, answers, words=True)
-    page.source(context.command("report"), dump_config(context.base))
+    page.source(study.command("report"), dump_config(study.base))
     for name, tables in found.items():
-        _experiment(page, context, name, tables)
+        _experiment(page, study, name, tables)
     drawn.add(page)
     from plotly.offline import get_plotlyjs
 
-    path = context.out / REPORT
+    path = study.out / REPORT
     write_file(path, page.render(get_plotlyjs()))
     return path
 
 
-def _head(page: Page, context: Context) -> None:
-    base, trainer = context.base, open_trainer(context.base)
+def _head(page: Page, study: Study) -> None:
+    base, trainer = study.base, open_trainer(study.base)
     sizes = [
         f"{split}: {len(trainer.inputs(split).clip_a):,} clips, {len(trainer.inputs(split).clip_b):,} texts"
         for split in (base.splits.train, base.splits.validate_, base.splits.test)
         if split is not None
     ]
     facts = Page("")
-    facts.text(context.study.about, "dim")
+    facts.text(study.settings.about, "dim")
     facts.facts(
         [
             ("splits", "; ".join(sizes)),
-            ("seeds", _seeds(context)),
-            ("tuning", f"{context.trials} runs for each loss, on {base.splits.validate_}"),
+            ("seeds", _seeds(study)),
+            ("tuning", f"{study.trials} draws for each loss, on {base.splits.validate_}"),
             ("made", f"{datetime.date.today().isoformat()} by crossclr {metadata.version('crossclr')}"),
             ("with", f"torch {metadata.version('torch')}, Python {platform.python_version()}, {platform.machine()}"),
-            ("command", context.command("report")),
+            ("command", study.command("report")),
         ]
     )
     facts.text(
         "R@K: percent of queries whose own clip (or text) is among the first K. nDCG: graded by the words that "
-        "captions share (Wray et al., CVPR 2021). sR@1: R@1 where every clip that shares a caption with the query's "
-        "clip is right. Neighbours kept: percent of the ten nearest input-space neighbours that stay nearest in the "
-        "joint space. "
-        "± is the sample deviation over seeds; the best figure of a column is bold.",
+        "captions share (Wray et al., CVPR 2021). sR@1: R@1 in which every clip that shares a caption with the "
+        "query's clip is correct. Neighbours kept: percent of the ten nearest input-space neighbours that stay "
+        "nearest in the joint space. ± is the sample standard deviation over seeds; the best of a column is bold.",
         "dim",
     )
     page.html("".join(facts.parts))
 
 
-def _experiment(page: Page, context: Context, name: str, tables: Sequence[Table]) -> None:
+def _experiment(page: Page, study: Study, name: str, tables: Sequence[Table]) -> None:
     experiment = EXPERIMENTS[name]
     page.section(name, experiment.title, experiment.about)
     if not tables:
-        page.text(f"Not shown: {experiment.skip(context)}.", "dim")
+        page.text(f"Not shown: {experiment.skip(study)}.", "dim")
         return
     if name == "losses":
-        page.plot(_scores(context), tables[0].caption)
-    for curve in experiment.curves(context):
+        page.plot(_scores(study), tables[0].caption)
+    for curve in experiment.curves(study):
         page.plot(
             plots.curve(curve), f"{curve.title.capitalize()}. {curve.sentence} The dotted line is the tuned value."
         )
@@ -112,18 +109,18 @@ def _experiment(page: Page, context: Context, name: str, tables: Sequence[Table]
         inside = Page("")
         _table(inside, table, words=table.name in ("losses-tuning", "losses-differences"))
         block = "".join(inside.parts)
-        folded = name == "sweeps"  # the curves say it all; the figures are there for those who want them
+        folded = name == "sweeps"  # the curves show the same
         page.html(
-            f"<details><summary>{html.escape(table.title)}: the figures</summary>{block}</details>" if folded else block
+            f"<details><summary>{html.escape(table.title)}: the numbers</summary>{block}</details>" if folded else block
         )
-    page.source(context.command(name), dump_config(experiment.variants(context)[0].config))
+    page.source(study.command(name), dump_config(experiment.variants(study)[0].config))
 
 
 def _table(page: Page, table: Table, words: bool = False) -> None:
     shown = table.html()
     page.html(f"<h3>{html.escape(table.title)}</h3>")
     page.html(f'<div class="scroll">{shown.replace("<table>", _WORDS, 1) if words else shown}</div>')
-    if table.name != "losses":  # its figure has said it
+    if table.name != "losses":  # its plot has the same caption
         page.html(f'<p class="caption">{html.escape(table.caption)}</p>')
     page.html(f'<p class="dim"><small>Also as tables/{table.name}.csv and tables/{table.name}.tex.</small></p>')
 
@@ -131,56 +128,56 @@ def _table(page: Page, table: Table, words: bool = False) -> None:
 _WORDS = '<table class="words">'
 
 
-def _scores(context: Context) -> plots.Plot:
+def _scores(study: Study) -> plots.Plot:
     losses = Losses()
     rows = []
-    for name, variant in zip(context.methods, losses.variants(context), strict=True):
+    for name, variant in zip(study.methods, losses.variants(study), strict=True):
         figures = {}
         for metric in ("R@1", "R@10", "nDCG", "sR@1"):
-            values = context.values(variant, B_TO_A, metric)
+            values = study.values(variant, B_TO_A, metric)
             if not np.isnan(values).all():
                 spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-                figures[f"{context.arrow(B_TO_A)} {metric}"] = (float(np.nanmean(values)), spread)
+                figures[f"{study.arrow(B_TO_A)} {metric}"] = (float(np.nanmean(values)), spread)
         rows.append((variant.name, METHODS[name].ours, figures))
     return plots.scores(rows)
 
 
 class Drawn:
-    """The figures of a report, computed from runs whose weights were kept."""
+    """The figures of a report, computed from trainings whose weights were kept."""
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.variants = dict(zip(context.methods, Losses().variants(context), strict=True))
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.variants = dict(zip(study.methods, Losses().variants(study), strict=True))
         self._embedded: dict[str, Embeddings] = {}
         self._similarities: list[similarities.Similarities] = []
 
     def embeddings(self, name: str) -> Embeddings:
-        """The test split as the first seed of a loss embeds it."""
+        """The test split embedded by the first seed of a loss."""
         if name not in self._embedded:
             job = self._variant(name).jobs()[0]
-            model = self.context.finished.open(job).load_model()
+            model = self.study.finished.open(job).load_model()
             self._embedded[name] = open_trainer(job.config).embed(model, job.config.splits.test or "")
         return self._embedded[name]
 
     def similarities(self) -> list[similarities.Similarities]:
-        """Histograms of the losses that the study names."""
+        """Similarities of the losses that the study names."""
         if not self._similarities:
-            shown = [name for name in self.context.study.histograms if name in self.variants]
+            shown = [name for name in self.study.settings.histograms if name in self.variants]
             self._similarities = [similarities.similarities(METHODS[n].title, self.embeddings(n)) for n in shown]
         return self._similarities
 
     def add(self, page: Page) -> None:
         """Add all figures to a page."""
-        context = self.context
-        seed = f"seed {context.seeds[0]}, split {context.base.splits.test}"
+        study = self.study
+        seed = f"seed {study.seeds[0]}, split {study.base.splits.test}"
         page.section("histograms", "Similarities", f"Cosines in the joint space after training ({seed}).")
         found = self.similarities()
         page.plot(plots.histograms(found), similarities.sentence(found))
-        self._source(page, context.study.histograms[-1])
-        trainer = open_trainer(context.base)
+        self._source(page, study.settings.histograms[-1])
+        trainer = open_trainer(study.base)
         picture = Pictures(trainer.raw).uri
         page.section("map", "The joint space", f"t-SNE of clips and texts ({seed}).")
-        test, train = context.base.splits.test or "", context.base.splits.train
+        test, train = study.base.splits.test or "", study.base.splits.train
         shown = [name for name in MAPS if name in self.variants]
         points = maps.choose_points(self.embeddings(shown[0]), trainer.inputs(test))
         drawn = [maps.tsne(METHODS[name].title, self.embeddings(name), points) for name in shown]
@@ -188,7 +185,7 @@ class Drawn:
         self._source(page, shown[0])
         ours = self._config("crossclr")
         pruning = (loss_option(ours, name) for name in ("prune_threshold", "prune_by", "min_keep"))
-        page.section("graph", "Connectivity", f"Inputs of modality {context.study.b}, split {train}.")
+        page.section("graph", "Connectivity", f"Inputs of modality {study.settings.b}, split {train}.")
         network = graph.connectivity_graph(trainer.inputs(train), *pruning)
         page.plot(plots.network(network), graph.sentence(network))
         self._source(page, "crossclr")
@@ -196,12 +193,10 @@ class Drawn:
             self._texts(page, picture)
 
     def _texts(self, page: Page, picture: Callable[[str], str]) -> None:
-        context = self.context
-        trainer = open_trainer(context.base)
-        found = graph.influential_samples(trainer.inputs(context.base.splits.train))
-        page.section(
-            "influential", "Influential samples", "The most connected texts, each with the texts nearest to it."
-        )
+        study = self.study
+        trainer = open_trainer(study.base)
+        found = graph.influential_samples(trainer.inputs(study.base.splits.train))
+        page.section("influential", "Influential samples", "The most connected texts, each with its nearest texts.")
         cards = []
         for one in found:
             lines = [(key, f"{text} ({cosine:.2f})", "") for key, text, cosine in one.nearest]
@@ -209,16 +204,16 @@ class Drawn:
         page.html(f'<div class="cards">{"".join(cards)}</div>')
         mean = float(np.mean([cosine for one in found for _, _, cosine in one.nearest]))
         page.text(
-            f"Their nearest texts have a mean cosine of {mean:.2f} in the input; as negatives they are pushed apart."
+            f"Their nearest texts have a mean input cosine of {mean:.2f}; used as negatives, they are pushed apart."
         )
         self._source(page, "crossclr")
         embeddings = self.embeddings("crossclr")
-        a, b = context.study.a, context.study.b
+        a, b = study.settings.a, study.settings.b
         for anchor, title, found_examples in (
             ("text-examples", f"Retrieval: {b} → {a}", examples.text_examples(embeddings)),
             ("clip-examples", f"Retrieval: {a} → {a}", examples.clip_examples(embeddings)),
         ):
-            page.section(anchor, title, f"CrossCLR, seed {context.seeds[0]}: the three nearest clips.")
+            page.section(anchor, title, f"CrossCLR, seed {study.seeds[0]}: the three nearest clips.")
             cards = []
             for example in found_examples:
                 lines = [(hit.key, f"{hit.text} ({hit.cosine:.2f})", hit.right) for hit in example.hits]
@@ -236,7 +231,7 @@ class Drawn:
         return self._variant(name).jobs()[0].config
 
     def _source(self, page: Page, name: str) -> None:
-        page.source(self.context.command("report"), dump_config(self._config(name)))
+        page.source(self.study.command("report"), dump_config(self._config(name)))
 
 
 def _card(
@@ -246,7 +241,7 @@ def _card(
     picture: Callable[[str], str] | None,
     hit_picture: Callable[[str], str] | None = None,
 ) -> str:
-    """A query with its answers; a query that is a text has no picture, its answers may have one."""
+    """A query with its answers; a text query has no image, its answers may have one."""
     image = _image(key, picture)
     items = []
     for other, words, right in lines:
@@ -262,7 +257,7 @@ def _image(key: str, picture: Callable[[str], str] | None) -> str:
     return f'<img alt="" src="{uri}">' if uri else ""
 
 
-def _seeds(context: Context) -> str:
-    fewer = {"sweeps, pairs and grids": context.few_seeds, "ablation": context.ablation_seeds}
-    told = [f"{what}: the first {len(taken)}" for what, taken in fewer.items() if len(taken) < len(context.seeds)]
-    return ", ".join(map(str, context.seeds)) + (f" ({'; '.join(told)})" if told else "")
+def _seeds(study: Study) -> str:
+    fewer = {"sweeps, pairs and grids": study.few_seeds, "ablation": study.ablation_seeds}
+    told = [f"{what}: the first {len(taken)}" for what, taken in fewer.items() if len(taken) < len(study.seeds)]
+    return ", ".join(map(str, study.seeds)) + (f" ({'; '.join(told)})" if told else "")

@@ -83,7 +83,7 @@ def compare(table: PaperTable, rows: Mapping[str, Sequence[Results]]) -> list[Co
 
 def comparison_tables(table: PaperTable, numbers: Sequence[ComparedNumber]) -> list[Table]:
     """Tables of at most 80 columns: a group's metrics by twos or threes."""
-    tables = []
+    tables: list[Table] = []
     for group, metrics in table.columns.items():
         size = 3 if max(map(len, metrics)) <= 5 else 2  # with paper, ours and difference each, a table fits 80 columns
         for start in range(0, len(metrics), size):

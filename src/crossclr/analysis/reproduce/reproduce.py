@@ -14,8 +14,8 @@ from crossclr.analysis.report.write import Drawn
 from crossclr.analysis.reproduce.comparison import ComparedNumber, compare, comparison_tables, write_comparison
 from crossclr.analysis.reproduce.paper_numbers import PaperTable, paper_table
 from crossclr.analysis.reproduce.trainings import Caption, planned, results_by_row
-from crossclr.analysis.studies.open_study import Context, Variant
-from crossclr.analysis.studies.run_experiments import missing_jobs, open_context, run_all, show_progress
+from crossclr.analysis.studies.open_study import Study, Variant, open_study
+from crossclr.analysis.studies.run_experiments import missing_jobs, run_all, show_progress
 from crossclr.analysis.studies.stored_trainings import Job, perform
 from crossclr.analysis.studies.worker_pool import Perform, open_pool
 from crossclr.analysis.tables import Cell, Table
@@ -34,19 +34,20 @@ CLIP_LEVEL = (
 class Reproduction:
     """A table of the paper on a folder of features, and the trainings that it needs."""
 
+    data: str
     table: PaperTable
-    context: Context
+    study: Study
     variants: Sequence[Variant]
 
     def missing(self) -> list[Job]:
         """The trainings that are not finished."""
-        return missing_jobs(self.variants, self.context)
+        return missing_jobs(self.variants, self.study)
 
     def plan(self) -> Table:
         """What will be trained, for the terminal."""
         rows = []
         for variant in self.variants:
-            done = sum(self.context.finished.find(job) is not None for job in variant.jobs())
+            done = sum(self.study.finished.find(job) is not None for job in variant.jobs())
             counts = (variant.name, str(len(variant.seeds)), str(done), str(variant.config.training.epochs))
             rows.append([Cell(text=word) for word in counts])
         return Table("plan", f"{self.table.title}: planned trainings", ["training", "seeds", "done", "epochs"], rows)
@@ -79,8 +80,8 @@ def open_reproduction(
     table = paper_table(target, dataset)
     given = [f"data.root={json.dumps(str(folder.resolve()))}", *_text_file(folder, dataset)]
     changes = [*given, *(CLIP_LEVEL if clip_level else ()), *overrides]
-    context = open_context(dataset, out, changes, seeds)
-    return Reproduction(table, context, planned(context, table))
+    study = open_study(dataset, out, changes, seeds)
+    return Reproduction(str(folder), table, study, planned(study, table))
 
 
 def reproduce(
@@ -106,19 +107,19 @@ def reproduce(
     Raises:
         Interrupted: after Ctrl-C; calling it again resumes.
     """
-    context, table = wanted.context, wanted.table
+    study, table = wanted.study, wanted.table
     missing = wanted.missing()
-    with open_pool(context.out, jobs, train) as pool, show_progress("trainings", len(missing), console) as step:
+    with open_pool(study.out, jobs, train) as pool, show_progress("trainings", len(missing), console) as step:
         run_all(missing, pool, step)
     numbers: list[ComparedNumber] = []
     page: Page | None = None
     if table.target == "figures":
         page = Page("")
-        Drawn(context).add(page)
+        Drawn(study).add(page)
     else:
-        numbers = compare(table, results_by_row(context, table, wanted.variants, caption))
-    facts = {"data": context.base.data.root, "seeds": ", ".join(map(str, context.seeds))}
-    written = write_comparison(context.out, table, numbers, facts, page)
+        numbers = compare(table, results_by_row(study, table, wanted.variants, caption))
+    facts = {"data": wanted.data, "seeds": ", ".join(map(str, study.seeds))}
+    written = write_comparison(study.out, table, numbers, facts, page)
     if console is not None:
         for shown in comparison_tables(table, numbers):
             console.print(*shown.rich())

@@ -12,7 +12,7 @@ from crossclr.analysis.experiments.modalities import Modalities
 from crossclr.analysis.experiments.sweeps import Sweeps
 from crossclr.analysis.reproduce.paper_numbers import PaperTable
 from crossclr.analysis.studies.compared_losses import METHODS, configure
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Context, Variant
+from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Study, Variant
 from crossclr.training import load_config
 
 Results = Mapping[str, Mapping[str, float]]  # group of columns -> metric -> value
@@ -21,18 +21,18 @@ CAPTION_FEATURES = {"": "clip", "+": "vidclip"}  # the paper's + adds the embedd
 LSMDC_EXPERTS = ["action", "appearance", "scene", "object", "howto100m"]
 
 
-def planned(context: Context, table: PaperTable) -> list[Variant]:
+def planned(study: Study, table: PaperTable) -> list[Variant]:
     """The trainings that a table needs."""
     if table.target == "state-of-the-art":
-        return _state_of_the_art(context)
+        return _state_of_the_art(study)
     if table.target == "captioning":
-        return [_kept(variant, 1) for variant in _state_of_the_art(context)]
+        return [_kept(variant, 1) for variant in _state_of_the_art(study)]
     if table.target == "multiple-positives":
-        return _multiple_positives(context)
+        return _multiple_positives(study)
     if table.target == "figures":
-        losses = [*context.study.histograms, "crossclr", "ntxent"]
+        losses = [*study.settings.histograms, "crossclr", "ntxent"]
         titles = {METHODS[name].title for name in losses}
-        return [_kept(variant, 1) for variant in Losses().variants(context) if variant.name in titles]
+        return [_kept(variant, 1) for variant in Losses().variants(study) if variant.name in titles]
     experiments = {
         "losses": Losses(),
         "ablation": Ablation(),
@@ -40,45 +40,45 @@ def planned(context: Context, table: PaperTable) -> list[Variant]:
         "experts": Experts(),
         "sweeps": Sweeps(),
     }
-    variants = experiments[table.target].variants(context)
+    variants = experiments[table.target].variants(study)
     if table.target in ("losses", "ablation"):  # the paper prints five of the eight combinations
         variants = [variant for variant in variants if variant.name in table.rows]
     return variants
 
 
 def results_by_row(
-    context: Context, table: PaperTable, variants: Sequence[Variant], caption: Caption | None = None
+    study: Study, table: PaperTable, variants: Sequence[Variant], caption: Caption | None = None
 ) -> dict[str, list[Results]]:
     """The results of every row that was trained, one entry for each seed."""
     if table.target == "modalities":
-        return _modality_rows(context)
+        return _modality_rows(study)
     if table.target == "captioning":
-        return _caption_rows(context, variants, caption)
-    rows = {variant.name: _directions(context, variant) for variant in variants}
+        return _caption_rows(study, variants, caption)
+    rows = {variant.name: _directions(study, variant) for variant in variants}
     if table.target == "experts":
         rows = {name.removeprefix("experts ").removeprefix("expert "): found for name, found in rows.items()}
-        rows |= {" ⊕ ".join(names): _fused(context, names) for names in context.study.fused_experts}
-    if table.target == "state-of-the-art" and context.study.experts:
+        rows |= {" ⊕ ".join(names): _fused(study, names) for names in study.settings.fused_experts}
+    if table.target == "state-of-the-art" and study.settings.experts:
         rows = {name: found for name, found in rows.items() if not name.startswith("expert ")}
-        rows["CrossCLR"] = _fused(context, LSMDC_EXPERTS)
+        rows["CrossCLR"] = _fused(study, LSMDC_EXPERTS)
     return rows
 
 
-def _state_of_the_art(context: Context) -> list[Variant]:
-    if context.study.experts:  # LSMDC: one model for each of five experts, fused
-        experts = [Experts().single(context, name) for name in LSMDC_EXPERTS]
-        return [*experts, Variant("COOT", configure(context.base, METHODS["coot"]), context.seeds)]
-    coot = load_config("youcook2-100m-coot").model_copy(update={"data": context.base.data})
-    if not context.base.loss.two_level:  # at clip level: COOT's losses in the same small model
-        coot = configure(context.base, METHODS["coot"])
-    return [Variant("COOT", coot, context.seeds), Variant("CrossCLR", context.tuned("crossclr"), context.seeds)]
+def _state_of_the_art(study: Study) -> list[Variant]:
+    if study.settings.experts:  # LSMDC: one model for each of five experts, fused
+        experts = [Experts().single(study, name) for name in LSMDC_EXPERTS]
+        return [*experts, Variant("COOT", configure(study.base, METHODS["coot"]), study.seeds)]
+    coot = load_config("youcook2-100m-coot").model_copy(update={"data": study.base.data})
+    if not study.base.loss.two_level:  # at clip level: COOT's losses in the same small model
+        coot = configure(study.base, METHODS["coot"])
+    return [Variant("COOT", coot, study.seeds), Variant("CrossCLR", study.tuned("crossclr"), study.seeds)]
 
 
-def _multiple_positives(context: Context) -> list[Variant]:
-    options = {"extra_positives": context.study.positives[0], "positive_weight": context.study.positive_weights[0]}
+def _multiple_positives(study: Study) -> list[Variant]:
+    options = {"extra_positives": study.settings.positives[0], "positive_weight": study.settings.positive_weights[0]}
     return [
-        Variant("CrossCLR", context.tuned("crossclr"), context.seeds),
-        Variant("CrossCLR+MP", context.tuned("crossclr", options), context.seeds),
+        Variant("CrossCLR", study.tuned("crossclr"), study.seeds),
+        Variant("CrossCLR+MP", study.tuned("crossclr", options), study.seeds),
     ]
 
 
@@ -86,38 +86,38 @@ def _kept(variant: Variant, seeds: int) -> Variant:
     return Variant(variant.name, variant.config, variant.seeds[:seeds], keep=seeds)
 
 
-def _directions(context: Context, variant: Variant) -> list[Results]:
+def _directions(study: Study, variant: Variant) -> list[Results]:
     """By seed: metrics by direction in words; a training that failed has none."""
     return [
-        {context.arrow(name): found for name, found in (results.get("test") or {}).items() if name in (B_TO_A, A_TO_B)}
-        for results in context.results(variant)
+        {study.arrow(name): found for name, found in (results.get("test") or {}).items() if name in (B_TO_A, A_TO_B)}
+        for results in study.results(variant)
     ]
 
 
-def _fused(context: Context, names: list[str]) -> list[Results]:
-    found = [Experts().fused(context, names, number) for number in range(len(context.few_seeds))]
-    return [{context.arrow(name): results[name] for name in (B_TO_A, A_TO_B)} for results in found]
+def _fused(study: Study, names: list[str]) -> list[Results]:
+    found = [Experts().fused(study, names, number) for number in range(len(study.few_seeds))]
+    return [{study.arrow(name): results[name] for name in (B_TO_A, A_TO_B)} for results in found]
 
 
-def _modality_rows(context: Context) -> dict[str, list[Results]]:
+def _modality_rows(study: Study) -> dict[str, list[Results]]:
     rows: dict[str, list[Results]] = {}
     experiment = Modalities()
-    for a, b in experiment.pairs(context):
+    for a, b in experiment.pairs(study):
         for method in ("ntxent", "crossclr"):
-            found = context.results(experiment.variant(context, (a, b), method))
+            found = study.results(experiment.variant(study, (a, b), method))
             for name, direction in ((f"{b} → {a}", B_TO_A), (f"{a} → {b}", A_TO_B)):
                 row = f"{name}: {METHODS[method].title}"
                 rows[row] = [{"retrieval": (results.get("test") or {}).get(direction, {})} for results in found]
     return rows
 
 
-def _caption_rows(context: Context, variants: Sequence[Variant], caption: Caption | None) -> dict[str, list[Results]]:
+def _caption_rows(study: Study, variants: Sequence[Variant], caption: Caption | None) -> dict[str, list[Results]]:
     if caption is None:
         raise ValueError("captioning needs a function that trains captioners")
     rows: dict[str, list[Results]] = {}
     for mark, features in CAPTION_FEATURES.items():
         for variant in variants:
-            run = context.finished.open(variant.jobs()[0]).path
+            run = study.finished.open(variant.jobs()[0]).path
             scores = caption(run, features, run / "captions" / f"paper-{features}")
             rows[f"{variant.name}{mark}"] = [{"captions": scores}]
     return rows

@@ -1,4 +1,4 @@
-"""The losses that are compared: how each is put into a config, and what is tuned of it."""
+"""The losses that are compared: how each is put into a config, and which of its options are tuned."""
 
 from __future__ import annotations
 
@@ -16,13 +16,24 @@ from crossclr.training.config.recipes import FITTED_SEARCH
 
 
 class Range(BaseModel):
-    """Values that tuning may try for one option."""
+    """Values that tuning may try for one option.
+
+    Example:
+        >>> Range(low=10, high=60, whole=True).clip(7.4), Range(low=0.01, high=0.5).clip(0.03)
+        (10, 0.03)
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     low: float = Field(description="Smallest value.")
     high: float = Field(description="Largest value.")
-    log: bool = Field(default=True, description="Whether small values are tried as finely as large ones.")
+    log: bool = Field(default=True, description="Sample on a logarithmic scale.")
+    whole: bool = Field(default=False, description="Try whole numbers only.")
+
+    def clip(self, value: float) -> float:
+        """The nearest allowed value."""
+        value = min(max(value, self.low), self.high)
+        return int(value) if self.whole else value
 
 
 TEMPERATURE = Range(low=0.01, high=0.5)
@@ -35,12 +46,12 @@ class Method:
 
     Args:
         title: its name in tables.
-        loss: the loss and its options; None takes those of the study's config and ``options`` on top.
-        options: options that are put over the config's own.
-        space: what is tuned, by option.
-        ours: whether it is CrossCLR or searches as fitted; all others are the rivals.
+        loss: the loss and its options; None uses those of the study's config.
+        options: replace options of the loss.
+        space: the options that are tuned.
+        ours: whether it is CrossCLR or uses fitted search; all others are rivals.
         overrides: further changes to the config, by dotted name.
-        tuned_as: the method whose tuned options it takes, where the two differ only in what comes after training.
+        tuned_as: the method whose tuned options it uses, if the two differ only after training.
     """
 
     title: str
@@ -63,7 +74,7 @@ METHODS: dict[str, Method] = {
     "crossclr-fitted": Method(
         "CrossCLR, fitted search", space=CROSSCLR_SPACE, ours=True, overrides=FITTED_SEARCH, tuned_as="crossclr"
     ),
-    # The recipe `fitted`, and what tells apart what fitted search gives and what the loss gives.
+    # The recipe `fitted`: it separates the gain of fitted search from the gain of the loss.
     "clip-fitted": Method(
         "CLIP, fitted search",
         {"name": "clip", "learnable": False},
@@ -92,8 +103,20 @@ METHODS: dict[str, Method] = {
 }
 
 
+def tuned_name(name: str) -> str:
+    """The method whose tuned options a method uses.
+
+    Example:
+        >>> tuned_name("clip"), tuned_name("clip-fitted")
+        ('clip', 'clip')
+    """
+    return METHODS[name].tuned_as or name
+
+
 def loss_option(config: RunConfig, name: str) -> Any:
-    """An option of a config's local loss: its value there, or the loss's own default; None where it has none.
+    """The value of an option of a config's local loss, or its default; None if the loss has no such option.
+
+    A name with dots is a field of the config.
 
     Example:
         >>> from crossclr.training import load_config
@@ -101,6 +124,11 @@ def loss_option(config: RunConfig, name: str) -> Any:
         (500, 0.25)
     """
     local = config.loss.local
+    if "." in name:
+        found: Any = config.model_dump(mode="json", by_alias=True)
+        for key in name.split("."):
+            found = found[key]
+        return found
     if name in local.options:
         return local.options[name]
     parameter = inspect.signature(LOSSES[local.name]).parameters.get(name)
@@ -108,14 +136,14 @@ def loss_option(config: RunConfig, name: str) -> Any:
 
 
 def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None = None) -> RunConfig:
-    """The config of a study with a method's loss in it.
+    """The config of a study with the loss of a method.
 
-    Where the config trains two levels, the loss is used on both, on the upper one without a queue.
+    If the config trains two levels, the loss is used on both, without a queue on the upper one.
 
     Args:
         base: the study's config.
         method: the loss.
-        options: tuned or swept options, over everything else.
+        options: options of the loss, and fields of the config under dotted names; they replace everything else.
 
     Example:
         >>> from crossclr.training import load_config
@@ -128,11 +156,12 @@ def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None
     start = dict(method.loss) if method.loss is not None else dict(own)
     if "temperature" in method.space:
         start.setdefault("temperature", base.loss.local.options.get("temperature", 0.1))
-    local = {**start, **method.options, **(options or {})}
+    given = options or {}
+    local = {**start, **method.options, **{name: value for name, value in given.items() if "." not in name}}
     above = None
     if values["loss"]["global"] is not None and local["name"] != "coot":
         above = {**local, "queue_size": 0} if local["name"] == "crossclr" else dict(local)
     values["loss"].update({"local": local, "global": above})
-    for key, value in method.overrides.items():
+    for key, value in {**{name: value for name, value in given.items() if "." in name}, **method.overrides}.items():
         put_value(values, key, value)
     return check_config(values, method.title)

@@ -1,4 +1,4 @@
-"""What every experiment of a study works with: its config, its tuned losses, its finished runs."""
+"""An open study: its config, its tuned losses and its finished trainings. Every experiment works on it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossclr.analysis.studies.compared_losses import METHODS, configure
+import numpy as np
+import yaml
+
+from crossclr.analysis.studies.compared_losses import METHODS, configure, tuned_name
 from crossclr.analysis.studies.stored_trainings import Finished, Job, digest
-from crossclr.analysis.studies.study import StudyConfig
+from crossclr.analysis.studies.study import StudyConfig, base_config, load_study
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.studies.tuning import Tuner
 from crossclr.analysis.tables import Cell
 from crossclr.evaluation import embed_baseline
-from crossclr.storage import write_json
-from crossclr.training import RunConfig
+from crossclr.storage import write_file, write_json
+from crossclr.training import RunConfig, dump_config
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
-TUNED = "tuned.json"
+STUDY, TUNED = "study.yaml", "tuned.json"
 B_TO_A, A_TO_B = "clip/b->a", "clip/a->b"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of a table: a name and the config that all its seeds share."""
+    """One row of a table: a name and the config that all its seeds share.
+
+    Args:
+        name: shown in tables and progress.
+        config: of every training.
+        seeds: one training for each.
+        keep: keep the weights of this many seeds, from the first on.
+    """
 
     name: str
     config: RunConfig
@@ -35,30 +45,30 @@ class Variant:
     keep: int = 0
 
     def jobs(self) -> list[Job]:
-        """A run for each seed; of the first ``keep`` of them the weights are kept."""
+        """One training for each seed."""
         return [
             Job(self.name, self.config.model_copy(update={"seed": seed}), keep=number < self.keep)
             for number, seed in enumerate(self.seeds)
         ]
 
 
-class Context:
-    """A study that is being worked on.
+class Study:
+    """A study in its folder; see `open_study`.
 
     Args:
-        study: what to vary.
-        base: the config that every run starts from.
+        settings: what to vary.
+        base: the config that every training starts from.
         out: the study's folder.
-        seeds: seeds of the tables; left out, the study's own.
-        trials: tuning runs for each loss; left out, the study's own.
-        data: what the user called the study, for the commands that the report shows.
-        overrides: what the user changed of the config, likewise.
-        tuned_in: folder of another study; options of losses that were tuned there are taken as they are.
+        seeds: seeds of the tables; None: those of the settings.
+        trials: tuning runs for each loss; None: those of the settings. 0: the config's own options are used.
+        data: how the user named the study, for the commands in the report.
+        overrides: what the user changed in the config, likewise.
+        tuned_in: folder of another study whose tuned options are used here.
     """
 
     def __init__(
         self,
-        study: StudyConfig,
+        settings: StudyConfig,
         base: RunConfig,
         out: Path,
         seeds: Sequence[int] | None = None,
@@ -67,35 +77,35 @@ class Context:
         overrides: Sequence[str] = (),
         tuned_in: Path | None = None,
     ) -> None:
-        self.study, self.base, self.out = study, base, out
-        self.seeds = list(seeds or study.seeds)
-        self.few_seeds = self.seeds[: study.few_seeds]
-        self.ablation_seeds = self.seeds[: study.ablation_seeds]
-        self.data, self.overrides = data or study.config, list(overrides)
+        self.settings, self.base, self.out = settings, base, out
+        self.seeds = list(seeds or settings.seeds)
+        self.few_seeds = self.seeds[: settings.few_seeds]
+        self.ablation_seeds = self.seeds[: settings.ablation_seeds]
+        self.data, self.overrides = data or settings.config, list(overrides)
         self.tuned_in = tuned_in
         self.given: dict[str, dict[str, float]] = {} if tuned_in is None else read_tuned(tuned_in)
         self.finished = Finished(out)
-        self.trials = study.trials if trials is None else trials
-        self.tuner = Tuner(base, self.trials, study.tune_by, out)
+        self.trials = settings.trials if trials is None else trials
+        self.tuner = Tuner(base, self.trials, settings.tune_by, out, settings.tune_also)
 
     @property
     def methods(self) -> list[str]:
-        """The losses that this data can be trained with."""
-        return list(self.study.methods)
+        """The losses that are compared."""
+        return list(self.settings.methods)
 
     def tuned(self, name: str, options: Mapping[str, Any] | None = None) -> RunConfig:
-        """A loss with its tuned options, and others over them."""
+        """The config of a loss with its tuned options; ``options`` take precedence."""
         return configure(self.base, METHODS[name], {**self.options(name), **(options or {})})
 
     def options(self, name: str) -> dict[str, float]:
-        """The tuned options of a loss: those of another study where they were given, else found here."""
+        """The tuned options of a loss, from another study where they were given."""
         name = tuned_name(name)
-        if not self.trials:
-            return self.given.get(name, {})
-        return self.given[name] if name in self.given else self.tuner.best(name).options
+        if name in self.given:
+            return self.given[name]
+        return self.tuner.best(name).options if self.trials else {}
 
     def command(self, name: str) -> str:
-        """The command that makes an experiment (or ``report``) in this folder."""
+        """The command that runs an experiment (or ``report``) in this folder."""
         words = ["crossclr", *(["experiment", name] if name != "report" else [name])]
         words += ["--data", self.data, "--out", str(self.out)]
         words += [word for override in self.overrides for word in ("--set", override)]
@@ -104,7 +114,7 @@ class Context:
         return shlex.join(words)
 
     def baseline(self) -> dict[str, dict[str, float]]:
-        """The figures of CCA on the same data, in closed form; kept in the study's folder."""
+        """Metrics of CCA on the same data; computed once and stored in the study's folder."""
         splits = self.base.splits
         path = self.out / f"baseline-{digest(self.base)}.json"
         if not path.is_file():
@@ -116,12 +126,19 @@ class Context:
         return found
 
     def results(self, variant: Variant) -> list[dict[str, Any]]:
-        """The figures of every seed of a variant."""
+        """The results of every seed of a variant."""
         return [self.finished.results(job) for job in variant.jobs()]
 
     def values(self, variant: Variant, direction: str, metric: str) -> list[float]:
-        """One figure for each seed; NaN where a run failed or the data has no such figure."""
-        return [figure(results, direction, metric) for results in self.results(variant)]
+        """One metric for each seed; NaN where a training failed or the data does not have the metric."""
+        tests = [results.get("test") or {} for results in self.results(variant)]
+        return [float(test.get(direction, {}).get(metric, math.nan)) for test in tests]
+
+    def ranks(self, variant: Variant, direction: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        """(seeds, queries) ranks on the test split; None where a training stored none."""
+        found = [self.finished.ranks(job).get(direction) for job in variant.jobs()]
+        known = [ranks for ranks in found if ranks is not None]
+        return np.stack(known) if len(known) == len(found) else None
 
     def kept(self, variant: Variant, side: str) -> list[float]:
         """Percent of input-space neighbours that each seed keeps within a modality."""
@@ -129,15 +146,15 @@ class Context:
         return [float(kept.get(side, math.nan)) for kept in found]
 
     def arrow(self, direction: str) -> str:
-        """A direction in the words of the study."""
-        a, b = self.study.a, self.study.b
+        """A direction with the names of the modalities."""
+        a, b = self.settings.a, self.settings.b
         return f"{b} → {a}" if direction == B_TO_A else f"{a} → {b}"
 
     def score_columns(self, variants: Sequence[Variant]) -> tuple[list[str], list[tuple[str, int]], list[list[Cell]]]:
-        """Heads, groups and cells of the scores in both directions and of the neighbours kept."""
+        """Heads, groups and cells of a table: metrics of both directions and the neighbours kept."""
         has_texts = not math.isnan(self.values(variants[0], B_TO_A, "nDCG")[0])
         metrics = [*STRICT, *(SEMANTIC if has_texts else ())]
-        heads = [*metrics, *metrics, self.study.a, self.study.b]
+        heads = [*metrics, *metrics, self.settings.a, self.settings.b]
         groups = [(self.arrow(B_TO_A), len(metrics)), (self.arrow(A_TO_B), len(metrics)), ("neighbours kept", 2)]
         rows = []
         for variant in variants:
@@ -146,30 +163,61 @@ class Context:
         return heads, groups, rows
 
 
-def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
-    """The tuned options of every loss that a study has tuned.
+def open_study(
+    data: str | Path,
+    out: str | Path,
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    trials: int | None = None,
+    tuned_in: str | Path | None = None,
+) -> Study:
+    """Open a study in a folder; its settings are stored there.
+
+    Args:
+        data: a shipped study, or a YAML file of a study or of a run config.
+        out: the folder.
+        overrides: changes to the config of every training, ``a.b=value``.
+        seeds: replace those of the study.
+        trials: tuning runs for each loss, replacing the study's; 0 uses the config's own options.
+        tuned_in: folder of another study whose tuned options are used, if tuning here would take too long.
 
     Raises:
-        ValueError: the folder holds no such study, or it has not finished its experiment ``losses``.
+        ValueError: validation or test split is missing, or tuning would use the test split.
+    """
+    settings = load_study(data)
+    base = base_config(settings, overrides)
+    if base.splits.validate_ is None or base.splits.test is None:
+        raise ValueError("experiments tune on a validation split and measure on a test split; name both under splits")
+    tunes = (settings.trials if trials is None else trials) > 0 and tuned_in is None
+    if tunes and base.splits.validate_ == base.splits.test:
+        raise ValueError(
+            f"splits.validate and splits.test are both {base.splits.test!r}, so tuning would use the test samples; "
+            "hold some training samples out with data.split_parts, as the shipped study youcook2-spoken does"
+        )
+    other = None if tuned_in is None else Path(tuned_in)
+    study = Study(settings, base, Path(out), seeds, trials, str(data), overrides, other)
+    stored = {
+        "data": str(data),
+        "set": list(overrides),
+        "seeds": study.seeds,
+        "trials": study.trials,
+        "study": json.loads(settings.model_dump_json()),
+        "config": yaml.safe_load(dump_config(base)),
+    }
+    study.out.mkdir(parents=True, exist_ok=True)
+    write_file(study.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True))
+    return study
+
+
+def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
+    """The options of every loss that another study has tuned; fields of the config are not carried over.
+
+    Raises:
+        ValueError: the folder holds no study with finished tuning.
     """
     path = folder / TUNED
     if not path.is_file():
-        raise ValueError(f"{path} is not there: finish `crossclr experiment losses --out {folder}` first")
+        raise ValueError(f"{path} is missing; finish `crossclr experiment losses --out {folder}` first")
     found: dict[str, dict[str, float]] = json.loads(path.read_text())
-    return found
-
-
-def tuned_name(name: str) -> str:
-    """The method whose tuning a method goes by: its own, or that of the one that it is trained as.
-
-    Example:
-        >>> tuned_name("clip"), tuned_name("clip-fitted")
-        ('clip', 'clip')
-    """
-    return METHODS[name].tuned_as or name
-
-
-def figure(results: Mapping[str, Any], direction: str, metric: str) -> float:
-    """One figure of a finished run."""
-    scores = (results.get("test") or {}).get(direction, {})
-    return float(scores.get(metric, math.nan))
+    # A rate or a number of epochs belongs to the model that it was tuned for.
+    return {loss: {name: options[name] for name in options if "." not in name} for loss, options in found.items()}

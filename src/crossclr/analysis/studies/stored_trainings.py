@@ -1,4 +1,4 @@
-"""The runs of a study: each is a folder that is named after its config, so no run is ever done twice."""
+"""The stored trainings of a study: each is a run folder named after its config, so that none runs twice."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crossclr.analysis.studies.trainer import Trained, Trainer, open_trainer
 from crossclr.storage import write_file, write_json
 from crossclr.training import Run, RunConfig, TrainingError
@@ -18,17 +20,17 @@ from crossclr.training.run_folder.folder import RESULTS
 from crossclr.training.run_folder.journal import METRICS
 from crossclr.training.run_folder.run import shape_of
 
-RUNS = "runs"
+RUNS, RANKS = "runs", "ranks.npz"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run that an experiment needs.
+    """One training that an experiment needs.
 
     Args:
-        name: what it is called in progress and in its folder's name.
-        config: everything that decides it, its seed too.
-        keep: whether the weights are kept, for figures and joined experts.
+        name: shown in progress and part of the folder's name.
+        config: everything that decides it, including the seed.
+        keep: whether its weights are stored, for figures and fused experts.
     """
 
     name: str
@@ -36,7 +38,7 @@ class Job:
     keep: bool = False
 
     def path(self, out: Path) -> Path:
-        """Its folder below a study's folder: equal configs share one, whatever experiment they belong to.
+        """Its folder in a study's folder; equal configs of different experiments share one.
 
         Example:
             >>> from crossclr.training import load_config
@@ -49,9 +51,9 @@ class Job:
 
 
 def digest(config: RunConfig) -> str:
-    """A short name for everything that decides a run but its seed.
+    """A short name for everything but the seed that decides a training.
 
-    Parts of a config that are not there (null) do not count, so that a part which a later version adds changes no name.
+    Parts of a config that are null do not count, so that a new optional part does not change existing names.
     """
     values = config.model_dump(mode="json", exclude={"seed", "name", "about"}, by_alias=True)
     decisive = json.dumps({name: value for name, value in values.items() if value is not None})
@@ -59,13 +61,13 @@ def digest(config: RunConfig) -> str:
 
 
 class Finished:
-    """The finished runs of a study folder, found by config."""
+    """The finished trainings of a study folder, found by config."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
 
     def find(self, job: Job) -> Path | None:
-        """The folder of a finished run with the config of a job (and with weights, where they are asked for)."""
+        """The folder of a finished training with the config of a job (and with weights, if the job keeps them)."""
         places = [job.path(self.out), *self.out.glob(f"{RUNS}/*-{digest(job.config)}/seed-{job.config.seed}")]
         for place in places:
             if (place / RESULTS).is_file() and (not job.keep or (place / "best").is_dir()):
@@ -73,15 +75,23 @@ class Finished:
         return None
 
     def results(self, job: Job) -> dict[str, Any]:
-        """The figures of a finished run."""
+        """The results of a finished training."""
         place = self.find(job)
         if place is None:
             raise FileNotFoundError(f"{job.path(self.out)} is not finished; run the experiment again")
         found: dict[str, Any] = json.loads((place / RESULTS).read_text())
         return found
 
+    def ranks(self, job: Job) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+        """Ranks of the test queries by direction; empty if the training stored none."""
+        place = self.find(job)
+        if place is None or not (place / RANKS).is_file():
+            return {}
+        with np.load(place / RANKS, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
     def open(self, job: Job) -> Run:
-        """The run folder of a job whose weights were kept."""
+        """The run folder of a job that keeps its weights."""
         place = self.find(job)
         if place is None:
             raise FileNotFoundError(f"{job.path(self.out)} is not finished or has no weights; run the experiment again")
@@ -89,9 +99,9 @@ class Finished:
 
 
 def perform(job: Job, out: Path) -> dict[str, Any]:
-    """Train and measure one run, and write its folder, complete or not at all.
+    """Train and measure, then write the run folder, complete or not at all.
 
-    A run whose loss is no longer finite counts as finished, with the reason in place of figures: tuning must know.
+    A training that diverges counts as finished, with the error in its results, so that tuning can score it.
 
     Raises:
         Interrupted: after Ctrl-C; nothing is written.
@@ -108,7 +118,7 @@ def perform(job: Job, out: Path) -> dict[str, Any]:
 
 
 def _from_twin(job: Job, trainer: Trainer, finished: Finished) -> Trained | None:
-    """A run that differs from a finished one only in what is fitted after training begins with its weights."""
+    """Start from the weights of a finished training that differs only in what is fitted after training."""
     config = job.config
     if not config.fits_search:
         return None
@@ -120,12 +130,15 @@ def _from_twin(job: Job, trainer: Trainer, finished: Finished) -> Trained | None
 
 
 def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:
-    """Write a run folder as `crossclr train` does, weights only where they are to be kept."""
+    """Write a run folder as `crossclr train` does; weights only if the job keeps them."""
     config = job.config.model_copy(update={"data": job.config.data.with_absolute_paths()})
     shape = None if trained is None else shape_of(trained.model)
-    with Run.creating(path, config, shape, replace=True) as folder:  # it may exist without the weights wanted now
+    with Run.creating(path, config, shape, replace=True) as folder:  # replaces a finished one without weights
         if trained is not None:
             write_file(folder / METRICS, "".join(json.dumps(record) + "\n" for record in trained.records))
+            if trained.ranks:
+                ranks = {name: found.numpy() for name, found in trained.ranks.items()}
+                np.savez(folder / RANKS, **ranks)  # type: ignore[arg-type]  # the stubs take the names for options
             if job.keep:
                 save_checkpoint(folder / "best", trained.model.state_dict(), {})
         write_json(folder / RESULTS, results)

@@ -1,4 +1,4 @@
-"""A study: one data set, one small config, and what the experiments vary on it."""
+"""The settings of a study: one data set, one small config, and what the experiments vary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from crossclr.analysis.studies.compared_losses import METHODS
+from crossclr.analysis.studies.compared_losses import METHODS, Range
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
 from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
 
@@ -22,26 +22,26 @@ class _Strict(BaseModel):
 
 
 class Modality(_Strict):
-    """How a modality is put into the config on either side."""
+    """The changes to the config that select a modality."""
 
-    a: Overrides | None = Field(default=None, description="Changes that make it modality A; null: it cannot be.")
-    b: Overrides | None = Field(default=None, description="Changes that make it modality B; null: it cannot be.")
+    a: Overrides | None = Field(default=None, description="Changes that make it modality A; null: not possible.")
+    b: Overrides | None = Field(default=None, description="Changes that make it modality B; null: not possible.")
 
 
 class StudyConfig(_Strict):
-    """What the experiments of a study need to know."""
+    """The settings of a study."""
 
-    config: str = Field(description="A shipped config's name or a YAML file: data, model and schedule of every run.")
+    config: str = Field(description="Shipped config or YAML file with data, model and schedule of every training.")
     about: str = Field(default="", description="A sentence about the data, for the report.")
-    a: str = Field(default="A", description="What modality A is called in the report.")
-    b: str = Field(default="B", description="What modality B is called in the report.")
+    a: str = Field(default="A", description="Name of modality A in the report.")
+    b: str = Field(default="B", description="Name of modality B in the report.")
     set: Overrides = Field(
-        default={}, description="Changes to the config, by dotted name, so that a run takes about a minute."
+        default={}, description="Changes to the config, by dotted name, so that a training takes about a minute."
     )
     methods: list[str] = Field(default=list(METHODS), description="Losses to compare.")
     seeds: list[int] = Field(default=[0, 1, 2, 3, 4], min_length=1, description="Seeds of the tables.")
-    few_seeds: int = Field(default=3, ge=1, description="How many of them sweeps, grids and pairs take.")
-    ablation_seeds: int | None = Field(default=None, ge=1, description="How many the ablation takes; null: all.")
+    few_seeds: int = Field(default=3, ge=1, description="Number of seeds for sweeps, grids and pairs.")
+    ablation_seeds: int | None = Field(default=None, ge=1, description="Number of seeds for the ablation; null: all.")
     trials: int = Field(
         default=16,
         ge=0,
@@ -51,6 +51,11 @@ class StudyConfig(_Strict):
         default=["R@1", "R@10", "nDCG", "sR@1"],
         min_length=1,
         description="Metrics of the validation split whose mean over both directions tuning maximises.",
+    )
+    tune_also: dict[str, Range] = Field(
+        default={},
+        description="Fields of the config that tuning searches for every loss, such as optimiser.learning_rate or "
+        "training.epochs.",
     )
     sweeps: dict[str, list[Any]] = Field(
         default={
@@ -67,7 +72,7 @@ class StudyConfig(_Strict):
     modalities: dict[str, Modality] = Field(default={}, description="Modalities of the grid of pairs.")
     experts: dict[str, Overrides] = Field(default={}, description="Single experts of modality A.")
     joined_experts: dict[str, Overrides] = Field(default={}, description="Experts joined before the encoder (+).")
-    fused_experts: list[list[str]] = Field(default=[], description="Experts joined behind the encoder (⊕).")
+    fused_experts: list[list[str]] = Field(default=[], description="Experts fused after the encoder (⊕).")
     histograms: list[str] = Field(
         default=["maxmargin", "ntxent", "crossclr"], description="Losses whose similarities are compared."
     )
@@ -96,7 +101,7 @@ def study_names() -> list[str]:
 
 
 def load_study(name_or_path: str | Path) -> StudyConfig:
-    """A shipped study, a YAML file of one, or a run config (shipped or a file) with the default experiments around it.
+    """Load a shipped study, a YAML file of a study, or a run config, which gets the default experiments.
 
     Example:
         >>> load_study("emoji").config
@@ -119,11 +124,11 @@ def load_study(name_or_path: str | Path) -> StudyConfig:
 
 
 def base_config(study: StudyConfig, overrides: Sequence[str] = ()) -> RunConfig:
-    """The config that every run of a study starts from.
+    """The config that every training of a study starts from.
 
     Args:
         study: the study.
-        overrides: further changes, ``a.b=value``, over those of the study.
+        overrides: further changes, ``a.b=value``, applied after those of the study.
     """
     changed = load_config(study.config, study.set)
     return check_config(read_values(dump_config(changed), study.config, overrides), study.config)

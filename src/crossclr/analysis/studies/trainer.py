@@ -1,15 +1,19 @@
-"""The data of a study in memory, and how one run is trained and measured on it."""
+"""The data of a study in memory, and how a training on it is run and measured."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from crossclr.evaluation import Semantics, evaluate_embeddings, kept_neighbours, pooled_split
+from torch import Tensor
+
+from crossclr.evaluation import Semantics, kept_neighbours, pooled_split
 from crossclr.evaluation.fitted_search.choice import choose_search
+from crossclr.evaluation.retrieval.metrics import embedding_ranks, rank_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.sources.in_memory import Form, MemorySource
@@ -19,15 +23,16 @@ from crossclr.training.joint_training import memory_form
 from crossclr.training.torch_settings import torch_settings
 
 Results = dict[str, dict[str, float]]
+Ranks = Mapping[str, Tensor]  # by direction, (queries,)
 BATCH = 512  # samples that are embedded at once
 
 
 class Trainer:
-    """The data of one config, read once; runs are trained and measured on it one after the other.
+    """The data of one config, read once; trainings on it run one after the other.
 
     Args:
         data: the data.
-        a: how sequences of modality A are kept, see `MemorySource`.
+        a: how sequences of modality A are stored, see `MemorySource`.
         b: the same for modality B.
     """
 
@@ -47,20 +52,27 @@ class Trainer:
         """Embeddings of a split."""
         return embed_source(model, self.source, split, BATCH)
 
-    def measure(self, embeddings: Embeddings, split: str) -> Results:
-        """Strict and semantic scores in both directions, at each level."""
+    def measure(self, embeddings: Embeddings, split: str, ranks: Ranks | None = None) -> Results:
+        """Strict and meaning-aware metrics in both directions, at each level.
+
+        Args:
+            embeddings: of the split.
+            split: its name.
+            ranks: of the queries, where they are known; see `embedding_ranks`.
+        """
         if split not in self._semantics:
             texts = embeddings.texts
             found = Semantics.of(texts, embeddings.clip_of, len(embeddings.clip_a)) if texts else None
             self._semantics[split] = found
-        results = evaluate_embeddings(embeddings, progress=False)
+        ranks = ranks or embedding_ranks(embeddings, progress=False)
+        results = {direction: rank_metrics(found) for direction, found in ranks.items()}
         semantics = self._semantics[split]
         for direction, scores in ({} if semantics is None else semantics.scores(embeddings)).items():
             results[direction].update(scores)
         return results
 
     def train(self, config: RunConfig) -> Trained:
-        """Train one run and measure its best epoch on validation and, where the config names it, on the test split."""
+        """Train, then measure the best epoch on validation and, if the config names one, on the test split."""
         began = time.monotonic()
         with torch_settings(config.training):
             fabric = make_fabric("cpu", 1, config.training.precision)
@@ -79,16 +91,16 @@ class Trainer:
     def finish(
         self, model: TwoBranch, config: RunConfig, records: list[dict[str, Any]], about: Mapping[str, Any]
     ) -> Trained:
-        """What comes after training: fitting for search, where the config asks for it, and measuring.
+        """Fit search, if the config requests it, and measure.
 
         Args:
             model: with the weights of the best epoch.
-            config: of the run.
-            records: of its training.
-            about: ``epochs``, ``best_epoch`` and ``seconds`` of its training.
+            config: of the training.
+            records: of the training.
+            about: its ``epochs``, ``best_epoch`` and ``seconds``.
         """
         began = time.monotonic()
-        splits = config.splits
+        splits, ranks = config.splits, {}
         with torch_settings(config.training):
             model.eval()
             results: dict[str, Any] = {
@@ -113,21 +125,32 @@ class Trainer:
                 results["validation"] = self.measure(self.embed(model, splits.validate_), splits.validate_)
             if splits.test is not None:
                 embeddings = self.embed(model, splits.test)
-                results["test"] = self.measure(embeddings, splits.test)
+                ranks = embedding_ranks(embeddings, progress=False)
+                results["test"] = self.measure(embeddings, splits.test, ranks)
                 results["neighbours"] = kept_neighbours(self.inputs(splits.test), embeddings)
         results["seconds"] = round(about["seconds"] + time.monotonic() - began, 2)
-        return Trained(model, records, results)
+        return Trained(model, records, results, ranks)
 
 
+@dataclass(frozen=True)
 class Trained:
-    """A finished run in memory: the model of the best epoch, the records of training, the figures."""
+    """A finished training in memory.
 
-    def __init__(self, model: TwoBranch, records: list[dict[str, Any]], results: dict[str, Any]) -> None:
-        self.model, self.records, self.results = model, records, results
+    Args:
+        model: of the best epoch.
+        records: of the training.
+        results: as in ``results.json``.
+        ranks: of every query of the test split, by direction.
+    """
+
+    model: TwoBranch
+    records: list[dict[str, Any]]
+    results: dict[str, Any]
+    ranks: Ranks
 
 
 def open_trainer(config: RunConfig) -> Trainer:
-    """The trainer of a config's data; the last ones are kept, so that runs on the same data share them."""
+    """The trainer of a config's data; the last four are cached, so that trainings on the same data share them."""
     return _trainer(
         config.data.model_dump_json(by_alias=True),
         memory_form(config.model.encoder_a),

@@ -1,4 +1,4 @@
-"""Tuning on the validation split: every loss gets the same number of runs, and the journal survives a kill."""
+"""Tuning on the validation split: every loss gets the same number of draws. Its journal survives a kill."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossclr.analysis.studies.compared_losses import METHODS, Method, configure, loss_option
+from crossclr.analysis.studies.compared_losses import METHODS, Range, configure, loss_option
 from crossclr.analysis.studies.stored_trainings import Finished, Job, digest
 from crossclr.analysis.studies.worker_pool import Pool
 from crossclr.training import RunConfig
 
 JOURNAL = "tuning.jsonl"
-LOST = -1.0  # the score of a run whose loss was no longer finite: below every percentage
+FAILED = -1.0  # the score of a training whose loss was not finite: below every percentage
 
 
 def objective(results: Mapping[str, Any], metrics: Sequence[str]) -> float:
-    """What tuning maximises: the mean of some metrics over both directions of the clip level, on validation.
+    """What tuning maximises: the mean of some metrics over both directions at clip level, on validation.
 
-    Metrics that the data does not have (nDCG without texts) are left out.
+    Metrics that the data does not have (nDCG without texts) are ignored.
 
     Example:
         >>> there, back = {"R@1": 10.0, "R@10": 30.0}, {"R@1": 20.0, "R@10": 40.0}
@@ -29,56 +29,69 @@ def objective(results: Mapping[str, Any], metrics: Sequence[str]) -> float:
         25.0
     """
     if results.get("error"):
-        return LOST
+        return FAILED
     directions = [results["validation"][name] for name in ("clip/b->a", "clip/a->b")]
     values = [scores[metric] for scores in directions for metric in metrics if metric in scores]
     if not values:
-        raise ValueError(f"tune_by names {', '.join(metrics)}, but validation gives {', '.join(directions[0])}")
+        raise ValueError(f"tune_by names {', '.join(metrics)}, but validation has {', '.join(directions[0])}")
     return float(sum(values)) / len(values)
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """What tuning found for one loss.
-
-    Args:
-        options: the best options.
-        score: their score on validation.
-        trials: options and score of every run.
-    """
+class Trial:
+    """One draw of tuning."""
 
     options: dict[str, float]
     score: float
-    trials: list[tuple[dict[str, float], float]]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of tuning one loss.
+
+    Args:
+        best: the draw with the highest score, the earliest of equal ones.
+        trials: all draws; the first has the default options.
+    """
+
+    best: Trial
+    trials: list[Trial]
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The best options."""
+        return self.best.options
 
 
 class Tuner:
-    """Tunes losses, one run of each at a time (so the result does not depend on how many run at once).
+    """Tunes losses, one training of each loss at a time, so that the result does not depend on the number of workers.
 
     Args:
-        base: the study's config; its test split is not looked at.
-        trials: runs for each loss.
+        base: the study's config; its test split is not used.
+        trials: draws for each loss.
         metrics: what is maximised, see `objective`.
-        out: the study's folder; the journal lies in it.
+        out: the study's folder, which holds the journal.
+        also: fields of the config that are searched for every loss, by dotted name.
     """
 
-    def __init__(self, base: RunConfig, trials: int, metrics: Sequence[str], out: Path) -> None:
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
+    def __init__(
+        self, base: RunConfig, trials: int, metrics: Sequence[str], out: Path, also: Mapping[str, Range] | None = None
+    ) -> None:
         self.base = base.model_copy(update={"splits": base.splits.model_copy(update={"test": None}), "seed": 0})
         self.trials, self.metrics, self.finished = trials, list(metrics), Finished(out)
-        out.mkdir(parents=True, exist_ok=True)
-        self._storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
+        self.out, self.also = out, dict(also or {})
+        self._storage: Any = None
+
+    def space(self, name: str) -> dict[str, Range]:
+        """The options of a loss that are searched."""
+        return {**METHODS[name].space, **self.also}
 
     def missing(self, names: Sequence[str]) -> int:
-        """How many runs the tuning of these losses still needs."""
+        """How many trainings the tuning of these losses still needs."""
         return sum(max(0, self.trials - len(self._complete(self._study(name)))) for name in names)
 
     def tune(self, names: Sequence[str], pool: Pool, progress: Callable[[str], None] = lambda name: None) -> None:
-        """Do what is missing."""
+        """Run what is missing."""
         waiting = [name for name in names if self.missing([name])]
         while waiting or pool.busy:
             while waiting and pool.free:
@@ -87,22 +100,20 @@ class Tuner:
                 pool.wait()
 
     def best(self, name: str) -> Tuned:
-        """What tuning found; the earliest of equally good runs."""
+        """The result of tuning a loss."""
         found = self._complete(self._study(name))[: self.trials]
         if len(found) < self.trials:
             raise ValueError(f"{METHODS[name].title} has {len(found)} of {self.trials} tuning runs")
-        trials = [(dict(trial.params), float(trial.value)) for trial in found]
-        options, score = max(trials, key=lambda pair: pair[1])
-        return Tuned(options, score, trials)
+        trials = [Trial(dict(trial.params), float(trial.value)) for trial in found]
+        return Tuned(max(trials, key=lambda trial: trial.score), trials)
 
     def job(self, name: str, options: Mapping[str, float]) -> Job:
-        """The run of one trial."""
-        method = METHODS[name]
-        return Job(f"tune {method.title}", configure(self.base, method, options))
+        """The training of one draw."""
+        return Job(f"tune {METHODS[name].title}", configure(self.base, METHODS[name], options))
 
     def _begin(self, name: str, pool: Pool, waiting: list[str], progress: Callable[[str], None]) -> None:
         study = self._study(name)
-        trial = self._ask(study, METHODS[name])
+        trial = self._ask(study, name)
         job = self.job(name, trial.params)
 
         def done(results: Mapping[str, Any]) -> None:
@@ -111,30 +122,27 @@ class Tuner:
             if self.missing([name]):
                 waiting.append(name)
 
-        if self.finished.find(job) is not None:  # it was finished when the last call was killed
+        if self.finished.find(job) is not None:  # it finished before the last call was killed
             done(self.finished.results(job))
         else:
             pool.start(job, done)
 
-    def _ask(self, study: Any, method: Method) -> Any:
-        from optuna.distributions import FloatDistribution
+    def _ask(self, study: Any, name: str) -> Any:
         from optuna.trial import TrialState
 
-        space = {name: FloatDistribution(r.low, r.high, log=r.log) for name, r in method.space.items()}
-        for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # given up by a kill: once more
+        for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # lost by a kill: run it again
             study.tell(left.number, state=TrialState.FAIL)
             study.enqueue_trial(left.params)
         done = len(self._complete(study))
         if done == 0 and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            study.enqueue_trial(self._defaults(method))
-        study.sampler = _sampler(done)
-        return study.ask(space)
+            study.enqueue_trial(self._defaults(name))
+        study.sampler = _sampler(name, done)
+        return study.ask({option: _distribution(allowed) for option, allowed in self.space(name).items()})
 
-    def _defaults(self, method: Method) -> dict[str, float]:
-        config = configure(self.base, method)
+    def _defaults(self, name: str) -> dict[str, float]:
+        config = configure(self.base, METHODS[name])
         return {
-            name: min(max(float(loss_option(config, name)), allowed.low), allowed.high)
-            for name, allowed in method.space.items()
+            option: allowed.clip(float(loss_option(config, option))) for option, allowed in self.space(name).items()
         }
 
     def _complete(self, study: Any) -> list[Any]:
@@ -145,18 +153,35 @@ class Tuner:
 
     def _study(self, name: str) -> Any:
         import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
 
-        method = METHODS[name]
-        space = {option: allowed.model_dump() for option, allowed in method.space.items()}
-        decisive = [digest(configure(self.base, method)), space, self.metrics]
+        if self._storage is None:
+            optuna.logging.set_verbosity(optuna.logging.ERROR)
+            self.out.mkdir(parents=True, exist_ok=True)
+            self._storage = JournalStorage(JournalFileBackend(str(self.out / JOURNAL)))
+        space = {option: allowed.model_dump() for option, allowed in self.space(name).items()}
+        decisive = [digest(configure(self.base, METHODS[name])), space, self.metrics]
         mark = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=5).hexdigest()
         return optuna.create_study(
             storage=self._storage, study_name=f"{name}-{mark}", direction="maximize", load_if_exists=True
         )
 
 
-def _sampler(done: int) -> Any:
-    """A sampler whose next proposal depends on the finished runs alone, so that a resumed tuning goes the same way."""
+def _distribution(allowed: Range) -> Any:
+    from optuna.distributions import FloatDistribution, IntDistribution
+
+    if allowed.whole:
+        return IntDistribution(int(allowed.low), int(allowed.high), log=allowed.log)
+    return FloatDistribution(allowed.low, allowed.high, log=allowed.log)
+
+
+def _sampler(name: str, done: int) -> Any:
+    """A sampler that depends on the loss and the number of finished draws only.
+
+    Losses get different draws, so that none profits from a lucky grid; a resumed tuning makes the same proposals.
+    """
     from optuna.samplers import TPESampler
 
-    return TPESampler(seed=1_000 + done, n_startup_trials=5, multivariate=True)
+    own = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=2).digest(), "big")
+    return TPESampler(seed=1_000 * own + done, n_startup_trials=5, multivariate=True)

@@ -1,4 +1,4 @@
-"""Many runs on the cores of this machine: a process each, one thread each, and no trace of them after a kill."""
+"""Many trainings on the cores of this machine: one process with one thread each, no leftovers after a kill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Perform = Callable[[Job, Path], Results]  # trains one job and leaves its folder
 
 
 class Pool:
-    """Runs jobs, several at once; each gives its figures.
+    """Runs jobs, several at the same time.
 
     Args:
         out: the study's folder.
@@ -32,14 +32,14 @@ class Pool:
 
     def __init__(self, out: Path, jobs: int = 1, perform: Perform = perform) -> None:
         if jobs < 1:
-            raise ValueError(f"at least one run at a time is needed, got {jobs}")
+            raise ValueError(f"jobs must be at least 1, got {jobs}")
         self.out, self.jobs, self.perform = out, jobs, perform
         self._executor: ProcessPoolExecutor | None = None
         self._running: dict[Future[Results], Callable[[Results], None]] = {}
 
     @property
     def free(self) -> bool:
-        """Whether another job can begin at once."""
+        """Whether another job can start now."""
         return len(self._running) < self.jobs
 
     @property
@@ -48,7 +48,7 @@ class Pool:
         return bool(self._running)
 
     def start(self, job: Job, done: Callable[[Results], None]) -> None:
-        """Begin a job; ``done`` gets its figures when `wait` notices that it is finished."""
+        """Start a job; `wait` calls ``done`` with its results when it is finished."""
         if self.jobs == 1:
             done(self.perform(job, self.out))
             return
@@ -65,7 +65,7 @@ class Pool:
             self._running.pop(future)(future.result())
 
     def close(self) -> None:
-        """Stop: jobs that run are given up, and workers without one leave by themselves."""
+        """Stop: running jobs are abandoned, idle workers exit."""
         if self._executor is not None:
             if self._running:
                 for process in list((self._executor._processes or {}).values()):
@@ -77,7 +77,7 @@ class Pool:
 
 @contextmanager
 def open_pool(out: Path, jobs: int, perform: Perform = perform) -> Iterator[Pool]:
-    """A pool that is closed however the block ends; Ctrl-C and SIGTERM end it as `Interrupted`."""
+    """A pool that is closed at the end of the block; Ctrl-C and SIGTERM raise `Interrupted`."""
     pool = Pool(out, jobs, perform)
 
     def interrupt(number: int, frame: object) -> None:
@@ -97,9 +97,9 @@ def open_pool(out: Path, jobs: int, perform: Perform = perform) -> Iterator[Pool
 
 
 def _prepare(parent: int) -> None:
-    """Of a worker: Ctrl-C is the parent's affair, and without a parent there is nothing left to do.
+    """Prepare a worker: the parent handles Ctrl-C, and the worker exits when the parent is gone.
 
-    SIGTERM ends it as an exception, so that what is half written is taken away.
+    SIGTERM raises an exception, so that unfinished files are removed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)

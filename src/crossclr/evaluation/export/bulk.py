@@ -1,8 +1,8 @@
-"""Embedding shard by shard: as many samples as there are, in the memory of a block, with nothing done twice.
+"""Embedding shard by shard: any number of samples in the memory of one block, and nothing is repeated.
 
 Each shard of features becomes a Parquet file of the same name with ``id``, ``a`` and ``b`` (raw embeddings) and the
 ``text`` and ``group`` of its input. It is written under another name and renamed, so a file that is there is complete:
-whoever starts again, or takes over from a machine that was lost, does only what is missing.
+a second call, or another machine that takes over, embeds only what is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def embed_shards(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, int]:
-    """Embed shards of features into shards of embeddings; those that are there already are left alone.
+    """Embed shards of features into shards of embeddings; existing ones are skipped.
 
     Args:
         run: a trained run, or its folder.
@@ -50,14 +50,14 @@ def embed_shards(
         out: folder of the result; on a cluster, one that all machines share.
         engine: ``local`` works in this process, ``ray`` on a Ray cluster.
         which: the checkpoint.
-        batch_size: samples that are embedded at once.
+        batch_size: samples embedded at once.
         device: where to compute.
-        workers: ray: how many shards are embedded at the same time; None: one for each CPU of the cluster.
-        address: ray: address of a running cluster, or ``auto``; None starts one on this machine.
-        progress: called after each shard with the number done and the number in all.
+        workers: Ray: shards embedded at the same time; None: one for each CPU of the cluster.
+        address: Ray: address of a running cluster, or ``auto``; None starts one on this machine.
+        progress: called after each shard with the number done and the total.
 
     Returns:
-        ``shards`` and ``samples`` in the result, and ``embedded``: how many shards were made by this call.
+        ``shards`` and ``samples`` in the result, and ``embedded``: the number of shards that this call embedded.
 
     Raises:
         DataError: a shard cannot be read, or does not fit the model.
@@ -85,13 +85,13 @@ def embed_shards(
             progress(finished, len(paths))
     absent = [path.name for path in paths if not target_of(path, folder).is_file()]
     if absent:
-        raise RuntimeError(f"{len(absent)} shards were not embedded (first: {absent[0]}); start again to make them")
+        raise RuntimeError(f"{len(absent)} shards were not embedded (first: {absent[0]}); run the command again")
     samples = sum(pq.read_metadata(target_of(path, folder)).num_rows for path in paths)
     return {"shards": len(paths), "samples": samples, "embedded": len(missing)}
 
 
 def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size: int, device: str) -> int:
-    """Embed one shard, unless its result is there; gives the number of its samples."""
+    """Embed one shard, unless its result exists; returns the number of its samples."""
     target = target_of(path, folder)
     if target.is_file():
         return int(pq.read_metadata(target).num_rows)
@@ -108,7 +108,7 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
             if writer is not None:
                 writer.close()
         if writer is None:
-            raise DataError(f"{path}: the shard has no samples; leave it out")
+            raise DataError(f"{path}: the shard has no samples; omit it")
     return samples
 
 
@@ -156,7 +156,7 @@ def _lists(vectors: Tensor) -> pa.Array:
 
 
 def _mark(folder: Path, run: Run, which: Checkpoint) -> None:
-    """Make the folder, or see that it belongs to the same weights; clear away what was left half written."""
+    """Create the folder, or check that it belongs to the same weights; remove leftovers."""
     digest = run.digest(which)
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / MARK

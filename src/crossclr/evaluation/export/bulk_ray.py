@@ -1,7 +1,7 @@
-"""Bulk embedding on a Ray cluster: a shard is a row of a Ray data set, and its embedding a step on that row.
+"""Bulk embedding on a Ray cluster: every shard is a row of a Ray data set.
 
-Ray Data hands the shards out to workers, keeps as many in flight as there is room for, and gives the shards of a lost
-machine to another. A shard that two workers did is one file, because its name is that of the shard.
+Ray Data distributes the shards over workers and moves the shards of a lost machine to another one. If two workers embed
+the same shard, the result is one file, because it is named after the shard.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywher
 
 
 class Worker:
-    """Holds the model and embeds the shards that it is given."""
+    """Holds the model and embeds shards."""
 
     def __init__(self, run: str, folder: str, which: Checkpoint, batch_size: int, device: str) -> None:
         import pyarrow
@@ -45,7 +45,7 @@ def embed_with_ray(
     workers: int | None = None,
     address: str | None = None,
 ) -> Iterator[str]:
-    """Embed shards on a cluster; gives the path of each as soon as it is finished.
+    """Embed shards on a cluster; yield the path of each when it is finished.
 
     Raises:
         ValueError: Ray is not installed.
@@ -67,7 +67,7 @@ def embed_with_ray(
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
         count = min(workers or cpus, len(shards))
         rows = [{"path": str(path.absolute())} for path in shards]
-        # A block for each shard: what is lost with a machine is then no more than the shards that it was working on.
+        # A block for each shard: a lost machine loses only the shards that it was working on.
         embedded = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             Worker,
             fn_constructor_args=(str(run.absolute()), str(folder.absolute()), which, batch_size, device),

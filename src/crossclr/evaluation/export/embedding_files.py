@@ -46,7 +46,7 @@ def save_embeddings(embeddings: Embeddings, path: str | os.PathLike[str]) -> Pat
 
     Args:
         embeddings: what to write.
-        path: the file; its ending decides the format.
+        path: the file; its ending selects the format.
 
     Returns:
         the path.
@@ -69,7 +69,7 @@ def save_embeddings(embeddings: Embeddings, path: str | os.PathLike[str]) -> Pat
 def load_embeddings(path: str | os.PathLike[str]) -> Embeddings:
     """Read a file that `save_embeddings` or COOT wrote.
 
-    Raw rows are taken where the file has them, else the normalised ones.
+    Raw rows are used if the file has them, otherwise the normalised ones.
 
     Args:
         path: an HDF5 or npz file.
@@ -98,7 +98,7 @@ def _arrays(embeddings: Embeddings) -> dict[str, Array]:
     counts = embeddings.clip_counts
     owner = torch.repeat_interleave(torch.arange(len(counts)), counts)[embeddings.clip_of]  # video of each sentence
     if len(owner) and bool((owner.diff() < 0).any()):
-        raise ValueError("sentences must stand in the order of their videos; sort the rows of clip_b by video first")
+        raise ValueError("sentences must be in the order of their videos; sort the rows of clip_b by video first")
     arrays: dict[str, Array] = {
         "key": _bytes(embeddings.video_keys),
         "clip_num": counts.numpy(),

@@ -1,7 +1,7 @@
-"""Fitted search: what a finished run gets for being searched, from its training split and as validation decides.
+"""Fitted search: adjustments for search that are fitted after training; validation decides which are used.
 
-Three things help, each on other data: linear views of the inputs beside the embeddings, anchors, which move clips, and
-a correction of hubs, which adds to scores. They are fitted on the training split; validation says which are used.
+There are three, and each helps on other data: linear views of the inputs next to the embeddings, anchors, which move
+clips, and a correction of hubs, which changes scores. They are fitted on the training split.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Embed = Callable[[str], Embeddings]
 
 @dataclass(frozen=True)
 class _Candidate:
-    """What might be fitted for one direction."""
+    """Adjustments that might be used for one direction."""
 
     anchors: Anchors | None = None
     hubs: Hubs | None = None
 
 
 def fit_search(run: Run, source: Source, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-    """Fit what the run's config asks for, and put what is kept beside its best weights.
+    """Fit what the run's config requests, and store what is kept with its best weights.
 
     Args:
         run: a run whose training is finished.
-        source: its data, as it was trained on.
+        source: its training data.
         device: where to compute.
 
     Returns:
@@ -66,28 +66,27 @@ def fit_search(run: Run, source: Source, device: torch.device | str = "cpu") -> 
 
 
 def choose_search(model: TwoBranch, config: FitConfig, embed: Embed, inputs: Embed) -> dict[str, Any] | None:
-    """Give a model the views, anchors and correction of hubs that a config asks for, as far as validation is for them.
+    """Add the views, anchors and hub correction that a config requests to a model, if validation supports them.
 
-    Views come first, since they change all embeddings: of those with which no figure falls by more than its standard
-    error, in the mean of both directions, the ones with the highest nDCG are taken, or with the highest recall where
-    the data has no texts.
+    Views are chosen first, because they change all embeddings. Views that lower any metric, averaged over both
+    directions, by more than its standard error are discarded. Of the others, those with the highest nDCG are used, or
+    with the highest recall if the data has no texts.
 
-    Then each direction is judged alone, by the mean of R@1, R@10 and, where the data has texts, nDCG and
-    shared-caption R@1. What makes nDCG worse is out: strict recall shall not be bought with meaning. Hubs are corrected
-    only where that gains more than its standard error over the best without it, since on a small split such gains are
-    luck and hubs are often right. Of equal candidates the plainest is taken. Without a validation split anchors are
-    kept, and views and hubs are left alone.
+    Then each direction is decided alone, by the mean of R@1, R@10 and, if the data has texts, nDCG and shared-caption
+    R@1. Candidates that lower nDCG are discarded. Hubs are corrected only if that gains more than one standard error
+    over the best candidate without it, because on a small split such gains are often chance. Of equal candidates the
+    simplest is used. Without a validation split anchors are used, and views and hub correction are not.
 
     Args:
         model: a trained model with nothing fitted.
         config: how it was trained.
         embed: embeddings of a split by the encoders alone.
-        inputs: the inputs of a split as one row for each clip and sentence, see `pool_source`.
+        inputs: one pooled input row for each clip and sentence of a split, see `pool_source`.
 
     Returns:
         for ``clip/b->a`` and ``clip/a->b``: the names of the ``views`` and the ``vote`` of each (None: no views),
-        whether ``anchors`` are kept, the weight of ``hubs`` (None: not corrected), and the mean of the validation
-        figures ``without`` and ``with_them``; None where the config asks for nothing.
+        whether ``anchors`` are used, the weight of ``hubs`` (None: not corrected), and the mean of the validation
+        metrics ``without`` and ``with_them``. None if the config requests nothing.
     """
     if not config.fits_search:
         return None
@@ -128,7 +127,7 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed, inputs: Emb
 
 
 def any_kept(found: Mapping[str, Any] | None) -> bool:
-    """Whether anything of what was fitted is used.
+    """Whether any fitted adjustment is used.
 
     Example:
         >>> any_kept({"clip/b->a": {"views": [], "anchors": False, "hubs": 0.5}}), any_kept(None)
@@ -138,7 +137,7 @@ def any_kept(found: Mapping[str, Any] | None) -> bool:
 
 
 def kept_words(found: Mapping[str, Any] | None) -> str:
-    """What is used of what was fitted, in words; empty where nothing is.
+    """The fitted adjustments that are used, in words; empty if there are none.
 
     Example:
         >>> nothing = {"views": [], "anchors": False, "hubs": None}
@@ -157,7 +156,7 @@ def kept_words(found: Mapping[str, Any] | None) -> str:
 
 
 def with_views(embeddings: Embeddings, views: Views, inputs: Embeddings) -> Embeddings:
-    """Embeddings of the encoders alone, with views of the same samples' inputs beside them."""
+    """Combine embeddings of the encoders with views of the same samples' inputs."""
     return replace(
         embeddings,
         clip_a=views("a", embeddings.clip_a, inputs.clip_a),
@@ -185,7 +184,7 @@ def _choose_views(
 
 
 def _worth(figures: Both) -> float:
-    """What views are chosen by: nDCG, or the sum of recalls where the data has no texts."""
+    """The criterion for views: nDCG, or the sum of recalls if the data has no texts."""
     return sum(
         float(values.nanmean())
         for found in figures.values()
@@ -195,7 +194,7 @@ def _worth(figures: Both) -> float:
 
 
 def _candidates(config: FitConfig, training: Embeddings) -> dict[str, list[_Candidate]]:
-    """What may be used, from the plainest on."""
+    """All candidates, the simplest first."""
     moved = [None] if config.anchors is None else [None, Anchors.of(config.anchors, training)]
     corrected: dict[str, list[Hubs | None]] = {"a": [None], "b": [None]}
     if config.hubs is not None:

@@ -1,7 +1,8 @@
 """Linear views of the inputs in closed form: one in which pairs correlate, one in which shared words do.
 
-The first is CCA. The second is the same where not only a clip and its own sentence go together, but each sentence and
-each clip, by the share of words that the sentence has in common with the clip's captions: what `Relevance` tells.
+A view is a linear projection of the inputs of both modalities into a common space, used next to the embedding. The
+first is CCA. In the second, every sentence belongs to every clip, weighted by the share of words that the sentence has
+in common with the captions of the clip (see `Relevance`).
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from torch.nn import functional
 from crossclr.evaluation.meaning.relevance import Relevance
 from crossclr.models import Embeddings, Views, ViewsConfig
 from crossclr.models.adjustments.subsample import evenly_spaced
-from crossclr.models.closed_form.cca import Moments, fit_cca
+from crossclr.models.closed_form import Moments, fit_cca
 
 PAIRS, WORDS = "pairs", "words"
-WEIGHTINGS = {PAIRS: 1.0, WORDS: 0.5}  # power of a direction's correlation with which it counts; see `CCA.project_a`
-SENTENCES = 5  # sentences that are compared for each clip, where there are more clips than are wanted
-SPREAD = 2000  # samples of each modality from which the deviation of cosines is told
+WEIGHTINGS = {PAIRS: 1.0, WORDS: 0.5}  # power of a direction's correlation; see `CCA.encode`
+SENTENCES = 5  # sentences compared for each clip, if the clips are subsampled
+SPREAD = 2000  # samples of each modality from which the deviation of cosines is estimated
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Views that might be used: their names, the vote of each, and what they do."""
+    """Views that might be used: their names, the vote of each, and the fitted views."""
 
     names: list[str]
     vote: float
@@ -34,12 +35,12 @@ class Candidate:
 
 
 class LinearViews:
-    """The views of a training split, from which candidates are put together.
+    """The views of a training split, from which candidates are combined.
 
     Args:
         config: how they are fitted.
-        inputs: the training samples' pooled rows, as `pool_source` gives them.
-        embeddings: the same samples by the encoders alone.
+        inputs: the training samples' pooled rows, as `pool_source` returns them.
+        embeddings: the same samples embedded by the encoders alone.
 
     Raises:
         ValueError: there are fewer than two pairs, or a modality never varies.
@@ -47,49 +48,56 @@ class LinearViews:
 
     def __init__(self, config: ViewsConfig, inputs: Embeddings, embeddings: Embeddings) -> None:
         self.config = config
-        rows_a, rows_b = (functional.normalize(rows.double(), dim=1) for rows in (inputs.clip_a, inputs.clip_b))
-        moments = Moments(rows_a.shape[1], rows_b.shape[1])
-        moments.add(rows_a[inputs.clip_of], rows_b)
+        rows = {
+            name: functional.normalize(found.double(), dim=1)
+            for name, found in (("a", inputs.clip_a), ("b", inputs.clip_b))
+        }
+        moments = Moments({name: found.shape[1] for name, found in rows.items()})
+        moments.add({"a": rows["a"][inputs.clip_of], "b": rows["b"]})
         strengths = (config.regularisation,)
         self.ccas = {PAIRS: fit_cca(moments, strengths)[0]}
         if inputs.texts:
-            centred = rows_a - moments.mean_a, rows_b - moments.mean_b
-            self.ccas[WORDS] = fit_cca(moments, strengths, _shared_words(inputs, *centred, config.most))[0]
+            centred = {name: found - moments.mean(name) for name, found in rows.items()}
+            words = _shared_words(inputs, centred["a"], centred["b"], config.most)
+            self.ccas[WORDS] = fit_cca(moments, strengths, words)[0]
         self.deviations = {"": _deviation(embeddings.clip_a, embeddings.clip_b)}
         for name, cca in self.ccas.items():
-            how = config.dim, WEIGHTINGS[name]
-            self.deviations[name] = _deviation(cca.project_a(rows_a, *how), cca.project_b(rows_b, *how))
+            a, b = (cca.encode(side, rows[side], config.dim, WEIGHTINGS[name]) for side in ("a", "b"))
+            self.deviations[name] = _deviation(a, b)
 
     def candidates(self) -> Iterator[Candidate]:
-        """What may be used, from the fewest views on."""
+        """All combinations of views and votes, the fewest views first."""
         names = list(self.ccas)
         for count in range(1, len(names) + 1):
             for vote in self.config.votes:
                 yield Candidate(names[:count], vote, self.build(names[:count], vote))
 
     def build(self, names: list[str], vote: float) -> Views:
-        """Some views, each of which counts ``vote`` where the encoder counts 1, cosines measured by their deviation."""
+        """Combine views; each counts ``vote`` where the encoder counts 1, in units of the deviation of its cosines."""
         votes = [1 / self.deviations[""], *(vote / self.deviations[name] for name in names)]
-        pairs = self.ccas[PAIRS]  # means are those of all views
-        bases = [self.ccas[name].bases(self.config.dim, WEIGHTINGS[name]) for name in names]
+        means = self.ccas[PAIRS].means  # the same for all views
+        bases = {
+            side: [self.ccas[name].directions(side, self.config.dim, WEIGHTINGS[name]) for name in names]
+            for side in ("a", "b")
+        }
         return Views(
-            pairs.mean_a.float(),
-            torch.cat([basis for basis, _ in bases], dim=1).float(),
-            pairs.mean_b.float(),
-            torch.cat([basis for _, basis in bases], dim=1).float(),
-            torch.tensor([basis.shape[1] for basis, _ in bases]),
+            means["a"].float(),
+            torch.cat(bases["a"], dim=1).float(),
+            means["b"].float(),
+            torch.cat(bases["b"], dim=1).float(),
+            torch.tensor([basis.shape[1] for basis in bases["a"]]),
             torch.tensor(votes, dtype=torch.float64) / sum(votes),
         )
 
 
 def _shared_words(inputs: Embeddings, rows_a: Tensor, rows_b: Tensor, most: int) -> Tensor:
-    """(dim_a, dim_b) sum over clips and sentences of their rows' product, weighted by the words that they share.
+    """(dim_a, dim_b) sum over clips and sentences of the product of their rows, weighted by the words they share.
 
     Args:
-        inputs: texts and clips of the sentences.
-        rows_a: (clips, dim_a) around their mean.
-        rows_b: (sentences, dim_b) around their mean.
-        most: clips that are compared.
+        inputs: texts, and the clip of each sentence.
+        rows_a: (clips, dim_a) centred.
+        rows_b: (sentences, dim_b) centred.
+        most: maximum number of clips; more are subsampled evenly.
     """
     clips = evenly_spaced(len(rows_a), most)
     sentences = torch.nonzero(torch.isin(inputs.clip_of, clips)).flatten()
@@ -108,6 +116,6 @@ def _shared_words(inputs: Embeddings, rows_a: Tensor, rows_b: Tensor, most: int)
 
 
 def _deviation(rows_a: Tensor, rows_b: Tensor) -> float:
-    """Of the cosines between all clips and all sentences; of many, some spread evenly."""
+    """Standard deviation of the cosines between clips and sentences, from an evenly spaced subsample."""
     a, b = (functional.normalize(rows[evenly_spaced(len(rows), SPREAD)].double(), dim=1) for rows in (rows_a, rows_b))
     return max(float((a @ b.T).std()), 1e-6)

@@ -1,4 +1,4 @@
-"""Figures of single queries, by which validation chooses between ways to search."""
+"""Metrics of single queries, by which validation chooses between candidates for search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crossclr.models import Embeddings
 
 DIRECTIONS = ("clip/b->a", "clip/a->b")
 MEANING = "nDCG"
-Both = Mapping[str, Mapping[str, Tensor]]  # direction -> figure -> (queries,)
+Both = Mapping[str, Mapping[str, Tensor]]  # direction -> metric -> (queries,)
 
 
 class QueryScores:
@@ -32,7 +32,7 @@ class QueryScores:
         self.semantics = Semantics.of(embeddings.texts, embeddings.clip_of, clips) if embeddings.texts else None
 
     def figures(self, direction: str, embeddings: Embeddings) -> dict[str, Tensor]:
-        """(queries,) R@1, R@10 and, where the samples have texts, nDCG and shared-caption R@1, in percent."""
+        """(queries,) R@1, R@10 and, if the samples have texts, nDCG and shared-caption R@1, in percent."""
         there = direction == DIRECTIONS[0]
         queries, gallery = embeddings.b_to_a() if there else embeddings.a_to_b()
         queries = queries if there else queries[self.asked]
@@ -44,15 +44,15 @@ class QueryScores:
         return {name: 100 * values.double() for name, values in figures.items()}
 
     def clips(self, direction: str) -> Tensor:
-        """(queries,) the clip that each query is of."""
+        """(queries,) the clip of each query."""
         return self.clip_of if direction == DIRECTIONS[0] else self.asked
 
     def both(self, embeddings: Embeddings) -> Both:
-        """The figures of both directions."""
+        """The metrics of both directions."""
         return {direction: self.figures(direction, embeddings) for direction in DIRECTIONS}
 
     def falls(self, found: Both, plain: Both) -> bool:
-        """Whether any figure, in the mean of both directions, is lower by more than its standard error."""
+        """Whether any metric, averaged over both directions, is lower by more than its standard error."""
         for name in plain[DIRECTIONS[0]]:
             change, variance = 0.0, 0.0
             for direction in DIRECTIONS:
@@ -66,7 +66,7 @@ class QueryScores:
 
 
 def per_query(figures: Mapping[str, Tensor]) -> Tensor:
-    """(queries,) the mean of all figures of a query.
+    """(queries,) the mean of all metrics of a query.
 
     Example:
         >>> per_query({"R@1": torch.tensor([0.0, 100.0]), "nDCG": torch.tensor([50.0, torch.nan])}).tolist()
@@ -76,7 +76,7 @@ def per_query(figures: Mapping[str, Tensor]) -> Tensor:
 
 
 def standard_error(values: Tensor, clips: Tensor) -> float:
-    """Of the mean over queries, where those of one clip count as one observation.
+    """Standard error of the mean over queries; queries of one clip count as one observation.
 
     Args:
         values: (queries,).

@@ -1,4 +1,4 @@
-"""nDCG: how much of what is relevant, each item by its degree, stands how far in front."""
+"""nDCG: how early relevant items appear, weighted by their relevance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ndcg(queries: Matrix, gallery: Matrix, relevance: Relevance) -> Tensor:
 
     DCG = Σ_{j=1..K} relevance_j / log2(j + 1), where j runs over the gallery by falling cosine and K is the number of
     items that are relevant to the query at all; nDCG divides it by the DCG of the best order. Items of equal cosine
-    share their places: each counts with the mean relevance of its group, so ties are never lucky.
+    share their places: each counts with the mean relevance of its group, so ties are never optimistic.
 
     Args:
         queries: (queries, D), need not be normalised.
@@ -55,14 +55,14 @@ def unit_rows(rows: Matrix) -> Tensor:
 
 
 def mean_percent(values: Tensor) -> float:
-    """Mean over the queries that can be answered, in percent."""
+    """Mean over the queries that have relevant items, in percent."""
     known: Array = values.numpy()
     known = known[~np.isnan(known)]
     return 100 * float(known.mean()) if len(known) else float("nan")
 
 
 def _shared(grades: Array, scores: Array) -> Array:
-    """Grades in the order of the scores, where equal scores share the mean of their grades."""
+    """Grades in the order of the scores; equal scores share the mean of their grades."""
     steps = (scores[:, :-1] - scores[:, 1:]) > TIE
     if steps.all():
         return grades

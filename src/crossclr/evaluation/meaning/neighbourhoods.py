@@ -1,4 +1,4 @@
-"""Whether the joint space keeps neighbours together that were neighbours in the input: the paper's first claim."""
+"""Whether neighbours in the input space stay neighbours in the joint space: the paper's first claim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from crossclr.evaluation.retrieval.ranks import Matrix
 
 NEIGHBOURS = 10
-ANCHORS = 2_000  # as many samples as are looked at; all others still count as neighbours
+ANCHORS = 2_000  # samples that are examined; all others still count as neighbours
 ROWS = 256
 
 
@@ -17,13 +17,13 @@ def neighbours_kept(inputs: Matrix, outputs: Matrix, k: int = NEIGHBOURS, anchor
     """Percent of each sample's k nearest neighbours in the input that are among its k nearest in the joint space.
 
     Both are measured within one modality, by cosine. Samples with equal input rows (the same caption twice) count as
-    one: they are neighbours in every space. Of many samples, evenly spread ones are looked at.
+    one: they are neighbours in every space. Large sets are subsampled evenly.
 
     Args:
         inputs: (samples, D) input features, one row each.
         outputs: (samples, D') embeddings of the same samples.
         k: how many neighbours; at most all others.
-        anchors: how many samples to look at.
+        anchors: maximum number of samples to examine.
 
     Returns:
         percent; of a random embedding it is 100 · k / (samples - 1).
@@ -54,5 +54,5 @@ def neighbours_kept(inputs: Matrix, outputs: Matrix, k: int = NEIGHBOURS, anchor
 
 def _nearest(space: Tensor, rows: Tensor, k: int) -> Tensor:
     scores = space[rows] @ space.T
-    scores[torch.arange(len(rows)), rows] = -torch.inf  # nobody is a neighbour of itself
+    scores[torch.arange(len(rows)), rows] = -torch.inf  # no sample is its own neighbour
     return scores.topk(k, dim=1).indices

@@ -59,7 +59,7 @@ def clip_words(captions: Sequence[frozenset[str]]) -> frozenset[str]:
 
 
 def blocks_of(rows: int, columns: int) -> Iterator[slice]:
-    """Rows in blocks, so that a block of a matrix with so many columns stays small."""
+    """Slices of rows, so that a block of a matrix with this many columns stays small."""
     step = max(1, CELLS // max(1, columns))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
@@ -100,7 +100,7 @@ class Relevance:
         return cls(_bags(words, vocabulary), _bags([clip_words(of_clip) for of_clip in captions], vocabulary))
 
     def turned(self) -> Relevance:
-        """The gallery asks, the queries answer."""
+        """Exchange queries and gallery."""
         return Relevance(self.gallery, self.queries)
 
     @property

@@ -1,4 +1,4 @@
-"""Scores that see meaning, beside the strict ones: nDCG, recall where shared captions are right, neighbours kept."""
+"""Meaning-aware metrics: nDCG, recall in which shared captions are correct, neighbours kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT = f"kept@{NEIGHBOURS}"
 
 @dataclass(frozen=True)
 class Semantics:
-    """What the captions of a split say; it does not depend on a model, so one serves for many runs.
+    """What the captions of a split mean; independent of a model, so one object serves many runs.
 
     Args:
         relevance: of the clips to the sentences.
@@ -59,7 +59,7 @@ class Semantics:
         """(queries,) nDCG from 0 to 1, and the rank of the first item that shares a caption.
 
         Args:
-            direction: ``clip/b->a`` or ``clip/a->b``, where the clips that have sentences ask.
+            direction: ``clip/b->a`` or ``clip/a->b``, in which the clips that have sentences are the queries.
             queries: of that direction.
             gallery: all items of the other modality.
         """
@@ -71,14 +71,14 @@ class Semantics:
 
 
 def semantic_scores(embeddings: Embeddings) -> dict[str, dict[str, float]]:
-    """The scores of one embedding by what its captions say; empty where the data has no texts.
+    """The meaning-aware metrics of one embedding; empty if the data has no texts.
 
     Example:
         >>> rows = torch.eye(3)
         >>> keys = ("x", "y", "z")
         >>> found = Embeddings(rows, rows[[1, 0, 2]], torch.arange(3), keys, torch.ones(3, dtype=torch.int64), keys,
         ...                    texts=("a dog", "A dog.", "a cat"))
-        >>> semantic_scores(found)["clip/b->a"]["sR@1"]  # the two dogs are mixed up, which is no fault
+        >>> semantic_scores(found)["clip/b->a"]["sR@1"]  # the two dogs are swapped, which is no error
         100.0
     """
     if not embeddings.texts:
@@ -90,7 +90,7 @@ def kept_neighbours(pooled: Embeddings, embeddings: Embeddings) -> dict[str, flo
     """Percent of input-space neighbours that the joint space keeps, within ``a`` and within ``b``.
 
     Args:
-        pooled: the mean input row of each clip and sentence, as `pooled_split` gives them.
+        pooled: the mean input row of each clip and sentence, as `pooled_split` returns them.
         embeddings: of the same samples.
     """
     if pooled.clip_keys != embeddings.clip_keys or len(pooled.clip_b) != len(embeddings.clip_b):

@@ -1,4 +1,4 @@
-"""Recall that does not call an equally right clip an error: clips that share a caption are all right."""
+"""Recall in which all clips that share a caption with the query's clip are correct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crossclr.evaluation.retrieval.ranks import TIE, Matrix
 
 
 class SharedCaptions:
-    """Which clips have a caption in common, word for word (case, spaces and a full stop at the end do not matter).
+    """Which clips have a caption in common, word for word (ignoring case, spaces and a final full stop).
 
     Args:
         texts: every sentence.
@@ -35,7 +35,7 @@ class SharedCaptions:
         self.captions = sparse.csr_array(pairs, shape=(clips, max(1, len(numbers))))  # (clips, captions)
 
     def block(self, clips: Sequence[int] | Tensor) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-        """(clips asked for, all clips) whether they share a caption; a clip always does with itself."""
+        """(given clips, all clips) whether they share a caption; every clip does with itself."""
         rows = np.asarray(clips, dtype=np.int64)
         found = np.asarray((self.captions[rows] @ self.captions.T).toarray() > 0)
         found[np.arange(len(rows)), rows] = True
@@ -51,9 +51,9 @@ class SharedCaptions:
 def shared_ranks(
     queries: Matrix, gallery: Matrix, clip_of_query: Tensor, clip_of_item: Tensor, shared: SharedCaptions
 ) -> Tensor:
-    """Rank of the best right item of each query, where items of every clip that shares a caption are right.
+    """Rank of the best correct item of each query; items of every clip that shares a caption are correct.
 
-    The rank is 1 + greater + equal / 2, counted over the items that are not right themselves.
+    The rank is 1 + greater + equal / 2, counted over the items that are not correct.
 
     Args:
         queries: (queries, D), need not be normalised.

@@ -1,4 +1,4 @@
-"""Which gallery rows answer a query: one, or several."""
+"""The correct gallery rows of each query: one or several."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Targets:
             if queries != gallery:
                 raise ValueError(
                     f"there are {queries} queries and {gallery} gallery rows; without targets they are paired row by "
-                    "row and must be equally many; pass targets to say which gallery row belongs to each query"
+                    "row and must have the same number; pass targets that name the gallery row of each query"
                 )
             return cls(torch.arange(queries), torch.ones(queries, dtype=torch.int64))
         if isinstance(targets, Targets):
@@ -76,7 +76,7 @@ class Targets:
             raise ValueError(f"targets are given for {len(self.counts)} queries but there are {queries}")
         if bool((self.counts < 1).any()):
             query = int((self.counts < 1).nonzero()[0])
-            raise ValueError(f"query {query} has no target; leave such queries out before ranking")
+            raise ValueError(f"query {query} has no target; omit such queries before ranking")
         outside = (self.columns < 0) | (self.columns >= gallery)
         if bool(outside.any()):
             pair = int(outside.nonzero()[0])
@@ -84,7 +84,7 @@ class Targets:
                 f"the target of query {int(self.owners[pair])} is gallery row {int(self.columns[pair])}, "
                 f"but the gallery has rows 0 to {gallery - 1}"
             )
-        # A pair named twice must be masked and counted once.
+        # A repeated pair must be masked and counted once.
         pairs = torch.unique(self.owners * gallery + self.columns)
         if len(pairs) == len(self.columns):
             return self

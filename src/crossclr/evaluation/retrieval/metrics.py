@@ -1,4 +1,4 @@
-"""Recall, median and mean rank: the figures that retrieval papers print."""
+"""Recall, median and mean rank: the metrics that retrieval papers print."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from crossclr.evaluation.retrieval.ground_truth import Targets
@@ -85,7 +84,7 @@ def rank_metrics(ranks: Tensor) -> dict[str, float]:
 
 
 def coot_median(ranks: Tensor) -> float:
-    """The median rank as COOT prints it: the median of 0-based ranks, rounded down, plus one.
+    """The median rank as COOT reports it: the median of 0-based ranks, rounded down, plus one.
 
     Args:
         ranks: (queries,) 1-based ranks.
@@ -99,7 +98,7 @@ def coot_median(ranks: Tensor) -> float:
 
 
 def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Figures by ``level/direction/metric``, as training records them.
+    """Metrics by ``level/direction/metric``, as training records them.
 
     Example:
         >>> flat({"clip/a->b": {"R@1": 5.0}})
@@ -109,33 +108,38 @@ def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, dict[str, float]]:
-    """Retrieval between the two modalities, in both directions, at every level that the embeddings have.
-
-    ``b->a`` is text to video where B is text. A clip with several sentences is found by each of them (``b->a``), and
-    any of its sentences is right when the clip is the query (``a->b``). Clips without a sentence are part of the
-    gallery but ask nothing.
+    """Retrieval metrics between the two modalities, in both directions, at every level of the embeddings.
 
     Args:
-        embeddings: as `embed_source` gives them.
+        embeddings: as `embed_source` returns them.
         progress: show progress bars; None shows them for long computations only.
 
     Returns:
         metrics by ``clip/b->a``, ``clip/a->b`` and, for data of two levels, ``video/b->a`` and ``video/a->b``.
     """
-    asked, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
-    clips_ask, sentences_found = embeddings.a_to_b()
-    results = {
-        "clip/b->a": retrieval_metrics(*embeddings.b_to_a(), embeddings.clip_of, progress=progress),
-        "clip/a->b": retrieval_metrics(clips_ask[asked], sentences_found, sentences, progress=progress),
+    return {name: rank_metrics(ranks) for name, ranks in embedding_ranks(embeddings, progress=progress).items()}
+
+
+def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, Tensor]:
+    """(queries,) rank of every query, by level and direction; `evaluate_embeddings` summarises them.
+
+    ``b->a`` is text to video if B is text. Every sentence of a clip is a query for it (``b->a``); if the clip is the
+    query, any of its sentences is correct (``a->b``). Clips without a sentence are in the gallery but are no queries.
+    """
+    queries, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
+    all_clips, gallery = embeddings.a_to_b()
+    ranks = {
+        "clip/b->a": retrieval_ranks(*embeddings.b_to_a(), embeddings.clip_of, progress=progress),
+        "clip/a->b": retrieval_ranks(all_clips[queries], gallery, sentences, progress=progress),
     }
     if embeddings.video_a is not None and embeddings.video_b is not None:
-        results["video/b->a"] = retrieval_metrics(embeddings.video_b, embeddings.video_a, progress=progress)
-        results["video/a->b"] = retrieval_metrics(embeddings.video_a, embeddings.video_b, progress=progress)
-    return results
+        ranks["video/b->a"] = retrieval_ranks(embeddings.video_b, embeddings.video_a, progress=progress)
+        ranks["video/a->b"] = retrieval_ranks(embeddings.video_a, embeddings.video_b, progress=progress)
+    return ranks
 
 
 def sentences_of(clip_of: Tensor, clips: int) -> tuple[Tensor, Targets]:
-    """Turn ``clip_of`` round: which clips have sentences, and which sentences are theirs.
+    """Invert ``clip_of``: the clips that have sentences, and the sentences of each.
 
     Example:
         >>> import torch
@@ -146,19 +150,3 @@ def sentences_of(clip_of: Tensor, clips: int) -> tuple[Tensor, Targets]:
     counts = torch.bincount(clip_of, minlength=clips)
     asked = counts.nonzero().squeeze(1)
     return asked, Targets(torch.argsort(clip_of, stable=True), counts[asked])
-
-
-def metrics_table(results: Mapping[str, Mapping[str, float]], title: str = "Retrieval") -> Table:
-    """A table for the terminal: one line for each name, one column for each metric.
-
-    Args:
-        results: metrics by name, as `evaluate_embeddings` gives them.
-        title: the heading.
-    """
-    table = Table(title=title)
-    table.add_column("", no_wrap=True)
-    for metric in METRICS:
-        table.add_column(metric, justify="right")
-    for name, metrics in results.items():
-        table.add_row(name, *(f"{metrics[metric]:.1f}" for metric in METRICS))
-    return table

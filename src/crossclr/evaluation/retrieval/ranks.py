@@ -1,7 +1,7 @@
-"""Exact retrieval ranks, tile by tile: the score matrix of all pairs never exists.
+"""Exact retrieval ranks, tile by tile: the score matrix of all pairs is never in memory.
 
-The rank of a query's target is ``1 + greater + equal / 2``, counted over the gallery rows that are not themselves valid
-targets, so an embedding that has collapsed to a point scores like chance and never better. Similarity is the cosine.
+The rank of a query's target is ``1 + greater + equal / 2``, counted over the gallery rows that are not valid targets
+themselves. An embedding that has collapsed to a point therefore scores like chance. Similarity is the cosine.
 
 Scores are computed in float32, where a duplicate of the target may differ from it in the last bit (a matrix product
 sums in an order that depends on the tile). So everything within float32's resolution of the target's score is compared
@@ -33,8 +33,8 @@ PAIRS = 16_384  # pairs that are gathered at once for the comparison in float64
 def retrieval_ranks(queries: Matrix, gallery: Matrix, targets: Any = None, *, progress: bool | None = None) -> Tensor:
     """Rank of each query's target among all gallery rows, by cosine.
 
-    With several valid targets the best one counts; the others are left out, neither better nor equal. Rows that tie
-    with the target count half, so a rank may end in .5 (and is pessimistic where several targets tie).
+    With several valid targets the best one counts; the others are ignored. Rows that tie with the target count half,
+    so a rank may end in .5 (it is pessimistic if several targets tie).
 
     Args:
         queries: (queries, D) array or tensor of any floating type; need not be normalised.
@@ -96,7 +96,7 @@ class _Rows:
             bad = ~torch.isfinite(rows64).all(dim=1)
             if bool(bad.any()):
                 raise ValueError(
-                    f"row {start + int(bad.nonzero()[0])} of {name} holds NaN or infinity; leave it out or repair it"
+                    f"row {start + int(bad.nonzero()[0])} of {name} holds NaN or infinity; omit or repair it"
                 )
             # Scaled first, so that the squares of huge or tiny values stay in range.
             scale = rows64.abs().amax(dim=1).clamp_min(torch.finfo(torch.float64).tiny)

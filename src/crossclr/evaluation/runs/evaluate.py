@@ -1,4 +1,4 @@
-"""From run folders to figures: embed a split, join several runs, put the CCA baseline beside them."""
+"""Evaluate run folders: embed a split, fuse several runs, compare with the CCA baseline."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.markup import escape
 from rich.table import Table
 
-from crossclr.evaluation.baselines.cca_baseline import embed_baseline, pooled_split
+from crossclr.evaluation.baselines.cca_baseline import embed_baseline
+from crossclr.evaluation.baselines.pooled_inputs import pooled_split
 from crossclr.evaluation.meaning.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
 from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings
 from crossclr.evaluation.runs.fusion import fuse
+from crossclr.evaluation.runs.result_tables import plain_table
 from crossclr.models import Embeddings, embed_source
 from crossclr.training import Run, RunConfig
 
@@ -22,15 +25,15 @@ Results = dict[str, dict[str, float]]  # metrics by level and direction
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate_runs` measured.
+    """The result of `evaluate_runs`.
 
     Args:
-        split: where.
+        split: where it was measured.
         which: checkpoint of the runs, ``best`` or ``last``.
         samples: number of clips, sentences and videos.
         runs: results by run.
-        joined: results of all runs side by side (⊕), or None for a single run.
-        baseline: results of CCA on the same features, or None if it was not asked for.
+        joined: results of all runs fused (⊕), or None for a single run.
+        baseline: results of CCA on the same features, or None if it was not requested.
         neighbours: by run, percent of the nearest input-space neighbours that it keeps, within ``a`` and ``b``.
     """
 
@@ -54,37 +57,32 @@ class Evaluation:
             rows["⊕ all runs"] = self.joined
         return rows
 
-    def table(self) -> Table:
-        """A table for the terminal, grouped by level and direction."""
+    def tables(self) -> list[Table]:
+        """Tables for a terminal of 80 columns: strict metrics, meaning-aware metrics, neighbours kept."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.samples.items())
-        table = Table(title=f"Retrieval on {self.split!r}: {counts}")
-        table.add_column("", no_wrap=True)
-        table.add_column("embedding")
-        rows = self.rows()
-        known = {metric for results in rows.values() for metrics in results.values() for metric in metrics}
-        columns = [metric for metric in (*METRICS, *SEMANTIC) if metric in known]
-        for metric in columns:
-            table.add_column(metric, justify="right")
-        directions = dict.fromkeys(direction for results in rows.values() for direction in results)
-        for direction in directions:
-            shown = [(name, results[direction]) for name, results in rows.items() if direction in results]
-            for number, (name, metrics) in enumerate(shown):
-                table.add_row(
-                    direction if number == 0 else "",
-                    name,
-                    *(f"{metrics[metric]:.1f}" if metric in metrics else "" for metric in columns),
-                    end_section=number == len(shown) - 1,
-                )
-        return table
+        tables = [self._table(f"Retrieval on {self.split!r}: {counts}", tuple(METRICS))]
+        if any(
+            metric in found for results in self.rows().values() for found in results.values() for metric in SEMANTIC
+        ):
+            tables.append(self._table(f"Meaning-aware metrics on {self.split!r}", SEMANTIC))
+        if self.neighbours:
+            table = plain_table(f"Neighbours kept ({KEPT}, %)", ["within A", "within B"])
+            for name, kept in self.neighbours.items():
+                table.add_row(name, *(f"{kept[side]:.1f}" for side in ("a", "b")))
+            tables.append(table)
+        return tables
 
-    def neighbours_table(self) -> Table:
-        """How many input-space neighbours each run keeps, for the terminal."""
-        table = Table(title=f"Input-space neighbours kept on {self.split!r} ({KEPT}, %)")
-        table.add_column("embedding")
-        for side in ("a", "b"):
-            table.add_column(f"within {side.upper()}", justify="right")
-        for name, kept in self.neighbours.items():
-            table.add_row(name, *(f"{kept[side]:.1f}" for side in ("a", "b")))
+    def _table(self, title: str, metrics: Sequence[str]) -> Table:
+        """One block of rows for each level and direction."""
+        table, rows = plain_table(title, metrics), self.rows()
+        for direction in dict.fromkeys(direction for results in rows.values() for direction in results):
+            found = {name: results[direction] for name, results in rows.items() if direction in results}
+            if not any(metric in scores for scores in found.values() for metric in metrics):
+                continue
+            table.add_row(f"[bold]{direction}[/bold]")
+            for name, scores in found.items():
+                cells = (f"{scores[metric]:.1f}" if metric in scores else "" for metric in metrics)
+                table.add_row(f"  {escape(name)}", *cells)
         return table
 
 
@@ -101,8 +99,8 @@ def evaluate_runs(
 ) -> Evaluation:
     """Retrieval metrics of one or more runs.
 
-    Several runs are measured one by one and joined (the paper's ⊕: each run's embeddings are normalised and set side
-    by side). Their data may differ in features but not in samples.
+    Several runs are measured one by one and fused (the paper's ⊕: the normalised embeddings of all runs are
+    concatenated). Their data may differ in features but not in samples.
 
     Args:
         paths: run folders.
@@ -121,7 +119,7 @@ def evaluate_runs(
         all results.
 
     Raises:
-        FileNotFoundError: a path is no run folder.
+        FileNotFoundError: a path is not a run folder.
         ValueError: the split is unknown, or the runs have different samples.
     """
     if not paths:
@@ -132,7 +130,7 @@ def evaluate_runs(
         embed_run(run, split=split, which=which, batch_size=batch_size, device=device, progress=progress)
         for run in opened
     ]
-    joined = fuse(embedded) if len(embedded) > 1 else None  # before any ranking: it checks that the samples agree
+    joined = fuse(embedded) if len(embedded) > 1 else None  # first, because it checks that the samples agree
     first = embedded[0]
     meaning = Semantics.of(first.texts, first.clip_of, len(first.clip_a)) if semantics and first.texts else None
 
@@ -187,7 +185,7 @@ def default_split(config: RunConfig) -> str:
     """The split of the final evaluation: test, or validation where there is no test split."""
     split = config.splits.test or config.splits.validate_
     if split is None:
-        raise ValueError("the run's config names neither a test nor a validation split; say which one with --split")
+        raise ValueError("the run's config names neither a test nor a validation split; name one with --split")
     return split
 
 
@@ -206,7 +204,7 @@ def _neighbours_of(
 
 
 def _baseline_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:
-    """CCA embeddings of each distinct data set of the runs, joined."""
+    """CCA embeddings of each distinct data set of the runs, fused."""
     distinct: list[Run] = []
     for run in runs:
         if all(run.config.data != other.config.data for other in distinct):
@@ -214,7 +212,7 @@ def _baseline_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:
     baselines = []
     for run in distinct:
         splits = run.config.splits
-        # Where the validation split is the one to be measured, CCA takes its settings from held-out training samples.
+        # If the validation split is measured, the settings of CCA come from held-out training samples.
         validation = splits.validate_ if splits.validate_ != split else None
         baselines.append(
             embed_baseline(run.open_source(), split, train=splits.train, validation=validation, progress=progress)
@@ -223,12 +221,12 @@ def _baseline_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """The folders' names; their paths where names are not unique (`runs/a/seed-0`, `runs/b/seed-0`)."""
+    """The names of the folders, or their paths if names repeat (`runs/a/seed-0`, `runs/b/seed-0`)."""
     short = [run.path.name for run in runs]
     if len(set(short)) == len(short):
         return short
     paths = [str(run.path) for run in runs]
     if len(set(paths)) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
-        raise ValueError(f"the run {twice} is named twice; joining a run with itself changes nothing")
+        raise ValueError(f"the run {twice} is named twice; fusing a run with itself changes nothing")
     return paths

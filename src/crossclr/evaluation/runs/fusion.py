@@ -1,4 +1,4 @@
-"""The paper's ⊕: embeddings of several runs, each normalised, side by side."""
+"""The paper's ⊕: the normalised embeddings of several runs, concatenated."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from crossclr.models.embeddings import Embeddings
 
 
 def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
-    """Join the embeddings of several runs on the same samples.
+    """Fuse the embeddings of several runs on the same samples.
 
-    Every run's rows are brought to length one and concatenated, for each modality apart. The dot product of two joined
-    rows is then the sum of the runs' cosines, so each run has one vote.
+    The rows of every run are normalised and concatenated, separately for each modality. The dot product of two fused
+    rows is the sum of the runs' cosines, so each run has one vote.
 
     Args:
         embeddings: at least one; all of the same samples in the same order.
@@ -29,7 +29,7 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         ValueError: the samples differ, or only some runs have the video level.
     """
     if not embeddings:
-        raise ValueError("there is nothing to join: name at least one run")
+        raise ValueError("there is nothing to fuse; name at least one run")
     first = embeddings[0]
     for number, other in enumerate(embeddings[1:], start=2):
         _same(first.clip_keys, other.clip_keys, "clips", number)
@@ -44,7 +44,7 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
     }
     if any(one.anchored_a is not None for one in embeddings):
         joined["anchored_a"] = _side_by_side([one.gallery_a for one in embeddings], "anchored_a")
-    for name in ("hub_a", "hub_b"):  # halves of equal length: their cosines are averaged, and so is what is added
+    for name in ("hub_a", "hub_b"):  # parts of equal length: cosines are averaged, and so are biases
         given = [getattr(one, name) for one in embeddings]
         if any(bias is not None for bias in given):
             joined[name] = sum(bias for bias in given if bias is not None) / len(given)
@@ -61,7 +61,7 @@ def _same(first: tuple[str, ...], other: tuple[str, ...], what: str, number: int
         found = f"row {row} is {first[row]!r} and {other[row]!r}"
     raise ValueError(
         f"run 1 and run {number} were not embedded on the same {what}: {found}; "
-        "runs can be joined only on one data set and split"
+        "runs can be fused only on the same data set and split"
     )
 
 
@@ -71,5 +71,5 @@ def _side_by_side(parts: Sequence[Tensor | None], name: str) -> Tensor | None:
         return None
     if len(present) < len(parts):
         missing = next(i for i, part in enumerate(parts) if part is None)
-        raise ValueError(f"run {missing + 1} has no {name!r} but others do; join runs of the same number of levels")
+        raise ValueError(f"run {missing + 1} has no {name!r} but others do; fuse runs with the same number of levels")
     return torch.cat([normalize(part, dim=1) for part in present], dim=1)

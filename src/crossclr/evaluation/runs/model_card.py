@@ -1,4 +1,4 @@
-"""The model card of a run: what it was trained on, how well it does, what it cannot do, and under which terms."""
+"""The model card of a run: training data, results, limits and licence."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LEVELS = {"clip": "clips", "video": "whole videos"}
 
 
 def write_card(run: Run | str | Path) -> Path:
-    """Write ``README.md`` into a run folder, from what the folder holds.
+    """Write ``README.md`` into a run folder.
 
     Args:
-        run: a run, or its folder. One that is not finished gets a card without figures.
+        run: a run, or its folder. A run that is not finished gets a card without results.
 
     Returns:
         the file.
@@ -41,7 +41,7 @@ def model_card(run: Run) -> str:
         config.about or "A joint embedding of two modalities, trained with crossclr.",
         "## Data\n\n" + _data(config, shape),
         *([f"> **Warning.** {results['warning']}"] if results and results.get("warning") else []),
-        "## Figures\n\n" + _figures(results),
+        "## Results\n\n" + _results(results),
         "## Training\n\n" + _training(config, results, environment),
         "## Limits\n\n" + _limits(config, shape),
         "## Licence\n\n" + _licence(config),
@@ -58,9 +58,9 @@ def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
     return f"{config.data.describe()}\n{dims} {levels}\n{used}"
 
 
-def _figures(results: Mapping[str, Any] | None) -> str:
+def _results(results: Mapping[str, Any] | None) -> str:
     if not results or not results.get("test"):
-        return "The run is not finished or has no test split; there are no figures."
+        return "The run is not finished or has no test split, so there are no results."
     beside = {
         "search not fitted": results.get("test_not_fitted") or {},
         "CCA on the same features": results.get("cca_baseline") or {},
@@ -94,7 +94,7 @@ def _training(config: RunConfig, results: Mapping[str, Any] | None, environment:
         f"- optimiser: {config.optimiser.name}, learning rate {config.optimiser.learning_rate:g}, "
         f"batches of {config.training.batch_size}, {config.training.epochs} epochs, seed {config.seed}",
         f"- crossclr {environment['crossclr']}, torch {environment['packages']['torch']}",
-        "- everything else: `config.yaml` and `environment.json` beside this file",
+        "- everything else: `config.yaml` and `environment.json` in this folder",
     ]
     return "\n".join(lines)
 
@@ -102,18 +102,18 @@ def _training(config: RunConfig, results: Mapping[str, Any] | None, environment:
 def _limits(config: RunConfig, shape: Mapping[str, Any]) -> str:
     lines = [
         f"- It takes rows of exactly {shape['dims'][0]:,} (A) and {shape['dims'][1]:,} (B) channels, from the same "
-        "feature extractors as in training; rows of others give vectors without meaning.",
-        "- Figures are of one split of one data set; other data may be far from it. Ranks grow with the gallery.",
-        "- A nearest neighbour is not a proof: every query has a nearest item, also when nothing fits.",
-        "- Whatever is uneven in the data (topics, people, languages) is uneven in the embedding.",
+        "feature extractors as in training; rows of other extractors give meaningless vectors.",
+        "- The results hold for one split of one data set; other data may differ. Ranks grow with the gallery.",
+        "- Every query has a nearest item, even if nothing fits.",
+        "- Biases of the data (topics, people, languages) are biases of the embedding.",
     ]
     return "\n".join([*lines, *(f"- {caveat}" for caveat in config.data.caveats())])
 
 
 def _licence(config: RunConfig) -> str:
     return config.data.licence() or (
-        "The config does not say under which terms the data may be used, and a model trained on it may be bound by "
-        "them: look them up where the data came from, and state them here before passing the run on."
+        "The config does not contain the licence of the data, and a model trained on the data may be bound by it. Look "
+        "it up at the source of the data, and state it here before you share the run."
     )
 
 

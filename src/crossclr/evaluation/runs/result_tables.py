@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from crossclr.evaluation.fitted_search.choice import kept_words
@@ -35,8 +36,8 @@ def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def summary_table(summary: Mapping[str, Any], title: str) -> Table:
-    """Mean ± deviation as a table for the terminal."""
-    table = _table(title)
+    """Mean ± standard deviation as a table for the terminal."""
+    table = plain_table(title, SHOWN)
     for direction, metrics in summary["mean"].items():
         spread = summary["std"][direction]
         table.add_row(direction, *(f"{metrics[name]:.1f} ± {spread[name]:.1f}" for name in SHOWN))
@@ -44,8 +45,8 @@ def summary_table(summary: Mapping[str, Any], title: str) -> Table:
 
 
 def results_table(results: Mapping[str, Any], title: str) -> Table:
-    """The final evaluation as a table for the terminal, the CCA baseline beside the learned figures."""
-    table = _table(title)
+    """The final evaluation as a table for the terminal, with the CCA baseline for comparison."""
+    table = plain_table(title, SHOWN)
     beside = {"search not fitted": results.get("test_not_fitted"), "CCA baseline": results.get("cca_baseline")}
     for direction, metrics in (results.get("test") or {}).items():
         table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
@@ -56,9 +57,12 @@ def results_table(results: Mapping[str, Any], title: str) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
-    table = Table(title=title)
-    table.add_column("", no_wrap=True)
-    for name in SHOWN:
-        table.add_column(name, justify="right")
+def plain_table(title: str, columns: Sequence[str]) -> Table:
+    """A table with names on the left and numbers on the right; it stays readable in 80 columns."""
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
+    )
+    table.add_column("", overflow="fold")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
     return table
