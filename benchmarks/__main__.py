@@ -14,6 +14,7 @@ import torch
 BENCHMARKS = (
     "startup",
     "loss_step",
+    "loss_modalities",
     "loss_memory",
     "training_step",
     "ranks",

@@ -114,7 +114,7 @@ def test_compare(monkeypatch, capsys, trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "name a run folder"),
+        (["train"], "give a run folder"),
         (["train", "nowhere"], "not a run folder"),
         (["train", "RUN", "--preset", "large"], "presets: msvd, paper, small"),
         (["train", "RUN", "--set", "model.dims=3"], "model.dims is not a field"),

@@ -88,7 +88,7 @@ def test_a_recipe_comes_before_what_is_set(monkeypatch, capsys, config_file, tmp
         (["train", "{config}", "--set", "data.video=nothing.h5"], "nothing.h5"),
         (["train", "{config}", "--seeds", "a,b"], "--seeds takes numbers"),
         (["train", "{config}", "--resume", "{config}"], "either a config to train or"),
-        (["train"], "name a config"),
+        (["train"], "either a config to train"),
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (["train", "nonsense"], "no shipped config 'nonsense'"),
         (["train", "--resume", "{config}", "--seeds", "1"], "cannot be combined"),

@@ -26,6 +26,8 @@ CASES: dict[str, dict[str, object]] = {
     "crossclr positives": {"extra_positives": 2, "queue_size": 30, "prune_threshold": 0.5, "weight_scale": 0.1},
     "crossclr released": {"intra_mode": "logit", "self_logit": "zero"},
     "crossclr plain": {"prune_threshold": None, "weight_scale": None, "queue_size": 16},
+    "crossclr names": {"queue_size": 30, "fused": True, "chunk_size": 2},
+    "clip names": {"pairs": {"text": {"video": 1.0, "audio": 0.5}}},
     "clip": {"chunk_size": 2},
     "ntxent": {},
     "maxmargin": {"chunk_size": 3},
@@ -78,7 +80,13 @@ def results(case: str, world: int, rank: int = 0, group: object = None) -> dict[
             parallel.zero_grad()
             loss_fn.zero_grad()
             za, zb = parallel(rows["za"], rows["zb"])
-            loss = loss_fn(za, zb, a=rows["a"], b=rows["b"], ids=rows["ids"])
+            if "names" in case:
+                embeddings = {"video": za, "text": zb, "audio": za * zb}
+                features = {"video": rows["a"], "text": rows["b"], "audio": rows["a"].flip(1)}
+                present = {"audio": rows["ids"] % 3 > 0, "video": rows["ids"] % 5 > 0}
+                loss = loss_fn(embeddings, features=features, ids=rows["ids"], present=present)
+            else:
+                loss = loss_fn(za, zb, a=rows["a"], b=rows["b"], ids=rows["ids"])
             loss.backward()
             found[f"loss {step}"] = loss.detach()
             for name, parameter in [*model.named_parameters(), *loss_fn.named_parameters()]:

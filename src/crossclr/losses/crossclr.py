@@ -163,8 +163,9 @@ class CrossCLR(Loss):
     def stats(self) -> LossStats:
         """What happened in the last call."""
         found = {}
-        for name, (*numbers, held_back) in self._last.items():
-            found[name] = ModalityStats(*(float(number) for number in numbers), min_keep_hit=bool(held_back))
+        for name, (pruned, intra_share, weight_ratio, queue_fill, held_back) in self._last.items():
+            numbers = float(pruned), float(intra_share), float(weight_ratio), float(queue_fill)
+            found[name] = ModalityStats(*numbers, bool(held_back))
         return LossStats(found)
 
     @property

@@ -51,7 +51,7 @@ class MILNCE(PairwiseLoss):
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
         """Mean over i of log(bag + negatives) - log(bag)."""
         labels = torch.arange(len(x), device=x.device) if ids is None else ids
-        unique = len(labels.unique()) == len(labels)
+        unique = len(torch.unique(labels)) == len(labels)
         hidden = torch.finfo(x.dtype).min / 4  # as good as -inf, and its derivatives are 0 and not NaN
 
         def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:

@@ -143,7 +143,7 @@ def unit_rows(label: str, rows: Tensor, present: Tensor | None = None) -> Tensor
     """Rows of length one, of any finite length before; rows that are not present become zeros, whatever they hold."""
     if present is not None:
         rows = torch.where(present.unsqueeze(1), rows, 0)
-    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
     if not bool(torch.isfinite(lengths.detach().sum())):  # one pass; look closely only if something is wrong
         bad = (~torch.isfinite(rows.detach())).any(dim=1).nonzero().flatten()
         if len(bad):

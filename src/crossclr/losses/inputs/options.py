@@ -11,9 +11,13 @@ LARGEST_QUEUE = 10_000_000  # rows; 384 channels of these are 15 GB
 
 def check_number(name: str, value: object, low: float, high: float = LARGEST, above: bool = False) -> float:
     """A number within [low, high], or within (low, high] if ``above`` is set."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and low <= value <= high:
-        number = float(value)
-        if not (above and number == low):
+    truth = isinstance(value, bool)  # which Python takes for a number
+    if isinstance(value, numbers.Real) and not truth:
+        try:
+            number = float(value)
+        except OverflowError:  # 10**400
+            number = math.inf
+        if low <= number <= high and not (above and number == low):
             return number
     least = "above" if above else "at least"
     raise ValueError(f"{name} must be a number {least} {low:g} and at most {high:g}, got {_shown(value)}")
@@ -26,7 +30,8 @@ def check_temperature(value: object) -> float:
 
 def check_count(name: str, value: object, low: int, high: int | None = None) -> int:
     """A whole number within [low, high]."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+    truth = isinstance(value, bool)
+    if isinstance(value, numbers.Integral) and not truth:
         number = int(value)
         if low <= number and (high is None or number <= high):
             return number

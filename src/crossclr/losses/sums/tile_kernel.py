@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -118,12 +119,13 @@ class TileKernel:
         intra = self.what.intra
         if intra is None:
             return blocks
-        factors = {"factor": intra.factor, "weight": intra.weight}
-        blocks.append(Block(self.x, self._grad_x, intra.keep, zero_self=intra.zero_self, **factors))
+        factor, weight = intra.factor, intra.weight
+        blocks.append(Block(self.x, self._grad_x, intra.keep, None, factor, weight, intra.zero_self))
         if intra.queue is not None:
             for part in (slice(0, len(intra.queue)),) if intra.older is None else intra.older:
                 keep = None if intra.queue_keep is None else intra.queue_keep[part]
-                blocks.append(Block(intra.queue[part].to(self.x.dtype), None, keep, start=part.start, **factors))
+                keys = intra.queue[part].to(self.x.dtype)
+                blocks.append(Block(keys, None, keep, None, factor, weight, start=part.start))
         return blocks
 
     def add(self, rows: slice) -> None:
@@ -133,8 +135,8 @@ class TileKernel:
         positives = [self._positives(rows, number) for number in range(len(self.partners))]
         peaks = self._logits(strips, rows, same)
         intra_sums, sums = self._exponentials(strips, peaks, rows, same)
-        intra_slopes: Tensor | None = None
-        slopes = []
+        slopes: list[Tensor] = []
+        shared: list[Tensor] = []  # of the intra-modal logits, by each term
         for number, (term, positive) in enumerate(zip(self.what.terms, positives, strict=True)):
             # The intra-modal sums are shifted by another peak than the term's; never more, so nothing overflows.
             shift = (peaks.intra - peaks.terms[number]).clamp(max=0).exp()
@@ -152,10 +154,10 @@ class TileKernel:
             slope = weights * torch.sigmoid(gap)
             self._pull_positives(rows, number, positive, -slope)
             slopes.append(torch.where(total > 0, slope / total, 0).unsqueeze(1))
-            shared = slopes[-1] * shift.unsqueeze(1)
-            intra_slopes = shared if intra_slopes is None else intra_slopes + shared
+            shared.append(slopes[-1] * shift.unsqueeze(1))
         if not self.with_gradient:
             return
+        intra_slopes = sum(shared[1:], shared[0])
         for strip in strips:
             strip.part.mul_(intra_slopes if strip.block.term is None else slopes[strip.block.term])
             if strip.block.zero_self:
@@ -210,8 +212,8 @@ class TileKernel:
                 part *= block.weights
             self._hide(strip, rows, same, 0.0)
             if block.zero_self and self.what.intra is not None:
-                bias = math.log(self.what.intra.weight)
-                _own(strip, rows, lambda own, here, peak=peak, bias=bias: own.copy_((bias - peak[here]).exp()))
+                own = (math.log(self.what.intra.weight) - peak).exp()  # (rows,)
+                _own(strip, rows, partial(_copy_own, own))
             if block.term is None:
                 intra.append(part.sum(dim=1))
             else:
@@ -264,6 +266,10 @@ class TileKernel:
         self._grad_x[rows] += pull.mul_(self.scale)
         if block.grad_keys is not None:
             block.grad_keys[strip.columns].addmm_(slope.T, self.x[rows], alpha=self.scale * block.factor)
+
+
+def _copy_own(values: Tensor, own: Tensor, here: slice) -> None:
+    own.copy_(values[here])
 
 
 def _finite(peak: Tensor) -> Tensor:
