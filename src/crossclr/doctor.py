@@ -1,7 +1,5 @@
 """What is installed, what is missing and how to get it: the findings of `crossclr doctor`."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """The contract of an expert: what it needs, what it returns, and where its rows come from."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The table of experts: what each one is and where its weights come from. A new expert needs one entry here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

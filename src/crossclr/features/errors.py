@@ -1,7 +1,5 @@
 """The exception for invalid data."""
 
-from __future__ import annotations
-
 
 class DataError(ValueError):
     """Invalid data; the message names the file and the key, and says how to fix it."""

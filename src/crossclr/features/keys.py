@@ -1,7 +1,5 @@
 """Keys of clips, and numbers for keys that are the same in every process and on every machine."""
 
-from __future__ import annotations
-
 import hashlib
 
 

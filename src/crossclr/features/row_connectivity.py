@@ -1,7 +1,5 @@
 """The paper's connectivity: how similar a sample is to all others, measured on pooled input features."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize

@@ -1,7 +1,5 @@
 """The contract of a data set. Batching, checking, training, embedding and search build on it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

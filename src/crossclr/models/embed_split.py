@@ -1,7 +1,5 @@
 """Embeddings of a whole split, batch by batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 

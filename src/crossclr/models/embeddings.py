@@ -1,7 +1,5 @@
 """Embeddings of a data set: the input of validation, export, evaluation, search and captioning."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

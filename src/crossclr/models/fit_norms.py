@@ -1,7 +1,5 @@
 """Fits the standard norms of a model: mean and deviation of each channel over the training samples."""
 
-from __future__ import annotations
-
 import torch
 
 from crossclr.features.source import Source

@@ -1,7 +1,5 @@
 """The two-branch model: one branch per modality, each with a local and optionally a global encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Everything is written under a temporary name next to its target, synced to the d
 synced. An error removes the temporary file; a killed process leaves it behind, for `sweep` to remove.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A full disk, reported with the path and the next step."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Temporary names that carry their owner, so that the leftovers of dead processes can be removed safely."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

@@ -4,8 +4,6 @@ COOT's layout has one sentence for each clip. A clip that appeared once for each
 negative, so the rows are also written end to end, with the owner of each sentence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

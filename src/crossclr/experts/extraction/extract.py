@@ -1,7 +1,5 @@
 """`crossclr extract` as a function: recordings and sentences in, a feature set to train on out."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ Files appear when they are complete. Rows carry a fingerprint of everything they
 another model makes new rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Decode a recording and prepare the inputs of its experts, in one pass over the file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an extraction would do: rows, bytes and time, from headers and a short measurement."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

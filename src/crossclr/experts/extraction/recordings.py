@@ -1,7 +1,5 @@
 """Find the recordings of a folder or a table, and the sentences that belong to them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The seconds that the rows of a recording cover."""
 
-from __future__ import annotations
-
 import h5py
 import numpy as np
 import numpy.typing as npt

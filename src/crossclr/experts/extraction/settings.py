@@ -1,7 +1,5 @@
 """The settings of an extraction, and the report of what it did."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

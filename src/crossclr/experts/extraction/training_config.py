@@ -1,7 +1,5 @@
 """A config for `crossclr train` that fits the size of an extracted data set."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

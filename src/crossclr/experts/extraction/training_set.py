@@ -1,7 +1,5 @@
 """Turn finished rows into a data set to train on: which expert belongs to which modality, the meta file, the splits."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 At time t you get the frame that a player would show, even if the frame rate changes. Rotation flags are applied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which file names are videos, sounds or images, and which of them browsers play."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 PLAYABLE = {  # ending -> media type, for the formats that browsers play

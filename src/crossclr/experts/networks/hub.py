@@ -1,7 +1,5 @@
 """Load transformers models from the hub, from its cache or from a local folder."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

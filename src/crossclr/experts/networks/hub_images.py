@@ -1,7 +1,5 @@
 """Images to features with a transformers image model: CLIP, SigLIP, DINO, ViT, ConvNeXt, ResNet."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Sound to features with a transformers audio model: wav2vec 2, HuBERT, WavLM, Whisper, AST."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Windows of frames to action features with a transformers video model: VideoMAE, TimeSformer, ViViT."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Networks from an ONNX or TorchScript file, for images and for windows of frames."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole paragraphs through BERT, as COOT and the paper computed their text features."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import chain

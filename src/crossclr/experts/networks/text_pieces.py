@@ -1,7 +1,5 @@
 """Cut a long text into overlapping pieces that fit a network, and join the rows of the pieces again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

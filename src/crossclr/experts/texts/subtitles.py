@@ -1,7 +1,5 @@
 """Subtitles (.srt, .vtt) as sentences with times."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

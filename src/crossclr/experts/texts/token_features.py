@@ -1,7 +1,5 @@
 """Token features of a whole caption file, in COOT's layout or as arrays."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

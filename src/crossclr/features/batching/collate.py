@@ -1,7 +1,5 @@
 """Samples joined into one batch, without padding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

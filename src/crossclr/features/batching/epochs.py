@@ -1,7 +1,5 @@
 """The batches of an epoch, in a reproducible order, read ahead in background threads."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 
 from crossclr.features.batch import Batch

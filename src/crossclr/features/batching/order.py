@@ -1,7 +1,5 @@
 """The order of samples in an epoch, and the part of a batch that each process reads."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Reading in background threads while the caller works, with results in order."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A check of a data set before training: its contents, its errors, and the effect of pruning."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence

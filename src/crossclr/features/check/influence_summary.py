@@ -1,7 +1,5 @@
 """The distribution of connectivity in a data set, and the effect of each pruning threshold, in constant memory."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The last few decoded blocks of files."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

@@ -4,8 +4,6 @@ Plain reads at an offset replace a memory map: the process stays small however m
 and forked processes can share the file, and a truncated file causes an error instead of a crash.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

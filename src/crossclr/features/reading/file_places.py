@@ -1,7 +1,5 @@
 """Places in files, written ``file`` or ``file#name``: arrays of features, and columns of ids, splits and texts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

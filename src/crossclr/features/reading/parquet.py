@@ -1,7 +1,5 @@
 """Parquet columns of features, read by row group on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 A reader maps a key to (rows, dim) float32. HDF5 files are opened on first use, and again in a forked process.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from abc import ABC, abstractmethod

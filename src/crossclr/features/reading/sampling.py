@@ -1,7 +1,5 @@
 """Which rows of a video belong to a clip, and which rows of a long sequence are used."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

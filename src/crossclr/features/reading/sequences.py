@@ -1,7 +1,5 @@
 """Sequences by row number: one modality of a file or of an array in memory."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path

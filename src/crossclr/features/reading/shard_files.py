@@ -11,8 +11,6 @@ and ``b_lengths`` (all rows, dim) |
 samples of an HDF5 file.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """JSON files in which no key is lost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the config of every kind of data can do, and the options that all data on disk shares."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path

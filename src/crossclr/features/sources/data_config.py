@@ -1,7 +1,5 @@
 """The config of any kind of data, checked before anything is opened."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

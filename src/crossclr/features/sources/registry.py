@@ -1,7 +1,5 @@
 """Which function opens which kind of data. A new kind needs an entry here and its config in `data_config`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

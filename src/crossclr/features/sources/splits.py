@@ -1,7 +1,5 @@
 """Keys by split: parts by share, unions, and splits drawn by a hash."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

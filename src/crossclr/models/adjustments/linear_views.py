@@ -4,8 +4,6 @@ An encoder trained on few samples loses much of its input, and a projection foun
 Joined, their errors cancel: each part has length one, so cosines are averaged.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

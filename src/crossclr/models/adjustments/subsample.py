@@ -1,7 +1,5 @@
 """An evenly spaced subset, so that every part of the data is represented."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

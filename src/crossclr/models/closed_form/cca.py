@@ -4,8 +4,6 @@ CCA finds pairs of directions, one in each modality, along which paired samples 
 so it is the baseline that a learned embedding has to beat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

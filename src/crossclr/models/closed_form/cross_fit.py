@@ -4,8 +4,6 @@ Decompositions are shared. A feature map is decomposed once, each fold within it
 ridges, and one solution serves all widths and exponents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product

@@ -1,7 +1,5 @@
 """What cross-fitting scores: the mean of R@1, R@5 and R@10 over all directions, on a held-out fold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """One modality's features within their leading directions, with the decomposition of each fold: what settings share."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

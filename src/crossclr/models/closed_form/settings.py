@@ -1,7 +1,5 @@
 """Settings of the closed form: the features of each modality, the ridge, and the output channels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

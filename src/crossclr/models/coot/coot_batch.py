@@ -1,7 +1,5 @@
 """Batches in COOT's form: padded arrays under COOT's names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """COOT checkpoints: import into our model, and export."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path

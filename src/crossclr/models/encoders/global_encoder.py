@@ -1,7 +1,5 @@
 """The global encoder: one vector per video from its clips and the whole video as context."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Local encoders: from the rows of a clip or a sentence to one vector."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

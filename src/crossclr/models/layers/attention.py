@@ -1,7 +1,5 @@
 """Multi-head attention and the post-norm transformer layer, on packed rows."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Dropout that is fast on a CPU and keeps one byte per element."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

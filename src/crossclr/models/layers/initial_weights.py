@@ -1,7 +1,5 @@
 """Initial weights of the transformer networks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Literal

@@ -1,7 +1,5 @@
 """Normalisation of rows: COOT's layer norm and the choice of an input norm."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From the rows of a sequence to one vector."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

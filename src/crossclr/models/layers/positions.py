@@ -1,7 +1,5 @@
 """Sinusoidal positions as in COOT."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -4,8 +4,6 @@ The features of some experts are all similar: speech embeddings have cosines of 
 not change that, and an encoder spends its first epochs learning to tell them apart.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

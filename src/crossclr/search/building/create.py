@@ -1,7 +1,5 @@
 """Build the index of a run, next to the run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hubs, items that many queries return: how to count them, and a correction that lowers their scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The files of an index, and how to open its back end."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The map of a collection: where its items are, and which of them the page draws."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an index knows about its items besides their vectors: hub counts, and how similar an item is to all others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

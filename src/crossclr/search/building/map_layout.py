@@ -1,7 +1,5 @@
 """A position in two dimensions for each item, for the map of the collection."""
 
-from __future__ import annotations
-
 import faiss
 import numpy as np
 import numpy.typing as npt

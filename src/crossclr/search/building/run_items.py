@@ -1,7 +1,5 @@
 """Items and vectors from a run's data: each split is embedded once, and what people want to see is recorded."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Items and vectors from shards of embeddings, as `crossclr embed` writes them."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Sequence

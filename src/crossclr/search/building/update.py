@@ -1,7 +1,5 @@
 """Change an index without rebuilding it: add, replace and delete items."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

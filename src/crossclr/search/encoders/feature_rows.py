@@ -1,7 +1,5 @@
 """Feature rows to unit vectors, by one branch of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

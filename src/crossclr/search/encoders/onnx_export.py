@@ -1,7 +1,5 @@
 """`crossclr export`: both encoders as ONNX, checked against PyTorch and in a search with onnxruntime."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Sequence

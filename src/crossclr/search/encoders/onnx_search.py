@@ -1,7 +1,5 @@
 """Encode and search with onnxruntime and numpy only, without PyTorch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

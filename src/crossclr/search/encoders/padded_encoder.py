@@ -1,7 +1,5 @@
 """The encoders on padded input, the form that ONNX can express. The weights are shared with the model."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

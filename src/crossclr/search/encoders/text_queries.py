@@ -1,7 +1,5 @@
 """Typed sentences to query vectors, by the text expert and the text branch of the run."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from functools import lru_cache

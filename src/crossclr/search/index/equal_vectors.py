@@ -1,7 +1,5 @@
 """Items with equal vectors share one row, because the same sentence may appear a hundred times in the data."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from crossclr.search.index.contract import Mask, Vectors, no_results

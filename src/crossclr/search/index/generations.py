@@ -1,7 +1,5 @@
 """Generations of an index: every change writes a new complete folder, and one file names the current one."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

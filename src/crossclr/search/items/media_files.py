@@ -1,7 +1,5 @@
 """Find the image, video or sound of a clip."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is unusual about an item, in words for somebody who searches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from crossclr.search.items.item_table import Item

@@ -1,7 +1,5 @@
 """Results as plain values, the same in the JSON of the command and in the answers of the service."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from crossclr.features.sources.emoji import count_images, is_built_in

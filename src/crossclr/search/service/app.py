@@ -1,7 +1,5 @@
 """The service as an ASGI application: its routes, the page, and errors that say what to do."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """A running service picks up changes of the index on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -1,7 +1,5 @@
 """Limits on requests: size, time, encoding and host."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence

@@ -1,7 +1,5 @@
 """The route that serves the image, video or sound of an item, only from folders that the index names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The routes for programs: search, one item, what the index contains, and the map."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`crossclr serve`: listen at an address and answer until the process ends."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Data as plain arrays: one vector or one sequence for each sample, on disk or in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

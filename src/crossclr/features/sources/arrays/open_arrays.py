@@ -1,7 +1,5 @@
 """From a config of arrays to a source."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

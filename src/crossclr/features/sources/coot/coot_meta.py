@@ -1,7 +1,5 @@
 """COOT's meta file: the videos with their segments and sentences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

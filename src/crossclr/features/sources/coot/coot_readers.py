@@ -1,7 +1,5 @@
 """One modality of a datapoint in COOT's layout: rows over time, or the tokens of sentences."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Videos with clips and sentences in COOT's layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The built-in set: emoji drawn by three vendors, English names and tags, and features that ship with the package."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The config of the built-in emoji set."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Images of the built-in set, and the places that name them: ``emoji:noto/1F34E``."""
 
-from __future__ import annotations
-
 import zipfile
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Phrases that people may use for an emoji: its main colour and one of its tags, such as "red fruit"."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from threading import Lock

@@ -1,7 +1,5 @@
 """The built-in emoji set as a data source."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

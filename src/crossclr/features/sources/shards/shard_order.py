@@ -4,8 +4,6 @@ Training needs a random order, disks need long reads. So the blocks of all shard
 within each window of a few blocks. Both depend on seed and epoch only.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """A source of shards: data of any size, in the memory of a few blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

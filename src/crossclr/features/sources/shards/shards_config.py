@@ -1,7 +1,5 @@
 """The config of data in shards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, Self
 
