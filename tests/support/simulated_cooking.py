@@ -5,22 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 STEPS = ("add", "pour", "chop", "fry", "boil", "mix", "slice", "grill", "season", "whisk", "bake", "drain")
-FOODS = (
-    "onion",
-    "garlic",
-    "salt",
-    "tomato",
-    "carrot",
-    "beef",
-    "rice",
-    "pasta",
-    "egg",
-    "flour",
-    "butter",
-    "milk",
-    "lemon",
-)
-FOODS += ("cheese", "basil", "oil", "sugar", "bacon", "shrimp", "tofu", "potato", "celery", "pepper", "lemon")
+STAPLES = ("onion", "garlic", "salt", "tomato", "carrot", "beef", "rice", "pasta", "egg", "flour", "butter", "milk")
+FRESH = ("lemon", "cheese", "basil", "oil", "sugar", "bacon", "shrimp", "tofu", "potato", "celery", "pepper", "lemon")
+FOODS = (*STAPLES, *FRESH)
 PLACES = ("pan", "pot", "bowl", "oven", "board", "plate", "mixer", "tray")
 WIDTH = 96
 
@@ -63,4 +50,5 @@ def _draw(rng: np.random.Generator, words: tuple[str, ...]) -> str:
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: np.ndarray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit

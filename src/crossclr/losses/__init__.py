@@ -1,4 +1,4 @@
-"""CrossCLR and other losses with one call, for any number of named modalities.
+"""CrossCLR and other losses. All are called the same way and take any number of named modalities.
 
 ``loss({"video": zv, "text": zt}, features={...}, ids=ids, present={...})``, or ``loss(za, zb, a, b, ids)`` for a pair.
 """

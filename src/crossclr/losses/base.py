@@ -13,7 +13,7 @@ from crossclr.losses.inputs.pairs import PairsOption, check_pairs, mean_over_pai
 
 
 class Loss(nn.Module):
-    """A loss of embeddings in several modalities, which may be missing for some samples.
+    """A loss between the embeddings of several modalities. Samples may lack some modalities.
 
     Args:
         pairs: ``"all"`` compares every modality with every other; ``{"text": ["video", "audio"]}`` compares text with
@@ -24,11 +24,11 @@ class Loss(nn.Module):
     Inputs of a call:
         - **embeddings**: modality -> (N, D); row i of each belongs to sample i. The loss normalises them.
         - **features**: modality -> (N, Dx) input features, if the loss needs them.
-        - **ids**: (N,) integers; samples with equal ids are the same thing and never negatives of each other.
-        - **present**: modality -> (N,) booleans, which samples have it; a modality that is not named is there for all.
+        - **ids**: (N,) integers; samples with equal ids are the same item and never negatives of each other.
+        - **present**: modality -> (N,) booleans, which samples have it; all samples have a modality that is not listed.
           Rows of absent samples may hold anything, even NaN.
 
-        A pair of modalities has a shorter form, ``loss(za, zb, a, b, ids)``: the same with the names ``a`` and ``b``.
+        For two modalities there is a shorter form, ``loss(za, zb, a, b, ids)``, which names them ``a`` and ``b``.
     """
 
     needs_features: bool = False
@@ -59,11 +59,11 @@ class Loss(nn.Module):
         call = read_call(za, zb, a, b, ids, features, present)
         first = next(iter(call.embeddings.values()))
         device = first.device.type if isinstance(first, Tensor) else "cpu"
-        with torch.autocast(device, enabled=False):  # a softmax at small temperatures needs the digits
+        with torch.autocast(device, enabled=False):  # a softmax at small temperatures needs float32 precision
             return self.compute(self.check(call))
 
-    # Control flow depends on values, and buffers change their shape: torch.compile must not trace this. The attribute
-    # is what `torch.compiler.disable` sets; the decorator itself would import the whole compiler with this module.
+    # torch.compile must not trace this, because control flow depends on values and buffers change their shape.
+    # `torch.compiler.disable` sets the same attribute, but it would import the whole compiler.
     forward._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def check(self, call: Call) -> EmbeddedBatch:
@@ -81,8 +81,8 @@ class Loss(nn.Module):
 
         Args:
             outputs: embeddings by COOT's names.
-            clip_counts: (videos,) clips of each video.
-            generator: source of random draws.
+            clip_counts: (videos,) number of clips of each video.
+            generator: random generator.
         """
         raise NotImplementedError(f"{type(self).__name__} compares one level at a time")
 

@@ -20,9 +20,9 @@ class CLIP(PairwiseLoss):
     Args:
         temperature: starting value, or the fixed value if ``learnable`` is False.
         learnable: whether the temperature is a parameter (the log of its inverse, as in the paper).
-        max_scale: upper bound of one over the temperature.
-        chunk_size: anchors compared at a time; bounds memory, changes no value.
-        pairs: pairs of modalities that count; see :class:`Loss`.
+        max_scale: upper bound of 1 / temperature.
+        chunk_size: anchors compared at a time; limits memory and does not change the result.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
@@ -58,7 +58,7 @@ class CLIP(PairwiseLoss):
 
     @property
     def temperature(self) -> float:
-        """The temperature in use now."""
+        """The current temperature."""
         return float(1 / self._scale().detach())
 
     def _scale(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""COOT's own objective: max-margin alignment and clustering on three levels, and cycle consistency."""
+"""COOT's original objective: max-margin alignment and clustering on three levels, and cycle consistency."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LEVELS = {
 
 
 class Coot(PairwiseLoss):
-    """The sum of COOT's losses; the part that CrossCLR replaces.
+    """The sum of COOT's losses, which CrossCLR replaces.
 
-    Each level adds the max-margin loss between the modalities and, as "cluster", the mean of the same loss within each
-    modality. Cycle consistency ties the order of clips to the order of sentences. A training calls `all_levels` with
-    the six embeddings of a two-level model. The call that all losses share computes one level, with the weights of
-    clips and sentences and without cycle consistency.
+    Each level adds the max-margin loss between the modalities. Its "cluster" term adds the mean of the same loss within
+    each modality. Cycle consistency ties the order of clips to the order of sentences. Training calls `all_levels` with
+    the six embeddings of a two-level model. Calling the loss itself computes one level, with the weights of clips and
+    sentences and without cycle consistency.
 
     Args:
         margin: margin of every max-margin term.
@@ -38,7 +38,7 @@ class Coot(PairwiseLoss):
         cluster_low: weight of the cluster term on clips and sentences.
         cluster_context: weight of the cluster term on the contexts.
         cycle: weight of cycle consistency.
-        pairs: pairs of modalities that count; see :class:`Loss`.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
 
     References:
@@ -82,12 +82,12 @@ class Coot(PairwiseLoss):
     def all_levels(
         self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Scalar loss of the six embeddings of a batch, or those that exist, as the model gives them.
+        """Scalar loss of the six embeddings of a batch, or of those that the model returns.
 
         Args:
             outputs: embeddings by COOT's names.
-            clip_counts: (videos,) clips of each video.
-            generator: draws the places of cycle consistency.
+            clip_counts: (videos,) number of clips of each video.
+            generator: samples the positions of cycle consistency.
         """
         loss = next(iter(outputs.values())).new_zeros(())
         for level, names in LEVELS.items():
@@ -112,15 +112,15 @@ class Coot(PairwiseLoss):
 def cycle_consistency(
     clips: Tensor, sentences: Tensor, clip_counts: Tensor, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Squared distance between a clip's place in its video and where clip → sentence → clip lands, and the reverse.
+    """Squared distance between a clip's position in its video and where clip → sentence → clip ends, and the reverse.
 
-    One place is drawn at random for each video and direction.
+    One position is sampled at random for each video and direction.
 
     Args:
         clips: (clips, D) raw embeddings, flat in video order.
         sentences: (clips, D) raw embeddings, one for each clip.
-        clip_counts: (videos,) clips of each video.
-        generator: draws the places.
+        clip_counts: (videos,) number of clips of each video.
+        generator: samples the positions.
 
     Returns:
         Scalar, the sum of both directions, each the mean over videos.

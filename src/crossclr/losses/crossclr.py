@@ -1,4 +1,4 @@
-"""CrossCLR: the whole loss of the paper, with pruning, weighting, queues and multiple positives."""
+"""CrossCLR: the paper's complete loss, with pruning, weighting, queues and multiple positives."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from crossclr.losses.sums.contrast_modalities import Anchors, contrast_modalitie
 from crossclr.notices import warn
 
 FEW_ANCHORS = 0.1
-"""Share of a batch below which the anchors that decide the loss are called few."""
+"""Warn if fewer than this share of a batch's anchors decide the loss."""
 
 
 class CrossCLR(Loss):
-    r"""Contrastive loss between modalities that spares false negatives.
+    r"""Contrastive loss between modalities that avoids false negatives.
 
     For modalities x and y and an anchor i that has both, with δ(u, v) = exp(cos(u, v) / temperature):
 
@@ -42,50 +42,49 @@ class CrossCLR(Loss):
               + \sum_{k \in Q_x,\, k \ne i,\, x_k \notin I_x} \delta(x_i, x_k)^\lambda}
 
     The loss of a pair is (L(x→y) + L(y→x)) / 2, and the loss is the mean over the pairs. Connectivity C of a row is its
-    mean cosine to the *other* rows of the reference set in **input** space; the set is the queue with the current batch
-    in it, or the batch alone without a queue. I_x holds the influential rows, those with high C: they probably share
-    their meaning with many others, so they are nobody's negatives. They stay anchors, with a larger weight w.
+    mean cosine to the *other* rows of the reference set in **input** space. The reference set is the queue including
+    the current batch, or the batch alone without a queue. I_x holds the influential rows, those with high C. They
+    probably mean the same as many other rows, so they are never negatives. They stay anchors, with a larger weight w.
 
-    Connectivity, influential rows, weights and queue belong to a modality and are computed once, over all rows that
-    have it; a sample that lacks y is still an intra-modal negative within x. No gradient flows through C, masks or
-    weights.
+    Each modality has its own connectivity, influential rows, weights and queue, computed once over all rows that have
+    it. A sample that lacks y is still an intra-modal negative within x. No gradient flows through C, masks or weights.
 
     Args:
         temperature: τ, divides all cosines.
         intra_weight: λ, weight of the intra-modal negatives; 0 switches them off.
         prune_threshold: γ, rows above it are influential; None switches pruning off.
-        weight_scale: κ, anchors weigh softmax((C / ΣC) / κ) over the batch; None is a plain mean.
+        weight_scale: κ, anchors have the weights softmax((C / ΣC) / κ) over the batch; None is a plain mean.
         queue_size: samples of each modality kept for intra-modal negatives and connectivity; 0 uses the batch alone.
-            If the batch is larger than the queue, the batch serves instead. The queue is used and filled in training
-            mode only.
-        extra_positives: K, number of influential batch samples, those nearest to the anchor in its input space, that
-            become further positives (in numerator and denominator).
-        positive_weight: β, weight of each of them.
+            A batch larger than the queue replaces it. The queue is used and filled in training mode only.
+        extra_positives: K, number of influential batch samples nearest to the anchor in input space that become
+            additional positives (in numerator and denominator).
+        positive_weight: β, weight of each additional positive.
         prune_by: ``relative`` compares C / max C with the threshold, ``absolute`` C itself, ``quantile`` takes the
             threshold as a quantile of C.
         min_keep: at least this share of the reference set is never pruned.
         intra_mode: how λ enters. ``logit`` multiplies intra-modal logits by λ, as the paper's pseudo-code and the
             authors' released file do. ``sum`` is the paper's displayed equation, λ·Σ δ.
 
-            .. warning:: With a queue, ``sum`` collapses the space. A near-copy of the anchor weighs as much as the
+            .. warning:: With a queue, ``sum`` collapses the embeddings. A near-copy of the anchor weighs as much as the
                positive, and the model cannot tell the two apart. All embeddings move together until
                ``stats.intra_share`` is near 1 and the loss stays at the logarithm of the number of negatives.
                ``logit`` acts as a margin: at cosine 1 a near-copy has exp(λ/τ), the positive exp(1/τ).
         self_logit: ``masked`` omits the anchor itself from the intra-modal term; ``zero`` counts exp(0) for it, as the
             released file does.
-        chunk_size: anchors compared at a time; bounds memory to chunk_size × (M·N + queue) and changes no value.
-        pairs: pairs of modalities that count; see :class:`Loss`.
+        chunk_size: anchors compared at a time; limits memory to chunk_size × (M·N + queue) and does not change the
+            result.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the normalised mean of the others that a sample has. This mean has no
-            queue and no inputs: as anchors its rows have the weights and pruning of the modality they are compared
-            with, and no intra-modal negatives.
+            queue and no input features. As anchors, its rows take the weights and pruning of the modality they are
+            compared with and have no intra-modal negatives.
 
     Inputs of a call:
         As for every :class:`Loss`. Pruning and weighting need the input features of each modality, one row for each
-        sample (the mean row of a sequence). Equal ids are never negatives of each other, in the batch and in the queue.
+        sample (the mean of a sequence). Samples with equal ids are never negatives of each other, also in the queue.
 
     Relations:
-        With everything off it is :class:`CLIP` at a fixed temperature; with ``intra_weight=1`` and nothing pruned or
-        weighted it is :class:`NTXent`.
+        With everything off it equals :class:`CLIP` at a fixed temperature. With ``intra_weight=1`` and without pruning
+        and weighting it equals :class:`NTXent`.
 
     References:
         Zolfaghari et al., CrossCLR: Cross-modal Contrastive Learning For Multi-modal Video Representations, ICCV 2021.
@@ -133,8 +132,8 @@ class CrossCLR(Loss):
         check_extra_positives(extra_positives, positive_weight)
         if extra_positives and prune_threshold is None:
             warn(
-                "extra_positives come from the influential samples, and prune_threshold=None makes nobody "
-                "influential: no positive will be added"
+                "extra_positives has no effect with prune_threshold=None: additional positives are influential "
+                "samples, and without a threshold no sample is influential"
             )
         self.queue_size = check_count("queue_size", queue_size, 0, LARGEST_QUEUE)
         self.positive_weight = positive_weight
@@ -150,12 +149,12 @@ class CrossCLR(Loss):
 
     @classmethod
     def youcook2(cls, **options: Any) -> CrossCLR:
-        """The paper's settings for YouCook2, local level (``queue_size=3000`` is the main text's other reading)."""
+        """The paper's settings for YouCook2, local level (its main text also suggests ``queue_size=3000``)."""
         return cls(**{"weight_scale": 0.0035, "intra_weight": 0.8, "queue_size": 5000, **options})
 
     @classmethod
     def lsmdc(cls, **options: Any) -> CrossCLR:
-        """The paper's settings for LSMDC (``queue_size=5000`` is the main text's other reading)."""
+        """The paper's settings for LSMDC (its main text also suggests ``queue_size=5000``)."""
         settings = {"weight_scale": 0.0055, "intra_weight": 0.65, "queue_size": 3000, "positive_weight": 0.2}
         return cls(**{**settings, **options})
 
@@ -178,7 +177,7 @@ class CrossCLR(Loss):
         self.modalities.clear()
 
     def check(self, call: Call) -> EmbeddedBatch:
-        """Check the arguments of a call, also against what the queues hold."""
+        """Check the arguments of a call, also against the contents of the queues."""
         batch = check_embeddings(call)
         if self.needs_features:
             parts = [
@@ -207,7 +206,7 @@ class CrossCLR(Loss):
         return found.loss
 
     def _anchors(self, name: str, batch: EmbeddedBatch) -> Anchors:
-        """One modality as anchors: what its queue and its connectivity decide."""
+        """One modality as anchors, with its queue and influential rows."""
         rows, own = batch.embeddings[name], self.modalities.of(name)
         influence = own.observe(rows, batch.features.get(name), batch.ids, batch.present[name])
         if not self.intra_weight:
@@ -219,7 +218,7 @@ class CrossCLR(Loss):
             queue = own.queue.embeddings[: own.queue.filled]
             same = identify(batch.ids, own.queue.ids[: own.queue.filled], influence.slots)
             queue_keep = influence.queue_negatives(len(queue), queue.device)
-            if 8 * len(influence.slots) > len(queue):  # else omitting its products costs more than it saves
+            if 8 * len(influence.slots) > len(queue):  # otherwise skipping these products costs more than it saves
                 older = own.queue.older(len(influence.slots))
         intra = Intra(
             weight=1.0 if by_logit else self.intra_weight,
@@ -233,7 +232,7 @@ class CrossCLR(Loss):
         return Anchors(rows, identify(batch.ids) if same is None else same, intra, influence)
 
     def _note(self, batch: EmbeddedBatch, anchors: dict[str, Anchors], intra_shares: dict[str, Tensor]) -> None:
-        """Keep what `stats` shows (as tensors, so that nothing waits for a device) and warn once."""
+        """Keep the values of `stats` (as tensors, so that nothing waits for a device) and warn once."""
         self._last, held_back, few = {}, [], math.inf
         for name, own in anchors.items():
             influence, present = own.influence, batch.present[name]

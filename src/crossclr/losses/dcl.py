@@ -1,4 +1,4 @@
-"""Debiased contrastive loss: negatives corrected for the share of positives that hide among them."""
+"""Debiased contrastive loss: corrects the negatives for the positives among them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class DCL(PairwiseLoss):
 
     Args:
         temperature: divides all cosines.
-        prior: τ⁺, the assumed share of the negatives that are positives in truth.
-        chunk_size: anchors compared at a time; bounds memory, changes no value.
-        pairs: pairs of modalities that count; see :class:`Loss`.
+        prior: τ⁺, the assumed share of negatives that are really positives.
+        chunk_size: anchors compared at a time; limits memory and does not change the result.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
@@ -56,7 +56,7 @@ class DCL(PairwiseLoss):
         return (self._direction(x, y, labels) + self._direction(y, x, labels)) / 2
 
     def _direction(self, x: Tensor, y: Tensor, labels: Tensor) -> Tensor:
-        hidden = torch.finfo(x.dtype).min / 4  # as good as -inf, and its derivatives are 0 and not NaN
+        hidden = torch.finfo(x.dtype).min / 4  # acts as -inf, but its derivatives are 0 instead of NaN
 
         def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:
             same = labels[rows].unsqueeze(1) == labels  # (rows, N)
@@ -65,7 +65,7 @@ class DCL(PairwiseLoss):
             count = (~same).sum(dim=1).to(x.dtype)  # (rows,) negatives of each anchor
             some = count > 0
             negatives = logits.masked_fill(same, hidden).logsumexp(dim=1)
-            # In logarithms, because the exponentials overflow at small temperatures.
+            # Use logarithms, because the exponentials overflow at small temperatures.
             gap = torch.where(some, negatives - positives, 0)  # log of Σ exp(neg) / exp(pos)
             share = self.prior * count * torch.exp(-gap)  # of Σ exp(neg), taken to be positive
             positive_left = share < 1

@@ -1,4 +1,4 @@
-"""Any loss on the batch of all processes."""
+"""Any loss over the global batch of all processes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from crossclr.losses.sums.across_processes import count_rows, gather_rows, share
 
 
 class Distributed(nn.Module):
-    """The loss of the global batch, of which each process holds some rows.
+    """The loss of the global batch, where each process holds some rows.
 
-    Embeddings, input features, ids and presence are gathered in the order of the processes. Value and gradients are, on
-    every process, those of one process with all rows. Processes may have different numbers of rows, also none; a queue
-    sees the same rows everywhere and so stays the same. The work is shared: each process compares its part of the
-    anchors with all rows, tile by tile if the loss has a ``chunk_size``, so memory is O(rows of a tile × global rows).
-    Second derivatives do not cross processes and raise an error.
+    Embeddings, input features, ids and presence are gathered in process order. Every process gets the value and
+    gradients that one process with all rows would get. Processes may have different numbers of rows, even none. All
+    queues see the same rows and stay equal. The processes share the work: each compares its part of the anchors with
+    all rows, tile by tile if the loss has a ``chunk_size``, so memory is O(rows of a tile × global rows). Second
+    derivatives do not cross processes and raise an error.
 
     Args:
         loss: any loss of this package.
-        group: the process group; None is the default one. Without one this is the loss itself.
-        combined_by: how gradients of the model's parameters are combined over processes afterwards. ``mean`` is what
-            DistributedDataParallel does; gradients of embeddings are then multiplied by the number of processes, so
-            that the mean is the gradient of the global loss. ``sum`` leaves them unchanged.
+        group: the process group; None is the default one. Without a process group this is the loss itself.
+        combined_by: how gradients of the model's parameters are combined over processes afterwards. With ``mean``, as
+            in DistributedDataParallel, gradients of embeddings are multiplied by the number of processes, so that the
+            mean is the gradient of the global loss. ``sum`` does not change them.
 
     Inputs of a call:
-        As for every loss, with the rows of this process. All processes pass the same arguments and modalities.
+        As for every loss, with the rows of this process. All processes must pass the same arguments and modalities.
 
     Example:
         >>> import torch
@@ -75,7 +75,7 @@ class Distributed(nn.Module):
         masks = {name: everyone(own) for name, own in call.present.items()} if present is not None else None
         all_ids = everyone(call.ids)
         with shared_work(self.group):
-            if isinstance(za, Tensor):  # a pair by position: a loss of the user may know no other form
+            if isinstance(za, Tensor):  # a pair by position: a user's own loss may support no other form
                 positional = (embeddings["a"], embeddings["b"], inputs["a"], inputs["b"], all_ids)
                 whole: Tensor = self.loss(*positional, **_given(present=masks))
             else:
@@ -90,7 +90,7 @@ def _given(**arguments: Any) -> dict[str, Any]:
 
 
 def _check_rows(call: Call) -> tuple[int, Any]:
-    """Rows of this process and their device; every argument has the same number of rows."""
+    """Number of rows of this process and their device; all arguments must have the same number of rows."""
     (name, first), *_ = call.embeddings.items()
     if not isinstance(first, Tensor):
         raise ValueError(f"{call.labels[name]} must be a torch tensor, got {type(first).__name__}")

@@ -1,7 +1,7 @@
-"""The losses by name: where each lives and which options it takes, known without importing it.
+"""The losses by name, with their locations and options, without importing them.
 
-Reading a config needs the names and the options of losses, and must not load PyTorch for that. The options are those
-of the class's constructor; they are read from its source.
+Reading a config needs the names and options of losses and must not load PyTorch. So the options are read from the
+source of each constructor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLACES = {
 
 
 def loss_key(name: str) -> str:
-    """The name as `PLACES` has it; case, "-" and "_" do not matter, and ``module:Class`` stays as it is.
+    """The key of a loss in `PLACES`; ignores case, "-" and "_", and returns ``module:Class`` unchanged.
 
     Raises:
         ValueError: there is no such loss.
@@ -46,7 +46,7 @@ def loss_key(name: str) -> str:
 
 
 def check_options(name: str, options: Iterable[str]) -> None:
-    """Check the name of a loss and of its options, without importing it; those of your own losses are not known yet.
+    """Check the names of a loss and its options without importing it. Options of your own losses are not checked.
 
     Raises:
         ValueError: there is no such loss or option; the message suggests the nearest one.

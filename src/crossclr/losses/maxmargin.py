@@ -1,4 +1,4 @@
-"""Max-margin ranking loss over all negatives of a batch, COOT's and the paper's baseline."""
+"""Max-margin ranking loss over all negatives of a batch: the baseline of COOT and of the paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None, c
     Args:
         x: (N, D) unit rows.
         y: (N, D) unit rows.
-        margin: how far a positive must lie above a negative.
+        margin: how far the similarity of a positive must exceed that of a negative.
         ids: (N,) rows with equal ids are not negatives of each other.
         chunk_size: rows compared at a time; None: all.
 
@@ -42,9 +42,9 @@ class MaxMargin(PairwiseLoss):
     """Hinge on every negative in both directions, divided by N².
 
     Args:
-        margin: how far a positive must lie above every negative.
-        chunk_size: rows compared at a time; bounds memory, changes no value.
-        pairs: pairs of modalities that count; see :class:`Loss`.
+        margin: how far the similarity of a positive must exceed that of every negative.
+        chunk_size: rows compared at a time; limits memory and does not change the result.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
 
     Inputs of a call:

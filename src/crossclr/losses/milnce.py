@@ -14,15 +14,15 @@ from crossclr.losses.sums.rowwise import sum_of_rows
 class MILNCE(PairwiseLoss):
     """-log(bag / (bag + negatives)) for each row of the first modality of a pair.
 
-    The bag of row i holds the pairs (x_i, y_j) with the id of i; the negatives are the pairs (x_i, y_j) and (x_j, y_i)
-    with another id. Every pair counts once. If ids are unique this is a joint InfoNCE over both directions and
-    symmetric in the modalities; if they repeat, the bag is one of y for an anchor of x, as in the paper. So the order
-    of the modalities matters then: name the one whose samples have several partners first.
+    The bag of row i holds the pairs (x_i, y_j) where j has the id of i. The negatives are the pairs (x_i, y_j) and
+    (x_j, y_i) where j has another id. Every pair counts once. If ids are unique, this is a joint InfoNCE over both
+    directions and symmetric in the modalities. If ids repeat, an anchor of x has a bag of y, as in the paper, and the
+    order of the modalities matters: name the one whose samples have several partners first.
 
     Args:
         temperature: divides all cosines.
-        chunk_size: anchors compared at a time; bounds memory, changes no value.
-        pairs: pairs of modalities that count; see :class:`Loss`.
+        chunk_size: anchors compared at a time; limits memory and does not change the result.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
@@ -52,7 +52,7 @@ class MILNCE(PairwiseLoss):
         """Mean over i of log(bag + negatives) - log(bag)."""
         labels = torch.arange(len(x), device=x.device) if ids is None else ids
         unique = len(torch.unique(labels)) == len(labels)
-        hidden = torch.finfo(x.dtype).min / 4  # as good as -inf, and its derivatives are 0 and not NaN
+        hidden = torch.finfo(x.dtype).min / 4  # acts as -inf, but its derivatives are 0 instead of NaN
 
         def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:
             same = labels[rows].unsqueeze(1) == labels  # (rows, N)

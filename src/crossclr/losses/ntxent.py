@@ -1,4 +1,4 @@
-"""NT-Xent over all rows of a batch, of every modality."""
+"""NT-Xent over all rows of a batch in every modality."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class NTXent(Loss):
 
     Args:
         temperature: divides all cosines.
-        chunk_size: anchors compared at a time; bounds memory, changes no value.
-        pairs: pairs of modalities that count; see :class:`Loss`.
+        chunk_size: anchors compared at a time; limits memory and does not change the result.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
         As for every :class:`Loss`; input features are not used.
 
     Relations:
-        :class:`CrossCLR` with ``intra_weight=1``, no queue, nothing pruned, nothing weighted.
+        Equals :class:`CrossCLR` with ``intra_weight=1`` and without queue, pruning and weighting.
 
     References:
         Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020.

@@ -1,4 +1,4 @@
-"""Losses by name: those of this package, and your own by their place."""
+"""Build losses by name: those of this package, and your own by ``module:Class``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crossclr.suggestions import suggest
 
 
 def build_loss(name: str, **options: Any) -> nn.Module:
-    """Build a loss by its name; case, "-" and "_" do not matter.
+    """Build a loss by its name, ignoring case, "-" and "_".
 
     Args:
         name: one of ``crossclr clip ntxent maxmargin milnce dcl siglip coot``, or ``my_package.my_module:MyLoss`` for
@@ -51,7 +51,7 @@ def class_at(place: str) -> type[nn.Module]:
     """The class at ``package.module:Class``.
 
     Raises:
-        ValueError: there is none, or it is no ``nn.Module``.
+        ValueError: there is none, or it is not an ``nn.Module``.
     """
     module, _, attribute = place.partition(":")
     try:

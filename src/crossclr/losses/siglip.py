@@ -1,4 +1,4 @@
-"""Sigmoid loss: every pair of samples is a yes-or-no question."""
+"""Sigmoid loss: binary classification of every pair of samples."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from crossclr.losses.sums.rowwise import sum_of_rows
 
 
 class SigLIP(PairwiseLoss):
-    """-Σ_ij log sigmoid(±(scale · cos_ij + bias)) / N, plus for pairs with equal ids, minus for the others.
+    """-Σ_ij log sigmoid(±(scale · cos_ij + bias)) / N, with + for pairs with equal ids and - for all others.
 
     Args:
-        temperature: starting value; one over it is the scale, a parameter.
-        bias: starting value of the bias, a parameter. The default says that most pairs do not match.
-        chunk_size: rows compared at a time; bounds memory, changes no value.
-        pairs: pairs of modalities that count; see :class:`Loss`.
+        temperature: initial temperature; its inverse is the scale, a learned parameter.
+        bias: initial value of the bias, a learned parameter. The default assumes that most pairs do not match.
+        chunk_size: rows compared at a time; limits memory and does not change the result.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
 
     Inputs of a call:
@@ -51,7 +51,7 @@ class SigLIP(PairwiseLoss):
 
     @property
     def temperature(self) -> float:
-        """The temperature in use now."""
+        """The current temperature."""
         return float((-self.log_scale.detach()).exp())
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:

@@ -1,1 +1,1 @@
-"""What a loss checks before it computes: options, embeddings, and which pairs of modalities count."""
+"""The checked inputs of a loss: options, embeddings and pairs of modalities."""

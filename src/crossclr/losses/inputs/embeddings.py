@@ -1,4 +1,4 @@
-"""The embeddings, features and ids of one batch, checked, by the name of the modality."""
+"""The checked embeddings, features and ids of one batch, by modality."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rows = Mapping[str, "Tensor | None"]
 
 
 class NotFiniteError(ValueError):
-    """A matrix holds NaN or infinity; training turns this into advice."""
+    """A matrix holds NaN or infinity; training catches this and suggests a fix."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class EmbeddedBatch:
 
     Args:
         rows: number of samples N, present or not.
-        embeddings: modality -> (N, D) unit rows in float32 or float64; rows of zeros where a sample lacks it.
+        embeddings: modality -> (N, D) unit rows in float32 or float64; zeros where a sample lacks the modality.
         present: modality -> (N,) which samples have it; None: all of them.
-        ids: (N,) int64, or None where every sample is a thing of its own.
+        ids: (N,) int64, or None if all samples are different items.
         features: modality -> (N, Dx) unit rows of the inputs, without gradient; empty if the loss needs none.
     """
 
@@ -39,7 +39,7 @@ class EmbeddedBatch:
 
 
 def either_mask(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    """Rows that pass both masks; None stands for a mask that lets everything pass."""
+    """Rows in both masks; None is a mask of all rows."""
     if first is None or second is None:
         return second if first is None else first
     return first & second
@@ -47,7 +47,7 @@ def either_mask(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of a loss's call in one form: mappings, and what each entry is called in an error."""
+    """The arguments of a loss's call as mappings, with the name of each entry in errors."""
 
     embeddings: Rows
     features: Rows
@@ -66,7 +66,7 @@ def read_call(
     features: Rows | None,
     present: Rows | None,
 ) -> Call:
-    """Turn ``loss(za, zb, a, b, ids)`` and ``loss({...}, features={...}, ...)`` into one form."""
+    """Convert ``loss(za, zb, a, b, ids)`` and ``loss({...}, features={...}, ...)`` to one form."""
     if not isinstance(za, Mapping):
         if features is not None:
             raise ValueError("features= goes with a mapping of embeddings; for a pair pass a= and b=")
@@ -95,7 +95,7 @@ def read_call(
 
 
 def check_embeddings(call: Call) -> EmbeddedBatch:
-    """Check shapes, values and ids; bring rows to length one. Half precision is computed in float32."""
+    """Check shapes, values and ids, and normalise the rows. Half precision becomes float32."""
     names, labels = list(call.embeddings), call.labels
     tensors: dict[str, Tensor] = {}
     for name in names:
@@ -120,13 +120,13 @@ def check_embeddings(call: Call) -> EmbeddedBatch:
 
 
 def check_features(call: Call, batch: EmbeddedBatch, needed_for: str, switch_off: str) -> EmbeddedBatch:
-    """Add the input features that a loss cannot do without."""
+    """Check the input features that a loss needs and add them to the batch."""
     found = {}
     for name, like in batch.embeddings.items():
         label, rows, mask = call.feature_labels[name], call.features.get(name), batch.present[name]
         if rows is None:
             if mask is not None and not bool(mask.any()):
-                continue  # nobody has this modality
+                continue  # no sample has this modality
             raise ValueError(
                 f"{label} is missing: the input features of the batch, one row for each sample, are needed for "
                 f"{needed_for}; pass them, or switch that off with {switch_off}"
@@ -140,7 +140,7 @@ def check_features(call: Call, batch: EmbeddedBatch, needed_for: str, switch_off
 
 
 def unit_rows(label: str, rows: Tensor, present: Tensor | None = None) -> Tensor:
-    """Rows of length one, of any finite length before; rows that are not present become zeros, whatever they hold."""
+    """Normalise rows of any finite length; absent rows become zeros, whatever they hold."""
     if present is not None:
         rows = torch.where(present.unsqueeze(1), rows, 0)
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
@@ -156,7 +156,7 @@ def unit_rows(label: str, rows: Tensor, present: Tensor | None = None) -> Tensor
 
 
 def compute_dtype(*tensors: Tensor) -> torch.dtype:
-    """float64 if any tensor has it, else float32: a softmax at small temperatures needs the digits."""
+    """float64 if any tensor has it, else float32, because a softmax at small temperatures needs the precision."""
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
 
 

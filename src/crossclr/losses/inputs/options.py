@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 
-LARGEST = 1e6  # of options without a natural bound: beyond it float32 overflows somewhere
-LARGEST_QUEUE = 10_000_000  # rows; 384 channels of these are 15 GB
+LARGEST = 1e6  # limit of options without a natural bound; larger values overflow float32
+LARGEST_QUEUE = 10_000_000  # rows; with 384 channels these take 15 GB
 
 
 def check_number(name: str, value: object, low: float, high: float = LARGEST, above: bool = False) -> float:
     """A number within [low, high], or within (low, high] if ``above`` is set."""
-    truth = isinstance(value, bool)  # which Python takes for a number
+    truth = isinstance(value, bool)  # bool is a subclass of int
     if isinstance(value, numbers.Real) and not truth:
         try:
             number = float(value)

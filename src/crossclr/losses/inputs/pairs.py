@@ -37,7 +37,7 @@ class Pair:
     anchors: Tensor | None
 
     def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """x, y and ids of the samples that have both."""
+        """x, y and ids of the samples that have both modalities."""
         if self.anchors is None:
             return self.x, self.y, ids
         return self.x[self.anchors], self.y[self.anchors], None if ids is None else ids[self.anchors]
@@ -87,7 +87,7 @@ def pairs_of(batch: EmbeddedBatch, weights: Weights | None, fused: bool) -> list
 
 
 def _fused_pair(batch: EmbeddedBatch, name: str) -> Pair:
-    """A modality and the normalised mean of the others; rows that are absent are zeros and add nothing."""
+    """A modality and the normalised mean of the others; absent rows are zeros and add nothing."""
     others = [other for other in batch.embeddings if other != name]
     total = torch.stack([batch.embeddings[other] for other in others]).sum(dim=0)
     anchors = batch.present[name]
@@ -99,10 +99,10 @@ def _fused_pair(batch: EmbeddedBatch, name: str) -> Pair:
 
 
 def mean_over_pairs(weighted: Sequence[Tensor], weight: float, pairs: Sequence[Pair], batch: EmbeddedBatch) -> Tensor:
-    """The sum of weighted losses over the sum of weights; 0 if the batch has no pair at all.
+    """The sum of weighted losses divided by the sum of weights; 0 if the batch has no pair.
 
-    A modality that takes part in no pair gets a gradient of zero, not None: DistributedDataParallel waits for every
-    parameter's gradient.
+    A modality in no pair gets a gradient of zero instead of None, because DistributedDataParallel waits for the
+    gradient of every parameter.
     """
     used = {name for pair in pairs for name in (batch.embeddings if pair.second is None else (pair.first, pair.second))}
     idle = [0 * rows.sum() for name, rows in batch.embeddings.items() if name not in used]

@@ -1,1 +1,1 @@
-"""What a loss knows about one modality beyond the batch: its recent samples and which of them are influential."""
+"""The state of one modality beyond the batch: its recent samples and which of them are influential."""

@@ -1,4 +1,4 @@
-"""Which samples are the same thing: equal ids within the batch, and between batch and queue."""
+"""Which samples are the same item: equal ids within the batch, and between batch and queue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def identify(ids: Tensor | None, queue_ids: Tensor | None = None, live: Tensor |
     Args:
         ids: (N,) ids of the batch, or None.
         queue_ids: (R,) ids of the rows of the queue.
-        live: which rows of the queue are the batch itself.
+        live: which rows of the queue belong to the batch.
     """
     if ids is None:
         return None

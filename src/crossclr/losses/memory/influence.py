@@ -1,4 +1,4 @@
-"""What follows from connectivity: who is influential, how much an anchor weighs, who is a further positive."""
+"""Influential rows, anchor weights and additional positives, all computed from connectivity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from crossclr.losses.inputs.options import check_choice, check_count, check_number
 
 PRUNE_RULES = ("relative", "absolute", "quantile")
-ROWS_AT_ONCE = 2048  # rows whose nearest are found together: bounds memory, changes nothing
+ROWS_AT_ONCE = 2048  # rows searched together; limits memory and does not change the result
 
 
 def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:
@@ -20,8 +20,8 @@ def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: fl
         scores: (M,) connectivity of the whole reference set.
         threshold: γ in the paper; None prunes nothing.
         rule: ``relative`` compares C / max C, ``absolute`` C itself, ``quantile`` prunes above that quantile of C.
-        min_keep: at least this share of the set stays; the least connected do. Rows of equal connectivity at the
-            cut stay together, so the order of rows never matters.
+        min_keep: keep at least this share of the set, the least connected rows first. Rows of equal connectivity at the
+            cut are all kept, so the order of rows does not matter.
 
     Returns:
         (M,) bool mask and a flag.
@@ -56,9 +56,9 @@ def anchor_weights(
 
     Args:
         scores: (N,) connectivity of the batch.
-        weight_scale: κ in the paper; None gives a plain mean, and so does a ΣC of at most 1e-6·N.
-        present: (N,) rows over which ΣC runs; None: all.
-        anchors: (N,) rows that get a weight; None: all. The others weigh 0.
+        weight_scale: κ in the paper; None gives a plain mean, as does ΣC ≤ 1e-6·N.
+        present: (N,) rows included in ΣC; None: all.
+        anchors: (N,) rows that get a weight; None: all. The others get 0.
     """
     summed = scores if present is None else scores[present]
     if weight_scale is None or float(summed.sum()) <= 1e-6 * len(summed):
@@ -81,7 +81,7 @@ def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None
         count: maximum number for each anchor.
 
     Returns:
-        (N, k) indices into the batch, -1 where an anchor has fewer than k; None if nobody has any.
+        (N, k) indices into the batch, -1 where an anchor has fewer than k; None if no anchor has any.
     """
     candidates = mask.nonzero().flatten()  # (I,)
     if count == 0 or len(candidates) == 0:
@@ -97,7 +97,7 @@ def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None
 
 
 def check_pruning(threshold: float | None, rule: str, min_keep: float) -> None:
-    """Options of the pruning rule, each error naming its argument."""
+    """Check the options of the pruning rule."""
     check_choice("prune_by", rule, PRUNE_RULES)
     check_number("min_keep", min_keep, 0, 1)
     if threshold is not None:
@@ -105,6 +105,6 @@ def check_pruning(threshold: float | None, rule: str, min_keep: float) -> None:
 
 
 def check_extra_positives(count: int, weight: float) -> None:
-    """Options of the multiple positives."""
+    """Check the options of the additional positives."""
     check_count("extra_positives", count, 0)
     check_number("positive_weight", weight, 1e-9)

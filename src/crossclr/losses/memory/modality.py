@@ -1,4 +1,4 @@
-"""Everything a loss knows about one modality: its recent samples, who is influential, how much an anchor weighs."""
+"""The state of one modality: its recent samples, influential rows and anchor weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crossclr.losses.memory.queue import RingBuffer
 
 @dataclass(frozen=True)
 class InfluenceRules:
-    """How connectivity decides; the options of :class:`CrossCLR` with the same names."""
+    """The options of :class:`CrossCLR` that use connectivity, with the same names."""
 
     prune_threshold: float | None
     prune_by: str
@@ -27,7 +27,7 @@ class InfluenceRules:
 
 @dataclass(frozen=True)
 class Influence:
-    """What the batch and the recent samples of one modality decide. Constants: no gradient flows through them.
+    """Influential rows and weights of one modality. They are constants: no gradient flows through them.
 
     Args:
         rules: the options.
@@ -56,13 +56,13 @@ class Influence:
         return either_mask(candidates, None if self.mask is None else ~self.mask)
 
     def queue_negatives(self, rows: int, device: torch.device) -> Tensor:
-        """(rows,) rows of the queue that serve as negatives: not influential, and not of the batch itself."""
+        """(rows,) rows of the queue that serve as negatives: not influential, and not from the batch itself."""
         keep = torch.ones(rows, dtype=torch.bool, device=device) if self.queue_mask is None else ~self.queue_mask
-        keep[self.slots] = False  # the batch itself takes part with its live rows
+        keep[self.slots] = False  # the batch takes part with its live rows
         return keep
 
     def weights(self, anchors: Tensor | None, like: Tensor) -> Tensor:
-        """(N,) weights of these anchors, which sum to 1; the others weigh 0.
+        """(N,) weights of these anchors, which sum to 1; the others get 0.
 
         Args:
             anchors: (N,) which rows are anchors; None: all.
@@ -75,7 +75,7 @@ class Influence:
         return anchor_weights(scores, scale, self.present, anchors).to(like.dtype)
 
     def positives(self, anchors: Tensor | None) -> Tensor | None:
-        """(N, k) the influential anchors nearest to each anchor in input space, -1 for none; None: nobody has any."""
+        """(N, k) influential anchors nearest to each anchor in input space, -1 for none; None: no anchor has any."""
         if not self.rules.extra_positives or self.mask is None or self.features is None:
             return None
         candidates = self.mask if anchors is None else self.mask & anchors
@@ -83,11 +83,11 @@ class Influence:
 
 
 class Modality(nn.Module):
-    """The recent samples of one modality and what follows from them.
+    """The recent samples of one modality and their influence.
 
     Args:
         queue_size: samples to keep; 0 uses the batch alone.
-        rules: how connectivity decides.
+        rules: the options of influence.
     """
 
     def __init__(self, queue_size: int, rules: InfluenceRules) -> None:
@@ -98,7 +98,7 @@ class Modality(nn.Module):
     def check(
         self, label: str, embeddings: Tensor, feature_label: str, features: Tensor | None, present: Tensor | None
     ) -> None:
-        """Raise if rows do not fit the queue, before anything is changed."""
+        """Raise if rows do not fit the queue, before anything changes."""
         if self.queue is not None and (present is None or bool(present.any())):
             self.queue.check(feature_label, features, self.queue.features)
             self.queue.check(label, embeddings, self.queue.embeddings)
@@ -106,7 +106,7 @@ class Modality(nn.Module):
     def observe(
         self, embeddings: Tensor, features: Tensor | None, ids: Tensor | None, present: Tensor | None
     ) -> Influence:
-        """Take in a batch (only in training mode) and decide who is influential.
+        """Add a batch to the queue (only in training mode) and find the influential rows.
 
         Args:
             embeddings: (N, D) unit rows.
@@ -157,7 +157,7 @@ class ModalityDict(nn.ModuleDict):
     def of(self, name: str) -> Modality:
         """The modality of that name."""
         if name not in self:
-            with torch.inference_mode(False):  # buffers made in inference mode could never be used in training
+            with torch.inference_mode(False):  # training cannot use buffers created in inference mode
                 self[name] = Modality(self.queue_size, self.rules).train(self.training)
         return cast(Modality, self[name])
 

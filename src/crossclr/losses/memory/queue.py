@@ -1,4 +1,4 @@
-"""A ring of the recent samples of one modality."""
+"""A ring buffer of the recent samples of one modality."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 class RingBuffer(nn.Module):
     """The last ``size`` samples of one modality: input features, detached embeddings, ids.
 
-    Everything is a buffer, so ``state_dict`` holds the whole ring, and training resumes from it bit by bit. The ring
-    gets its widths from the first batch. It keeps the sum of its feature rows up to date (in float64, so that it does
-    not drift), so connectivity never reads the ring twice.
+    Everything is a buffer, so ``state_dict`` holds the whole ring, and training resumes from it bit for bit. The first
+    batch sets the widths of the rows. The ring keeps a running sum of its feature rows (in float64, so that it does not
+    drift), so connectivity never reads the ring twice.
 
     Args:
         size: number of samples to keep.
@@ -54,7 +54,7 @@ class RingBuffer(nn.Module):
 
     @property
     def filled(self) -> int:
-        """Rows that the ring holds now."""
+        """Rows in the ring."""
         return min(self.count, self.size)
 
     def reset(self) -> None:
@@ -67,7 +67,7 @@ class RingBuffer(nn.Module):
         self._count = 0
 
     def check(self, label: str, rows: Tensor | None, held: Tensor) -> None:
-        """Raise if rows do not fit the ones already held, before anything is changed."""
+        """Raise if rows do not fit those in the queue, before anything changes."""
         width = 0 if rows is None else rows.shape[1]
         if self.count and width != held.shape[1]:
             raise ValueError(
@@ -75,12 +75,12 @@ class RingBuffer(nn.Module):
                 "switching to other data"
             )
 
-    @torch.inference_mode(False)  # buffers made in inference mode could never be used in training
+    @torch.inference_mode(False)  # training cannot use buffers created in inference mode
     def push(self, features: Tensor | None, embeddings: Tensor, ids: Tensor | None) -> Tensor:
         """Write a batch over the oldest rows.
 
         Args:
-            features: (N, Dx) unit input features, or None where connectivity is not used.
+            features: (N, Dx) unit input features, or None if connectivity is not used.
             embeddings: (N, D) unit embeddings.
             ids: (N,) or None; samples without an id never equal another.
 
@@ -90,13 +90,13 @@ class RingBuffer(nn.Module):
         device, rows = embeddings.device, len(embeddings)
         if self.ids.device != device:
             self.to(device)
-        if ids is None:  # counted up from the smallest integer, so that they equal nobody's
+        if ids is None:  # count up from the smallest integer, so that these ids match no others
             ids = torch.arange(rows, device=device) + (torch.iinfo(torch.int64).min + self.count)
         self._allocate(features, embeddings)
         kept = min(rows, self.size)
         first = (self.count + rows - kept) % self.size
         before_the_end = min(kept, self.size - first)
-        # The batch is one stretch of the ring, or two where it goes over the end.
+        # The batch is one stretch of the ring, or two if it wraps around the end.
         for place, part in ((first, slice(0, before_the_end)), (0, slice(before_the_end, kept))):
             if part.start == part.stop:
                 continue

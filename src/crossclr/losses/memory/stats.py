@@ -12,8 +12,8 @@ class ModalityStats:
 
     Args:
         pruned: share of the reference set that was pruned.
-        intra_share: share of the denominator that is intra-modal, the mean over anchors. Near 1 the positive no longer
-            counts: lower ``intra_weight`` or ``queue_size``.
+        intra_share: intra-modal share of the denominator, averaged over anchors. Near 1 the positive no longer counts:
+            lower ``intra_weight`` or ``queue_size``.
         weight_ratio: largest over smallest anchor weight.
         queue_fill: share of the queue that is filled (0 without a queue).
         min_keep_hit: whether ``min_keep`` limited the pruning.

@@ -1,8 +1,8 @@
-"""One batch, many processes: rows are gathered in the order of the processes, and the work on them is shared.
+"""Share one batch among processes: gather the rows in process order and divide the work.
 
-`gather_rows` gives everybody the rows of all; gradients come back to whoever holds a row. Within `shared_work` a loss
-compares only its process's part of the anchors with all rows, and value and gradients are summed, so that afterwards
-every process holds the same numbers as one process that did it all alone.
+`gather_rows` gives every process the rows of all; gradients flow back to the process that holds a row. Within
+`shared_work` each process compares its part of the anchors with all rows, and value and gradients are summed. Every
+process then holds the same numbers as a single process would.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sharing:
     group: Any = None
 
     def part(self, count: int) -> tuple[int, int]:
-        """First of ``count`` anchors that this process works on, and the one after its last.
+        """Start and end of this process's part of ``count`` anchors.
 
         Example:
             >>> [Sharing(rank, 3).part(7) for rank in range(3)]
@@ -48,7 +48,7 @@ class Sharing:
             dist.all_reduce(tensor, group=self.group)
 
     def anyone(self, wish: bool, device: torch.device) -> bool:
-        """Whether any process has the wish: what leads to an exchange must be decided alike by all."""
+        """Whether ``wish`` is true on any process, so that all processes take part in the same exchanges."""
         votes = torch.tensor(float(wish), device=device)
         dist.all_reduce(votes, group=self.group)
         return bool(votes)
@@ -58,15 +58,15 @@ _current: ContextVar[Sharing | None] = ContextVar("crossclr_sharing", default=No
 
 
 def current_sharing() -> Sharing | None:
-    """Who shares the work at this moment; None: nobody."""
+    """The processes that share the current work; None if it is not shared."""
     return _current.get()
 
 
 @contextmanager
 def shared_work(group: Any = None) -> Iterator[None]:
-    """Let losses within this block share their work among the processes, which must all hold the same rows.
+    """Share the work of losses in this block among the processes, which must all hold the same rows.
 
-    Nothing changes where there is no process group, or one process in it.
+    Has no effect without a process group or with a single process.
     """
     sharing = None
     if dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1:
@@ -79,7 +79,7 @@ def shared_work(group: Any = None) -> Iterator[None]:
 
 
 def count_rows(rows: int, device: torch.device | str = "cpu", group: Any = None) -> list[int]:
-    """How many rows each process has, in the order of the processes."""
+    """The number of rows of each process, in process order."""
     own = torch.tensor([rows], device=device)
     counts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(counts, own, group=group)
@@ -87,16 +87,16 @@ def count_rows(rows: int, device: torch.device | str = "cpu", group: Any = None)
 
 
 def gather_rows(own: Tensor, counts: Sequence[int], group: Any = None, factor: float = 1.0) -> Tensor:
-    """The rows of all processes, those of process 0 first; differentiable by one's own.
+    """The rows of all processes in process order, differentiable with respect to the rows of this process.
 
-    Every process gets the gradient of its own rows alone, so each must compute the whole loss of the gathered rows
-    (see `shared_work` for how they share that).
+    Each process gets the gradient of its own rows only, so each must compute the whole loss of the gathered rows
+    (`shared_work` divides that work).
 
     Args:
-        own: (rows, ...) the rows of this process; may be none. Rows beyond its count are left out.
-        counts: rows of each process, as `count_rows` gives them.
+        own: (rows, ...) the rows of this process; may be empty. Rows beyond its count are dropped.
+        counts: rows of each process, from `count_rows`.
         group: the process group.
-        factor: multiplies the gradient of one's own rows.
+        factor: multiplies the gradient of this process's rows.
 
     Returns:
         (sum of counts, ...)
@@ -111,7 +111,7 @@ class _Gather(torch.autograd.Function):
         rank = dist.get_rank(group)
         first = sum(counts[:rank])
         ctx.mine, ctx.shape, ctx.factor = slice(first, first + counts[rank]), own.shape, factor
-        padded = own.new_zeros(max(counts), *own.shape[1:])  # back ends want equal shapes
+        padded = own.new_zeros(max(counts), *own.shape[1:])  # back ends need equal shapes
         padded[: counts[rank]] = own[: counts[rank]]
         parts = [torch.empty_like(padded) for _ in counts]
         dist.all_gather(parts, padded, group=group)

@@ -1,6 +1,6 @@
-"""The softmax loss of the anchors of one modality: against their partners in other modalities and against their own.
+"""The softmax loss of one modality's anchors against other modalities and against their own.
 
-`contrast` gives the sum over the partner modalities y of, with s = scale · cos,
+`contrast` returns the sum over the partner modalities y of the following, with s = scale · cos:
 
     L(x→y) = -Σ_i w_i log( P_i / (P_i + E_i + R_i) )
 
@@ -8,9 +8,9 @@
     E_i = Σ_j exp s(x_i, y_j)                         inter-modal negatives: other samples of the batch
     R_i = λ Σ_k exp(μ s(x_i, x_k))                    intra-modal negatives: batch and queue, the same sum for every y
 
-`plain_contrast` writes this down in plain torch. `TileKernel` computes the same tile by tile: the logits of some
-anchors give their loss and, at once, its gradient; then the tile is dropped. Nothing of size N × N waits for the
-backward pass, and no product is computed twice.
+`plain_contrast` computes this in plain torch. `TileKernel` computes the same tile by tile: it turns the logits of some
+anchors into their loss and its gradient, then drops the tile. Nothing of size N × N is kept for the backward pass, and
+no product is computed twice.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Intra:
         factor: μ of the logits.
         keep: (N,) rows of the batch that serve as negatives; None: all.
         zero_self: count exp(0) for the anchor itself instead of omitting it.
-        queue: (R, D) older rows; the batch itself is among them, and is masked there.
+        queue: (R, D) rows of the queue; the batch's own rows in it are masked.
         queue_keep: (R,) which of them serve as negatives.
-        older: stretches of the queue without the batch itself; None: compare with the whole queue.
+        older: stretches of the queue without the batch; None: compare with the whole queue.
     """
 
     weight: float = 1.0
@@ -55,10 +55,10 @@ class Term:
     """One partner modality of the anchors.
 
     Args:
-        weights: (N,) weights of the anchors; 0 for rows that are none. Their sum is the weight of the term.
+        weights: (N,) weights of the anchors; 0 for other rows. Their sum is the weight of the term.
         anchors: (N,) which rows are anchors; None: all.
         keep: (N,) rows of the partner that serve as negatives; None: all.
-        extra: (N, k) further positives of each anchor among the partner's rows, -1 for none.
+        extra: (N, k) additional positives of each anchor among the partner's rows, -1 for none.
     """
 
     weights: Tensor
@@ -73,9 +73,9 @@ class Contrast:
 
     Args:
         terms: one for each partner modality.
-        same: rows with equal ids are never negatives; None: only the row itself is not.
+        same: rows with equal ids, which are never negatives; None: all rows have different ids.
         intra: intra-modal negatives; None: there are none.
-        extra_bias: log β, added to the logits of further positives.
+        extra_bias: log β, added to the logits of additional positives.
         chunk_size: anchors computed at a time; None: all.
     """
 
@@ -92,11 +92,11 @@ def contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contras
     Args:
         x: (N, D) unit embeddings of the anchors.
         partners: (N, D) unit embeddings of each partner modality; row i is the positive of anchor i.
-        scale: scalar, one over the temperature.
-        what: negatives, further positives and weights.
+        scale: scalar, 1 / temperature.
+        what: negatives, additional positives and weights.
 
     Returns:
-        Scalar, the sum of all terms, and (T,) the share of the denominator that is intra-modal, the mean over anchors.
+        Scalar, the sum of all terms, and (T,) the intra-modal share of the denominator, averaged over anchors.
     """
     found: tuple[Tensor, Tensor] = _Contrast.apply(what, x, scale, *partners)  # type: ignore[no-untyped-call]
     return found
@@ -147,11 +147,11 @@ def _gradient_with_graph(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def plain_contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contrast) -> Tensor:
-    """The same loss in plain torch, all logits at once: for second derivatives, and to read."""
+    """The same loss in plain torch with all logits at once, for second derivatives and as a readable reference."""
     rows = torch.arange(len(x), device=x.device)
     own = rows.unsqueeze(1) == rows  # (N, N)
     same = own if what.same is None else own | (what.same.ids.unsqueeze(1) == what.same.ids)
-    hidden = torch.finfo(x.dtype).min / 4  # as good as -inf, and its derivatives are 0 and not NaN
+    hidden = torch.finfo(x.dtype).min / 4  # acts as -inf, but its derivatives are 0 instead of NaN
 
     def log_sum(logits: Tensor, keep: Tensor | None, hide: Tensor) -> Tensor:
         hide = hide if keep is None else hide | ~keep

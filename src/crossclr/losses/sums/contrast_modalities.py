@@ -15,7 +15,7 @@ from crossclr.losses.memory.modality import Influence, InfluenceRules
 from crossclr.losses.sums.contrast import Contrast, Intra, Term, contrast
 
 NOBODY = Influence(InfluenceRules(None, "relative", 0.0, None, 0))
-"""Nothing is pruned, every anchor weighs the same."""
+"""No pruning, and equal weights for all anchors."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Anchors:
         rows: (N, D) unit rows.
         same: rows with equal ids, in the batch and in the modality's queue.
         intra: intra-modal negatives; None: there are none.
-        influence: who is influential, and how much each anchor weighs.
+        influence: influential rows and anchor weights.
     """
 
     rows: Tensor
@@ -37,7 +37,7 @@ class Anchors:
 
 @dataclass(frozen=True)
 class Contrasted:
-    """The loss, and by modality the share of the denominator that is intra-modal."""
+    """The loss, and the intra-modal share of the denominator by modality."""
 
     loss: Tensor
     intra_shares: dict[str, Tensor]
@@ -45,7 +45,7 @@ class Contrasted:
 
 @dataclass
 class _Direction:
-    """The anchors of one modality with all the partners they are compared with."""
+    """The anchors of one modality with all their partners."""
 
     partners: list[Tensor] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
@@ -59,11 +59,11 @@ def contrast_modalities(
     chunk_size: int | None,
     positive_weight: float = 1.0,
 ) -> Contrasted:
-    """Mean over the pairs of (L(x→y) + L(y→x)) / 2, by their weights.
+    """Weighted mean over the pairs of (L(x→y) + L(y→x)) / 2.
 
-    The intra-modal sum of an anchor is computed once and serves in all its terms. The mean of the others that a pair
-    may have as its second part ("fused") is no modality: it has neither a queue nor input features. As anchors its rows
-    take the influence of the pair's first modality, and have no intra-modal negatives.
+    The intra-modal sum of an anchor is computed once and shared by all its terms. The second part of a "fused" pair is
+    the mean of the other modalities, which has neither a queue nor input features. As anchors, its rows take the
+    influence of the pair's first modality and have no intra-modal negatives.
     """
     directions: dict[str, _Direction] = {name: _Direction() for name in anchors}
     apart: list[tuple[Pair, Term]] = []  # fused rows as anchors

@@ -1,4 +1,4 @@
-"""Sums over the rows of a similarity matrix, some rows at a time, for losses that are plain sums of such rows."""
+"""Sums over the rows of a similarity matrix, computed some rows at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Part = Callable[..., Tensor]
 
 
 def sum_of_rows(part: Part, count: int, chunk_size: int | None, *tensors: Tensor) -> Tensor:
-    """Σ of ``part(rows, *tensors)`` over slices of ``count`` rows, differentiable any number of times by the tensors.
+    """Σ of ``part(rows, *tensors)`` over slices of ``count`` rows, differentiable any number of times.
 
-    The gradient of a slice is formed at once and its graph is dropped, so memory is that of one slice. Only a second
-    derivative (``create_graph=True``) computes the slices again, with their graph. Within `shared_work` the processes
+    The gradient of a slice is computed immediately and its graph dropped, so memory is that of one slice. A second
+    derivative (``create_graph=True``) computes the slices again with their graph. Within `shared_work` the processes
     share the rows.
 
     Args:

@@ -1,7 +1,7 @@
-"""The inside of `contrast`: logits of some anchors with all keys, their sums, and what they add to every gradient.
+"""The kernel of `contrast`: logits of some anchors with all keys, their sums, and their gradients.
 
-Between two matrix products a logit is masked, shifted, exponentiated, weighted and summed. This is done strip by strip
-of the tile's columns, so that a strip is read from memory once and not ten times.
+Between two matrix products a logit is masked, shifted, exponentiated, weighted and summed. The kernel does this for one
+strip of a tile's columns at a time, so that a strip is read from memory once instead of ten times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from crossclr.losses.sums.contrast import Contrast
 
-STRIP = 1 << 19  # logits that are worked on at a time
+STRIP = 1 << 19  # logits processed at a time
 
 
 class Block:
@@ -92,8 +92,8 @@ class TileKernel:
 
     Attributes:
         loss: scalar, the sum of all terms.
-        intra_shares: (T,) mean over the anchors of the share of the denominator that is intra-modal.
-        gradients: of the loss by x, the scale and each partner.
+        intra_shares: (T,) intra-modal share of the denominator, averaged over the anchors.
+        gradients: of the loss with respect to x, the scale and each partner.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class TileKernel:
         return blocks
 
     def add(self, rows: slice) -> None:
-        """Add the loss of these anchors, and what it adds to every gradient."""
+        """Add the loss of these anchors and its gradients."""
         same = None if self.what.same is None else self.what.same.within(rows)  # (rows, N)
         strips = self._strips(rows.stop - rows.start)
         positives = [self._positives(rows, number) for number in range(len(self.partners))]
@@ -138,7 +138,7 @@ class TileKernel:
         slopes: list[Tensor] = []
         shared: list[Tensor] = []  # of the intra-modal logits, by each term
         for number, (term, positive) in enumerate(zip(self.what.terms, positives, strict=True)):
-            # The intra-modal sums are shifted by another peak than the term's; never more, so nothing overflows.
+            # The intra-modal sums have their own peak, which is never above the term's, so nothing overflows.
             shift = (peaks.intra - peaks.terms[number]).clamp(max=0).exp()
             intra = [one * shift for one in intra_sums]
             total = sum(intra, sums[number])  # (rows,) of all negatives
@@ -204,7 +204,7 @@ class TileKernel:
         for strip in strips:
             part, block = strip.part, strip.block
             peak = peaks.intra if block.term is None else peaks.terms[block.term]
-            # The exponential is several times slower where it meets -inf or gives a subnormal number, hence the bound.
+            # The exponential is several times slower for -inf and for subnormal results, hence the bound.
             part.sub_(peak.unsqueeze(1)).clamp_(min=self._lowest).exp_()
             if isinstance(block.weights, Tensor):
                 part *= block.weights[strip.columns]
@@ -221,7 +221,7 @@ class TileKernel:
         return intra, sums
 
     def _hide(self, strip: Strip, rows: slice, same: Tensor | None, value: float) -> None:
-        """Give the value to the anchor itself and to every row with its id."""
+        """Set the anchor itself and every row with its id to the value."""
         known, columns = self.what.same, strip.columns
         if strip.block.grad_keys is not None:
             if same is None:
