@@ -10,7 +10,7 @@ from crossclr.experts.contract import TokenExpert as TokenExpert
 from crossclr.experts.contract import WindowExpert as WindowExpert
 from crossclr.experts.contract import window_spans as window_spans
 from crossclr.experts.extraction.extract import extract as extract
-from crossclr.experts.extraction.row_times import row_times as row_times
+from crossclr.experts.extraction.finished_rows import row_times as row_times
 from crossclr.experts.extraction.settings import Report as Report
 from crossclr.experts.extraction.settings import Settings as Settings
 from crossclr.experts.extraction.settings import StrictError as StrictError

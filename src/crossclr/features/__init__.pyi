@@ -7,11 +7,11 @@ from crossclr.features.check.data_check import check_data as check_data
 from crossclr.features.check.data_check import check_source as check_source
 from crossclr.features.check.data_report import DataReport as DataReport
 from crossclr.features.errors import DataError as DataError
-from crossclr.features.keys import clip_keys as clip_keys
-from crossclr.features.keys import stable_hash as stable_hash
 from crossclr.features.ragged import Ragged as Ragged
 from crossclr.features.row_connectivity import connectivity as connectivity
 from crossclr.features.sample import Sample as Sample
+from crossclr.features.sample import clip_keys as clip_keys
+from crossclr.features.sample import stable_hash as stable_hash
 from crossclr.features.source import Source as Source
 from crossclr.features.source import SourceWrapper as SourceWrapper
 from crossclr.features.source import Variant as Variant

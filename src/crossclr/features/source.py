@@ -10,9 +10,8 @@ import numpy as np
 from crossclr.features.batch import Batch
 from crossclr.features.batching.collate import collate, first_sentences
 from crossclr.features.batching.order import epoch_order
-from crossclr.features.check.findings import Finding
-from crossclr.features.keys import stable_hash
-from crossclr.features.sample import Rows, Sample
+from crossclr.features.check.data_report import Finding
+from crossclr.features.sample import Rows, Sample, stable_hash
 
 
 @dataclass(frozen=True)

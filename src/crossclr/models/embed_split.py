@@ -8,9 +8,8 @@ from torch import Tensor
 
 from crossclr.features.batch import Side
 from crossclr.features.batching.read_ahead import read_ahead
-from crossclr.features.keys import clip_keys
 from crossclr.features.ragged import Ragged
-from crossclr.features.sample import Rows, Sample
+from crossclr.features.sample import Rows, Sample, clip_keys
 from crossclr.features.source import Source
 from crossclr.models.adjustments.anchors import Anchors
 from crossclr.models.adjustments.hub_bias import Hubs

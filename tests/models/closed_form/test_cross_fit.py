@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from crossclr.models.closed_form.cross_fit import CrossFit, Grid, assign_folds
+from crossclr.models.closed_form.cross_fit import CrossFit, Grid, assign_folds, mean_recall, score_pairs
 from crossclr.models.closed_form.encoder import ClosedForm
 from crossclr.models.closed_form.feature_map import FeatureSpec
-from crossclr.models.closed_form.fold_score import mean_recall, score_pairs
 
 
 def noisy_pairs(count=160, seed=0):

@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import load, save
 
 from crossclr.models.closed_form.encoder import ClosedForm
-from crossclr.models.closed_form.feature_map import FeatureSpec
-from crossclr.models.closed_form.settings import ClosedFormSettings
+from crossclr.models.closed_form.feature_map import ClosedFormSettings, FeatureSpec
 
 
 def curved(count=200, seed=0):

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from crossclr.models.closed_form.feature_map import FeatureMap, FeatureSpec
-from crossclr.models.closed_form.input_norm import RowNorm
+from crossclr.models.closed_form.feature_map import FeatureMap, FeatureSpec, RowNorm
 
 
 @pytest.fixture

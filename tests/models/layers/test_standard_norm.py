@@ -7,7 +7,7 @@ import torch
 from crossclr.features import open_source, parse_data_config
 from crossclr.models import ModelConfig, build_model, embed_source, fit_norms
 from crossclr.models.fit_norms import fit_standard_norms
-from crossclr.models.layers.standard_norm import StandardNorm
+from crossclr.models.layers.norm import StandardNorm
 from crossclr.training import JointTraining, RunConfig, make_fabric
 
 MLP = {"kind": "mlp", "sequence_pooling": "mean_max", "blocks": 0, "input_norm": "standard"}

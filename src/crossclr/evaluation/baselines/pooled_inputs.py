@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from crossclr.evaluation.progress_bar import progress_bar
-from crossclr.features.keys import clip_keys
-from crossclr.features.sample import Rows, Sample
+from crossclr.features.sample import Rows, Sample, clip_keys
 from crossclr.features.source import Source
 from crossclr.models.embeddings import Embeddings
 

@@ -12,10 +12,9 @@ import torch
 from crossclr import __version__
 from crossclr.experts.contract import Expert, ExpertError, TokenExpert
 from crossclr.experts.extraction.caption_arrays import write_arrays
-from crossclr.experts.extraction.finished_rows import FinishedRows
+from crossclr.experts.extraction.finished_rows import FinishedRows, describe_times
 from crossclr.experts.extraction.pipeline import Finished, Pipeline, Progress
 from crossclr.experts.extraction.recordings import Listing, Problem, Recording, list_media
-from crossclr.experts.extraction.row_times import describe_times
 from crossclr.experts.extraction.settings import Report, Settings, StrictError
 from crossclr.experts.extraction.training_config import coot_section, training_config
 from crossclr.experts.extraction.training_set import (

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from crossclr.features.batch import Batch, Side
 from crossclr.features.errors import DataError
-from crossclr.features.keys import clip_keys, stable_hash
 from crossclr.features.ragged import Ragged
-from crossclr.features.sample import Rows, Sample
+from crossclr.features.sample import Rows, Sample, clip_keys, stable_hash
 
 
 def collate(samples: Sequence[Sample]) -> Batch:

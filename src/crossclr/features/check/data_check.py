@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from crossclr.features.check.data_report import DataReport, Lengths, SplitSummary
-from crossclr.features.check.findings import Finding, fault, warn
+from crossclr.features.check.data_report import DataReport, Finding, Lengths, SplitSummary, fault, warn
 from crossclr.features.check.influence_summary import InfluenceSummary, PooledSpool, summarise_connectivity
 from crossclr.features.errors import DataError
-from crossclr.features.keys import clip_keys
-from crossclr.features.sample import Rows, Sample
+from crossclr.features.sample import Rows, Sample, clip_keys
 from crossclr.features.source import Source
 from crossclr.features.sources.data_config import AnyData
 from crossclr.features.sources.registry import open_source

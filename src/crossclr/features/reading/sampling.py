@@ -64,7 +64,7 @@ def central_indices(rows: int, limit: int) -> Indices:
         >>> central_indices(8, 4).tolist()
         [1, 3, 5, 7]
     """
-    # baseline(i · rows / limit + rows / (2 · limit)), in integers, so that rounding errors play no role
+    # floor(i · rows / limit + rows / (2 · limit)), in integers, so that rounding errors play no role
     centres: Indices = (2 * np.arange(limit, dtype=np.int64) + 1) * rows // (2 * limit)
     return centres
 

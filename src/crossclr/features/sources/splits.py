@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from crossclr.features.errors import DataError
-from crossclr.features.keys import stable_hash
+from crossclr.features.sample import stable_hash
 
 
 class SplitKeys:

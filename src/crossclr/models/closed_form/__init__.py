@@ -1,11 +1,10 @@
 """Encoders in closed form: fitted by linear algebra, without training."""
 
-from crossclr.models.closed_form.cca import CCA, fit_cca
+from crossclr.models.closed_form.canonical import CCA, fit_cca
 from crossclr.models.closed_form.cross_fit import CrossFit, Grid, Trial
 from crossclr.models.closed_form.encoder import ClosedForm
-from crossclr.models.closed_form.feature_map import FeatureSpec
+from crossclr.models.closed_form.feature_map import ClosedFormSettings, FeatureSpec
 from crossclr.models.closed_form.pair_moments import Moments
-from crossclr.models.closed_form.settings import ClosedFormSettings
 
 __all__ = [
     "CCA",

@@ -7,7 +7,7 @@ with two modalities they are the singular vectors of one block, which is ordinar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations
 
@@ -156,3 +156,60 @@ def _singular(block: Tensor) -> tuple[list[Tensor], Tensor]:
     values, vectors = squares.flip(0).clamp_min(0).sqrt(), vectors.flip(1)
     others = small.T @ vectors / values.clamp_min(values[0] * UNCORRELATED)
     return ([vectors, others] if wide else [others, vectors]), values
+
+
+@dataclass(frozen=True)
+class CCA(Canonical):
+    """Linear CCA of two modalities. It needs no training, so it is the baseline that a learned embedding has to beat.
+
+    Args:
+        means: by modality, (channels,) subtracted from its rows.
+    """
+
+    means: Mapping[str, Tensor]
+
+    def encode(self, modality: str, rows: Tensor, dim: int | None = None, weighting: float = 0.0) -> Tensor:
+        """(rows, dim) float32 coordinates of a modality's rows (rows, channels) in the common space.
+
+        Args:
+            modality: its name.
+            rows: the rows.
+            dim: number of directions, the most correlated first; None uses all.
+            weighting: multiplies each coordinate by its correlation to this power, so that weakly correlated directions
+                count less in a cosine.
+        """
+        centred = rows.to(torch.float64) - self.means[modality]
+        return (centred @ self.directions(modality, dim, weighting)).to(torch.float32)
+
+    def directions(self, modality: str, dim: int | None = None, weighting: float = 0.0) -> Tensor:
+        """(channels, dim) matrix that `encode` multiplies centred rows by."""
+        return self.bases[modality][:, :dim] * self.correlations[:dim] ** weighting
+
+
+def fit_cca(moments: Moments, regularisations: Sequence[float] = (0.01,), between: Tensor | None = None) -> list[CCA]:
+    """Fit CCA for several strengths of regularisation; they share the costly decompositions.
+
+    Args:
+        moments: of the training pairs.
+        regularisations: each is added to the diagonals of both covariances, as a multiple of their mean diagonal.
+        between: (dim, dim) replaces the covariance between the modalities, if more samples than those of a pair belong
+            together. Correlations then have its scale.
+
+    Returns:
+        one `CCA` for each regularisation.
+
+    Raises:
+        ValueError: fewer than two pairs, or a modality that never varies.
+
+    Example:
+        >>> rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> moments = Moments({"video": 3, "text": 2})
+        >>> moments.add({"video": rows, "text": rows[:, :2] * 5})
+        >>> [round(float(c), 3) for c in fit_cca(moments, (1e-6,))[0].correlations]
+        [1.0, 1.0]
+    """
+    x, y = moments.names
+    problem = Problem.of(moments, None if between is None else {(x, y): between.to(torch.float64)})
+    means = {name: moments.mean(name) for name in (x, y)}
+    found = [problem.solve(strength) for strength in regularisations]
+    return [CCA(one.bases, one.correlations, means) for one in found]

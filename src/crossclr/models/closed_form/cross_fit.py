@@ -13,18 +13,55 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossclr.models.adjustments.subsample import evenly_spaced
-from crossclr.models.closed_form.canonical import Problem
-from crossclr.models.closed_form.feature_map import LANDMARKS, FeatureSpec
-from crossclr.models.closed_form.fold_score import score_pairs
-from crossclr.models.closed_form.input_norm import InputNorm
-from crossclr.models.closed_form.reduced_features import ReducedFeatures, covariance
-from crossclr.models.closed_form.settings import ClosedFormSettings
+from crossclr.models.closed_form.canonical import Problem, Spectrum
+from crossclr.models.closed_form.feature_map import LANDMARKS, ClosedFormSettings, FeatureMap, FeatureSpec, InputNorm
+from crossclr.models.closed_form.pair_moments import PairMoments
 
 HELD_OUT = 1000  # maximum number of samples that score one fold
 INPUT_NORMS: tuple[InputNorm, ...] = ("l2", "standardise")
-LINEAR = tuple(FeatureSpec(None, norm) for norm in INPUT_NORMS)
 BANDWIDTHS = (0.5, 1.0, 2.0)
 GAUSSIAN = tuple(FeatureSpec(width, norm) for norm in INPUT_NORMS for width in BANDWIDTHS)
+RANK = 512  # leading directions within which settings are compared; a final fit uses all
+BLOCK = 4096
+
+
+class ReducedFeatures:
+    """Features of all samples in float32, turned to their leading directions.
+
+    Directions are those of all samples, held-out ones included. They depend on one modality alone, so no pairs leak.
+
+    Args:
+        name: the modality.
+        rows: (samples, channels).
+        present: (samples,) bool.
+        spec: which features.
+        landmarks: maximum number of landmarks.
+    """
+
+    def __init__(self, name: str, rows: Tensor, present: Tensor, spec: FeatureSpec, landmarks: int) -> None:
+        self.name, self.present = name, present
+        feature_map = FeatureMap.fit(rows[present], spec, landmarks)
+        self.channels = feature_map.dim
+        features = torch.cat([feature_map(block).float() for block in torch.split(rows[present], BLOCK)])
+        moments = PairMoments.of(features, features)
+        whole = Spectrum.of(moments.products / moments.count, name)
+        leading = whole.vectors[:, -RANK:]  # (features, rank)
+        self.values = torch.zeros(len(rows), leading.shape[1])  # 0 where absent
+        self.values[present] = (features - moments.mean_x) @ leading
+        self._spectra: dict[int, Spectrum] = {}
+
+    def spectrum(self, fold: int, training: Tensor) -> Spectrum:
+        """The decomposition over the training rows of one fold, computed once."""
+        if fold not in self._spectra:
+            rows = self.values[training & self.present]
+            self._spectra[fold] = Spectrum.of(covariance(rows, rows), self.name, self.channels)
+        return self._spectra[fold]
+
+
+def covariance(x: Tensor, y: Tensor) -> Tensor:
+    """(channels of x, channels of y) of paired rows."""
+    moments = PairMoments.of(x, y)
+    return moments.products / max(moments.count, 1)
 
 
 @dataclass(frozen=True)
@@ -191,3 +228,46 @@ def _around(value: float, values: Sequence[float]) -> tuple[float, ...]:
     """A value and its neighbours."""
     place = values.index(value)
     return tuple(values[max(0, place - 1) : place + 2])
+
+
+CUTS = (1, 5, 10)
+
+
+def mean_recall(similarities: Tensor, concepts: Tensor | None = None) -> float:
+    """Mean of R@1, R@5 and R@10 in both directions; ties count half.
+
+    Args:
+        similarities: (samples, samples), own pairs on the diagonal.
+        concepts: (samples,) samples of one concept are right answers to each other.
+
+    Example:
+        >>> mean_recall(torch.tensor([[0.9, 0.8], [0.1, 0.7]]))  # only the second column ranks the wrong sample first
+        0.9166666865348816
+    """
+    same = torch.eye(len(similarities), dtype=torch.bool) if concepts is None else concepts.unsqueeze(1) == concepts
+    wrong, right = similarities.masked_fill(same, -torch.inf), similarities.masked_fill(~same, -torch.inf)
+    found = []
+    for axis in (0, 1):
+        best = right.amax(dim=axis, keepdim=True)
+        ranks = (wrong > best).sum(dim=axis) + (wrong == best).sum(dim=axis) / 2
+        found += [(ranks < cut).float().mean() for cut in CUTS]
+    return float(torch.stack(found).mean())
+
+
+def score_pairs(
+    embeddings: Mapping[str, Tensor], present: Mapping[str, Tensor], concepts: Tensor | None = None
+) -> float:
+    """Mean of `mean_recall` over all pairs of modalities that share samples.
+
+    Args:
+        embeddings: (samples, width) unit vectors of each modality.
+        present: (samples,) bool of each modality.
+        concepts: see `mean_recall`.
+    """
+    scores = []
+    for x, y in combinations(embeddings, 2):
+        both = present[x] & present[y]
+        if bool(both.any()):
+            similarities = embeddings[x][both] @ embeddings[y][both].T
+            scores.append(mean_recall(similarities, None if concepts is None else concepts[both]))
+    return sum(scores) / len(scores)

@@ -1,4 +1,4 @@
-"""Feature maps: input rows to the space in which a modality is linear.
+"""Settings of the closed form, and feature maps: input rows to the space in which a modality is linear.
 
 The linear map is the normalised row itself. The Gaussian map compares a row with landmarks, some of the training rows:
 `f(x) = k(x, L) R^-1` with `k(L, L) = R' R` (Nyström), so that inner products of features approximate the kernel
@@ -7,13 +7,71 @@ The linear map is the normalised row itself. The Gaussian map compares a row wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from crossclr.models.adjustments.subsample import evenly_spaced
-from crossclr.models.closed_form.input_norm import InputNorm, RowNorm
+
+InputNorm = Literal["none", "l2", "centre", "standardise"]
+CONSTANT = 1e-6  # a channel that deviates less than this share of its mean stays as it is
+
+
+class RowNorm(nn.Module):
+    """``(rows - shift) * scale``, then unit length where ``unit`` is true.
+
+    Args:
+        shift: (channels,).
+        scale: (channels,).
+        unit: whether rows get unit length; a bool tensor, so that it is stored with the others.
+
+    Example:
+        >>> norm = RowNorm.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), "standardise")
+        >>> norm(torch.tensor([[4.0, 5.0]])).tolist()
+        [[2.0, 0.0]]
+        >>> norm = RowNorm.fit(torch.tensor([[3.0, 4.0]]), "l2")
+        >>> norm(torch.tensor([[6.0, 8.0]])).numpy().round(3).tolist()
+        [[0.6, 0.8]]
+    """
+
+    shift: Tensor
+    scale: Tensor
+    unit: Tensor
+
+    def __init__(self, shift: Tensor, scale: Tensor, unit: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("shift", shift)
+        self.register_buffer("scale", scale)
+        self.register_buffer("unit", unit)
+        self._unit = bool(unit)
+
+    @classmethod
+    def fit(cls, rows: Tensor, kind: InputNorm) -> RowNorm:
+        """Measure training rows.
+
+        Args:
+            rows: (rows, channels).
+            kind: ``none`` keeps rows up to their mean, which no method here depends on; ``l2`` gives them unit
+                length; ``centre`` subtracts the mean first; ``standardise`` gives each channel mean 0 and variance 1.
+        """
+        rows = rows.double()
+        mean, ones = rows.mean(dim=0), torch.ones(rows.shape[1], dtype=torch.float64)
+        shift, scale = (torch.zeros_like(mean) if kind == "l2" else mean), ones
+        if kind == "standardise":
+            deviation = rows.std(dim=0, unbiased=False)
+            varies = deviation > CONSTANT * mean.abs().clamp_min(1.0)
+            scale = torch.where(varies, 1 / deviation, ones)
+        return cls(shift, scale, torch.tensor(kind in ("l2", "centre")))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(rows, channels) to the same shape."""
+        rows = (rows.to(self.shift.dtype) - self.shift) * self.scale
+        return functional.normalize(rows, dim=1) if self._unit else rows
+
 
 LANDMARKS = 1000
 SAMPLE = 1000  # rows from which the median distance is measured
@@ -127,3 +185,41 @@ def _median_square(rows: Tensor) -> Tensor:
     # Rows that are all equal have no distance; any bandwidth does for them.
     median = distances[above[0], above[1]].median() if len(rows) > 1 else distances.new_zeros(())
     return torch.where(median > 0, median, torch.ones_like(median))
+
+
+@dataclass(frozen=True)
+class ClosedFormSettings:
+    """What a closed form is fitted with.
+
+    Args:
+        features: the features of each modality, or one for all.
+        ridge: regularisation, as a multiple of a modality's mean variance per feature.
+        width: maximum number of output channels.
+        exponent: each output channel is multiplied by its correlation to this power, so that channels that hardly
+            correlate count less in a cosine.
+
+    Example:
+        >>> settings = ClosedFormSettings({"video": FeatureSpec(0.5), "text": FeatureSpec(None, "none")})
+        >>> settings.of("text").bandwidth is None  # linear
+        True
+    """
+
+    features: Mapping[str, FeatureSpec] | FeatureSpec = field(default_factory=FeatureSpec)
+    ridge: float = 0.3
+    width: int = 256
+    exponent: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.ridge < 0 or self.width < 1 or self.exponent < 0:
+            raise ValueError(
+                f"ridge and exponent must be at least 0 and width at least 1, got ridge {self.ridge}, "
+                f"exponent {self.exponent} and width {self.width}"
+            )
+
+    def of(self, modality: str) -> FeatureSpec:
+        """The features of one modality."""
+        if isinstance(self.features, FeatureSpec):
+            return self.features
+        if modality not in self.features:
+            raise ValueError(f"no features are set for modality {modality}; there are {sorted(self.features)}")
+        return self.features[modality]

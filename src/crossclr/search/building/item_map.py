@@ -1,15 +1,18 @@
-"""The map of a collection: where its items are, and which of them the page draws."""
+"""The map of a collection: where its items are in two dimensions, and which of them the page draws."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import faiss
 import numpy as np
+import numpy.typing as npt
 
-from crossclr.search.building.map_layout import Places, centre, place_among, project
 from crossclr.search.building.run_items import EmbeddedItems
-from crossclr.search.index.contract import Ids, Index
+from crossclr.search.index.contract import Ids, Index, Vectors
 from crossclr.search.items.item_table import Items
 
+Places = npt.NDArray[np.float32]  # (items, 2) between 0 and 1
+LANDMARKS = 2000
 MOST_POINTS = 8000
 _NEIGHBOURS = 5000  # items on the map that new items are compared with
 _LONGEST_TEXT = 70
@@ -49,3 +52,80 @@ def map_points(items: Items, most: int = MOST_POINTS) -> dict[str, list[Any]]:
         "x": [round(x, 4) for x in columns["x"]],
         "y": [round(y, 4) for y in columns["y"]],
     }
+
+
+def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = LANDMARKS, seed: int = 0) -> Places:
+    """Positions of all items: t-SNE arranges some of them, and the others join their nearest neighbours.
+
+    The mean of each modality is subtracted first. Otherwise the two modalities would lie apart like two continents,
+    and the map could not show how they correspond.
+
+    ``modality`` (items,) is a number for each modality, ``landmarks`` the number of items that t-SNE arranges.
+
+    Example:
+        >>> project(np.eye(8, dtype=np.float32), np.zeros(8, dtype=np.int64)).shape
+        (8, 2)
+    """
+    centred = centre(vectors, modality)
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(len(centred), min(landmarks, len(centred)), replace=False))
+    arranged = _to_unit_square(_arrange(centred[chosen], seed))
+    places = np.empty((len(centred), 2), dtype=np.float32)
+    places[chosen] = arranged
+    others = np.setdiff1d(np.arange(len(centred)), chosen)
+    if len(others):
+        places[others] = place_among(centred[others], centred[chosen], arranged, seed)
+    return places
+
+
+def centre(vectors: Vectors, modality: npt.NDArray[np.int64]) -> Vectors:
+    """Unit vectors, after subtracting the mean of each modality."""
+    out = np.empty_like(vectors, dtype=np.float32)
+    for number in np.unique(modality):
+        rows = modality == number
+        out[rows] = vectors[rows] - vectors[rows].mean(0)
+    length = np.linalg.norm(out, axis=1, keepdims=True)
+    out /= np.maximum(length, 1e-12)
+    return out
+
+
+def place_among(new: Vectors, known: Vectors, places: Places, seed: int = 0) -> Places:
+    """Positions of new items: the weighted mean of their three nearest known items, with a little noise.
+
+    Example:
+        >>> known = np.eye(3, dtype=np.float32)
+        >>> place_among(known[:1], known, np.array([[0, 0], [1, 0], [0, 1]], dtype=np.float32)).round(1).tolist()
+        [[0.0, 0.0]]
+    """
+    count = min(3, len(known))
+    scores, rows = faiss.knn(new, known, count, metric=faiss.METRIC_INNER_PRODUCT)
+    weights = np.exp((scores - scores[:, :1]) / 0.05)  # (new, count)
+    weights /= weights.sum(1, keepdims=True)
+    mixed = (places[rows] * weights[:, :, None]).sum(1)
+    noise = np.random.default_rng(seed).normal(scale=0.004, size=mixed.shape)
+    found: Places = np.clip(mixed + noise, 0, 1).astype(np.float32)
+    return found
+
+
+def _arrange(vectors: Vectors, seed: int) -> Places:
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    count, dim = vectors.shape
+    if count < 4:
+        return np.linspace(0, 1, 2 * count, dtype=np.float32).reshape(count, 2)
+    reduced = PCA(min(40, count, dim), random_state=seed).fit_transform(vectors)
+    if count < 20:
+        wide = np.pad(reduced, ((0, 0), (0, max(0, 2 - reduced.shape[1]))))
+        return wide[:, :2].astype(np.float32)
+    perplexity = min(30.0, (count - 1) / 4)
+    arranged: Places = TSNE(2, perplexity=perplexity, init="pca", max_iter=500, random_state=seed).fit_transform(
+        reduced
+    )
+    return arranged
+
+
+def _to_unit_square(places: Places) -> Places:
+    low, high = np.quantile(places, [0.002, 0.998], axis=0)  # a few outliers must not shrink the rest
+    scaled: Places = np.clip((places - low) / np.maximum(high - low, 1e-9) * 0.96 + 0.02, 0, 1).astype(np.float32)
+    return scaled

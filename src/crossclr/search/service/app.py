@@ -18,8 +18,7 @@ from crossclr.search.encoders.text_queries import QueryError
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.index_reload import ReloadingSearcher
 from crossclr.search.service.limits import Limits
-from crossclr.search.service.media_route import add_media, warm_up_images
-from crossclr.search.service.search_routes import add_search
+from crossclr.search.service.search_routes import add_media, add_search, warm_up_images
 
 PAGE = Path(__file__).with_name("page")
 PAGE_FILES = {

@@ -1,13 +1,16 @@
-"""The routes for programs: search, one item, what the index contains, and the map."""
+"""The routes: search, one item, what the index contains, the map, and the media of an item."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from crossclr.experts.media.file_types import media_type
+from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.items.item_table import Item
 from crossclr.search.searcher import LONGEST_TEXT, Hit, Searcher
 from crossclr.search.service.answers import plain_item
@@ -111,3 +114,36 @@ def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
 
 def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:
     return {**plain_item(item), "remarks": [asdict(remark) for remark in searcher.remarks(item)]}
+
+
+def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:
+    """Add ``/media`` to an application."""
+
+    @app.get("/media", summary="The image, video or sound of an item")
+    def media(
+        id: Annotated[str, Query(max_length=500, description="Id of the item.")],
+        part: Annotated[int, Query(ge=0, le=9, description="Which of its images.")] = 0,
+    ) -> Response:
+        searcher = searchers.current
+        item = find_item(searcher, id)
+        if not item.media or part >= count_images(item.file):
+            raise HTTPException(404, "this item has no such image, video or sound")
+        headers = {"cache-control": "private, max-age=3600"}
+        if is_built_in(item.file):
+            return Response(read_image(item.file, part), media_type="image/webp", headers=headers)
+        roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
+        path = Path(item.file).resolve()  # follows links before the folder is checked
+        kind = media_type(path)
+        if kind is None or not any(path.is_relative_to(root) for root in roots):
+            raise HTTPException(403, "the file of this item is outside the folders that the index names")
+        if not path.is_file():
+            raise HTTPException(404, "the file of this item no longer exists")
+        return FileResponse(path, media_type=kind, headers=headers)
+
+
+def warm_up_images(searcher: Searcher) -> None:
+    """Load the images of the built-in set, if the index shows them."""
+    for item in searcher.items.get([0]):
+        if is_built_in(item.file):
+            for vendor in VENDORS:
+                emoji_image(item.file.rpartition("/")[2], vendor)

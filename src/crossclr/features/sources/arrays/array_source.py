@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crossclr.features.check.findings import Finding, warn
+from crossclr.features.check.data_report import Finding, warn
 from crossclr.features.errors import DataError
 from crossclr.features.reading.parquet import ParquetSequences
 from crossclr.features.reading.sampling import limit_rows

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
-from crossclr.features.check.findings import Finding, warn
+from crossclr.features.check.data_report import Finding, warn
 from crossclr.features.errors import DataError
-from crossclr.features.keys import clip_keys
 from crossclr.features.reading.row_files import open_rows
-from crossclr.features.sample import Sample
+from crossclr.features.sample import Sample, clip_keys
 from crossclr.features.source import Source
 from crossclr.features.sources.coot.coot_config import CootConfig
-from crossclr.features.sources.coot.coot_meta import Entry, read_meta
 from crossclr.features.sources.coot.coot_readers import (
+    Entry,
     FrameReader,
     ModalityReader,
     WholeAndParts,
     open_tokens,
+    read_meta,
     sentence_splits_path,
 )
 from crossclr.features.sources.splits import SplitKeys

@@ -6,8 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from crossclr.features.errors import DataError
-from crossclr.features.keys import clip_keys
-from crossclr.features.sample import Rows, Sample
+from crossclr.features.sample import Rows, Sample, clip_keys
 from crossclr.features.source import Source, Variant
 from crossclr.features.sources.emoji.emoji_catalogue import MODALITIES, VENDORS, Emoji, load_emoji, load_rows
 from crossclr.features.sources.emoji.emoji_config import EmojiConfig, modality_names
