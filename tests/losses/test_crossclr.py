@@ -316,7 +316,7 @@ def test_an_option_out_of_range_is_named(name: str, value: object) -> None:
 
 
 def test_extra_positives_without_pruning_are_warned_about() -> None:
-    with pytest.warns(UserWarning, match="nobody"):
+    with pytest.warns(UserWarning, match="no sample is influential"):
         CrossCLR(extra_positives=2, prune_threshold=None)
 
 

@@ -102,7 +102,7 @@ class CaptionTrainingConfig(_Strict):
     batch_size: int = Field(default=16, ge=1, description="Videos of one step.")
     max_sentences: int = Field(default=12, ge=1, description="Sentences of a training video; more are cut off.")
     captions_per_clip: int = Field(
-        default=1, ge=1, description="Where a clip has many captions: how many are drawn in each epoch."
+        default=1, ge=1, description="Captions sampled per epoch for a clip that has several."
     )
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share of the target spread over all words.")
     ema_decay: float = Field(

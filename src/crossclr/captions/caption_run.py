@@ -1,4 +1,4 @@
-"""The run folder of a captioner: that of every run, and the vocabulary and the written captions.
+"""The run folder of a captioner: the files of every run, a vocabulary and captions.
 
 vocabulary.json     its words
 predictions-*.json  its captions for a split, in MART's format

@@ -1,4 +1,4 @@
-"""Captions from several encoders in one table: every encoder with every seed, and people as an upper bound."""
+"""Compare captions from several encoders and seeds in one table, with human captions as an upper bound."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def compare_captions(
 ) -> Comparison:
     """Train a captioner for each run and seed, and put their scores into one table.
 
-    Call it again to resume: finished captioners in ``out`` are kept and stopped ones continue.
+    Call it again to resume: finished captioners in ``out`` are kept and stopped ones resume.
 
     Args:
         runs: run folders; all have the same data.
@@ -123,7 +123,7 @@ def compare_captions(
         console: where to show progress; None shows nothing.
 
     Raises:
-        Interrupted: after Ctrl-C; calling again continues.
+        Interrupted: after Ctrl-C; call again to resume.
     """
     if not runs or not seeds or len(set(seeds)) != len(seeds):
         raise ValueError(

@@ -25,7 +25,7 @@ class Written:
     """Sentences of some clips.
 
     Args:
-        words: (count, length) numbers, [EOS] and what follows included.
+        words: (count, length) numbers, including [EOS] and everything after it.
         memory: after these sentences; None without recurrence.
     """
 
@@ -52,7 +52,7 @@ def greedy(
     written: list[Tensor] = []
     for number in range(model.text_length):
         logits = model.write(writing, word)
-        lengths += ~ended  # [EOS] itself is read by the memory, nothing behind it
+        lengths += ~ended  # the memory reads [EOS] but nothing after it
         ended = ended | (word == EOS)
         _forbid(logits, written, config.min_words - number, config.block_ngram)
         word = logits.argmax(1).masked_fill(ended, PAD)
@@ -71,7 +71,7 @@ def beam_search(
     repeated = torch.arange(count, device=rows.device).repeat_interleave(beam)
     writing = model.begin(features, rows, memory).select(repeated)
     scores = features.new_full((count, beam), -math.inf)
-    scores[:, 0] = 0.0  # the hypotheses of a sentence begin equal: one is enough
+    scores[:, 0] = 0.0  # all hypotheses of a sentence start equal, so start with one
     best = features.new_full((count,), -math.inf)
     found = rows.new_full((count, limit), EOS)
     word = rows.new_full((count * beam,), BOS)
@@ -80,7 +80,7 @@ def beam_search(
         logits = model.write(writing, word)
         _forbid(logits, list(written.unbind(1)), config.min_words - number, config.block_ngram)
         following = scores.unsqueeze(2) + logits.log_softmax(1).view(count, beam, -1)
-        if number == limit - 1:  # no room for another word: whatever stands is the sentence
+        if number == limit - 1:  # no room for another word, so the sentence ends here
             value, place = (following.flatten(1) / (number + 1) ** length_penalty).max(1)
             origin, last = place // logits.shape[1], place % logits.shape[1]
             _keep(best, found, value, torch.cat([_of(written, origin, beam), last.unsqueeze(1)], dim=1))
@@ -112,7 +112,7 @@ def write_captions(
     config: DecodingConfig | None = None,
     progress: Progress | None = None,
 ) -> Predictions:
-    """A sentence for each clip of each video; each sentence knows those before it through the memory.
+    """Write a sentence for each clip of each video; the memory carries earlier sentences forward.
 
     Args:
         model: the captioner; its training mode is restored afterwards.
@@ -157,7 +157,7 @@ def write_captions(
 
 
 def _forbid(logits: Tensor, written: list[Tensor], words_missing: int, n: int) -> None:
-    """Make impossible: unknown words, an early end, and an n-gram that stood before."""
+    """Forbid unknown words, an early end, and repeated n-grams."""
     logits[:, UNK] = NEVER
     if words_missing > 0:
         logits[:, EOS] = NEVER

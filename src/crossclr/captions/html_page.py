@@ -1,4 +1,4 @@
-"""A self-contained page of good, bad and random captions next to those of people."""
+"""A self-contained page of good, bad and random captions next to human captions."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Writer:
     """One captioner on the page.
 
     Args:
-        name: what it is called.
-        predictions: what it wrote.
-        scores: of all its predictions.
+        name: its name on the page.
+        predictions: its captions.
+        scores: the scores of all its captions.
     """
 
     name: str
@@ -112,13 +112,13 @@ def caption_page(
     """The whole page.
 
     Args:
-        writers: one or more captioners on the same videos; the first one's scores tell good from bad.
-        data: the videos and what people wrote.
+        writers: one or more captioners on the same videos; the scores of the first decide what is good or bad.
+        data: the videos and their human captions.
         title: of the page.
         count: videos of each kind.
         seed: of the choice of videos and of references.
         references: how many of a clip's captions are shown (all are matched).
-        media: pictures or players by video, or by ``video/number`` for single clips.
+        media: images or players by video, or by ``video/number`` for single clips.
     """
     if not writers:
         raise ValueError("a page needs at least one captioner")

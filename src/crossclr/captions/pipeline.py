@@ -47,7 +47,7 @@ def train_captions(
 
     Raises:
         ValueError: the data or the config cannot be used; nothing is written then.
-        Interrupted: after Ctrl-C; `resume_captions` continues the training.
+        Interrupted: after Ctrl-C; `resume_captions` resumes the training.
     """
     if out is None:
         out = free_folder(Path(config.data.run or "runs") / "captions" / config.name)

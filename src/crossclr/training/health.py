@@ -1,4 +1,4 @@
-"""Notices a run that does not learn, and says why that is likely and which option to change."""
+"""Detect a run that does not learn, and report the likely cause and the option to change."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-COLLAPSED = 0.9  # mean cosine between random items from which embeddings count as collapsed
-INTRA_SHARE = 0.9  # share of the loss's denominator that is intra-modal from which the positives hardly count
-SMALL_GALLERY = 100  # with fewer items, retrieval at chance cannot be told from retrieval above it
-PATIENCE = 3  # epochs after the warm-up that a loss is given to fall
+COLLAPSED = 0.9  # embeddings have collapsed if the mean cosine between random items is at least this
+INTRA_SHARE = 0.9  # positives hardly count if the intra-modal share of the loss's denominator is at least this
+SMALL_GALLERY = 100  # with fewer items, retrieval at chance looks like retrieval above chance
+PATIENCE = 3  # epochs after the warm-up within which the loss must fall
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Health:
     warning: str | None = None
 
     def observe(self, record: Mapping[str, Any]) -> str | None:
-        """Take the record of an epoch; returns a warning the first time that something is wrong."""
+        """Check the record of an epoch; returns a warning the first time that something is wrong."""
         if record["epoch"] < self.warmup_epochs:
             return None
         self.losses.append(record["loss"])
@@ -115,7 +115,7 @@ class _Retrieval:
 
     @property
     def works(self) -> bool:
-        """Whether recall is so far above chance that nothing else matters."""
+        """Whether recall is far enough above chance to skip the other checks."""
         return self.recall >= min(50.0, 20 * self.chance)
 
     def problem(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The training of a joint embedding: two encoders, a loss and the samples of a source."""
+"""Training of a joint embedding: two encoders, a loss and the samples of a source."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class JointTraining(Trainable[Batch]):
         self._wrapped.train()
         self.objective.train()
         self._wrapped_optimiser.zero_grad()
-        largest = -(-self._videos // fabric.world_size)  # all processes take the same path, whatever their share
+        largest = -(-self._videos // fabric.world_size)  # the same on all processes, so all take the same path
         if settings.micro_batch is None or settings.micro_batch >= largest:
             loss = self._loss(self._wrapped(batch), batch)
             fabric.backward(loss)

@@ -118,7 +118,7 @@ def _epoch_record(training: Trainable[Any]) -> dict[str, Any]:
 
 
 def _validate(training: Trainable[Any], reporter: Reporter | None, validate: Validate, record: dict[str, Any]) -> bool:
-    """Measure on the first process and tell the others; True if this epoch is the best so far."""
+    """Measure on the first process and share the result; True if this epoch is the best so far."""
     measured = None
     if training.fabric.is_global_zero:
         with training.evaluating() as model:

@@ -1,4 +1,4 @@
-"""The number that training minimises: a local and a global loss, added."""
+"""The training objective: the sum of a local and a global loss."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class Objective(nn.Module):
 
     @property
     def needs_features(self) -> bool:
-        """Whether a loss needs the pooled input features; one of your own may, so it always gets them."""
+        """Whether a loss needs the pooled input features. Your own losses always get them, in case they do."""
         terms = [term for term in (self.local, self.global_) if term is not None]
         return any(term.needs_features if isinstance(term, Loss) else True for term in terms)
 
     def forward(self, outputs: Mapping[str, Tensor], batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """The loss of a batch; ``parts`` then holds what is worth showing.
+        """The loss of a batch; ``parts`` then holds the values to show.
 
         Args:
             outputs: embeddings by COOT's names, from the model.
-            batch: what they were made of.
+            batch: the batch that was embedded.
             generator: source of the positions that cycle consistency samples.
         """
         if isinstance(self.local, Loss) and self.local.covers_all_levels:

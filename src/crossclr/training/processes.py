@@ -1,4 +1,4 @@
-"""Devices and processes: each process embeds its own videos and sees the embeddings of all.
+"""Devices and processes: each process embeds its own videos and gets the embeddings of all.
 
 Embeddings, pooled features and ids are gathered in the order of the videos. So every process computes the loss of the
 whole batch (the processes share that work, see `losses.sharing`) and keeps the

@@ -20,7 +20,7 @@ class LiveReporter:
         console: where to write.
         epochs: epochs of the run.
         steps: steps of the run.
-        done: steps that were taken before a resumed run was stopped.
+        done: steps that a resumed run took before it stopped.
     """
 
     def __init__(self, console: Console, epochs: int, steps: int, done: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""`fit` into a run folder: metrics, checkpoints, live progress and what to do after an interruption."""
+"""`fit` into a run folder, with metrics, checkpoints, live progress and advice after an interruption."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ StopRequested = Callable[["Fabric"], bool]
 
 @contextmanager
 def stop_on_signal() -> Iterator[StopRequested]:
-    """A function that says whether any process of a Fabric received a request to stop.
+    """A function that returns whether any process of a Fabric received a request to stop.
 
     The first Ctrl-C or SIGTERM is remembered until the step is finished; a second Ctrl-C stops at once.
     """

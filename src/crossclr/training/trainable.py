@@ -92,7 +92,7 @@ def loop_settings(training: Any, validation: Any) -> LoopSettings:
 class Trainable(ABC, Generic[BatchT]):
     """Everything that changes during training: weights, optimiser, schedule, random states and position.
 
-    A subclass builds its parts in its constructor and says how one step learns from a batch.
+    A subclass builds its parts in its constructor and implements a training step on a batch.
 
     Args:
         settings: how long to train, and when to validate.

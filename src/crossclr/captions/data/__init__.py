@@ -1,1 +1,1 @@
-"""What a captioner reads: clips, sentences and words."""
+"""The data of a captioner: clips, sentences and words."""

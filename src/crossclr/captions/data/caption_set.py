@@ -43,8 +43,8 @@ class CaptionSet:
     def references(self) -> References:
         """The references of each video: paragraphs, or all captions of a single clip.
 
-        Where all clips of a video have several captions, its paragraphs are made of the first ones, the second ones,
-        and so on. Videos without sentences are omitted.
+        If all clips of a video have several captions, the first paragraph joins their first captions, the second
+        paragraph their second captions, and so on. Videos without sentences are omitted.
         """
         found: References = {}
         for key, (start, stop) in zip(self.keys, pairwise(self.starts), strict=True):

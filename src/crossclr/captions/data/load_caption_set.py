@@ -29,13 +29,13 @@ def load_caption_set(
     """The videos of a split (of a run) or of an embedding file.
 
     Args:
-        data: where from.
+        data: the section ``data`` of the config.
         part: name of a split, or an ``.h5`` or ``.npz`` file.
         max_rows: raw features: more rows of a clip are sampled down to this.
         progress: called with the finished samples and all samples.
 
     Raises:
-        ValueError: there are no such embeddings, or no sentences where there must be some.
+        ValueError: there are no such embeddings, or required sentences are missing.
     """
     if Path(part).suffix in FILES:
         return _with_captions(from_embeddings(load_embeddings(part), data.features, part), data)

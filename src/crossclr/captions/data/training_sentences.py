@@ -1,4 +1,4 @@
-"""Training sentences as numbers; if a clip has many captions, each epoch draws other ones."""
+"""Training sentences as numbers; if a clip has many captions, each epoch samples different ones."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class TrainingSentences:
         vocabulary: the words.
         max_words: longer sentences are cut.
         max_clips: use only this many clips of a video.
-        captions_per_clip: how often a video whose clips have several captions stands in an epoch, each time with
-            other captions (as far as they go).
+        captions_per_clip: how often an epoch contains a video whose clips have several captions, each time with
+            different captions as long as there are enough.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TrainingSentences:
         shuffled = [rng.permutation(len(texts)).tolist() if len(texts) > 1 else [0] for texts in self._encoded]
         for first in range(start * batch_size, len(order), batch_size):
             chosen = order[first : first + batch_size]
-            # one video may stand twice in a batch, with another draw: position in the batch tells them apart
+            # a video may occur twice in a batch with different captions, so identify it by its position in the batch
             yield self._batch([int(item) for item in chosen], shuffled)
 
     def _batch(self, items: Sequence[int], shuffled: Sequence[Sequence[int]]) -> TrainingBatch:

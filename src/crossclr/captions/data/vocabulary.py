@@ -32,18 +32,18 @@ class Vocabulary:
         self.words = tuple(words)
         self.numbers = {word: number for number, word in enumerate(self.words)}
         if len(self.numbers) != len(self.words):
-            raise ValueError("a word stands twice in the vocabulary")
+            raise ValueError("a word occurs twice in the vocabulary")
 
     def __len__(self) -> int:
         return len(self.words)
 
     @classmethod
     def build(cls, sentences: Iterable[str], min_count: int = 3) -> Vocabulary:
-        """The words that stand more often than ``min_count`` times, the most frequent first.
+        """The words that occur more than ``min_count`` times, the most frequent first.
 
         Args:
             sentences: training sentences.
-            min_count: a word must stand more often than this; 3 for YouCook2 and 5 for ActivityNet in MART.
+            min_count: a word must occur more often than this; 3 for YouCook2 and 5 for ActivityNet in MART.
         """
         counts = Counter(word for sentence in sentences for word in tokenise(sentence))
         kept = [word for word, count in counts.items() if count > min_count]

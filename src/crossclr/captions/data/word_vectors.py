@@ -23,7 +23,7 @@ def read_word_vectors(
         path: GloVe's text format (a word and its numbers on each line) or an ``.npz`` with ``words`` and ``vec``.
         vocabulary: the words.
         dim: numbers of each vector.
-        generator: draws the vectors of words that the file does not have.
+        generator: samples vectors for words that are not in the file.
 
     Returns:
         (words, dim) and how many words the file had.

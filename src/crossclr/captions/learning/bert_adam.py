@@ -26,7 +26,7 @@ class BertAdam(torch.optim.Optimizer):
 
     Args:
         params: parameters or groups of them.
-        lr: the rate; whoever has a schedule sets it in the groups.
+        lr: the rate; a schedule sets it in the groups.
         betas: decay of the two moments.
         eps: added to the root of the second moment.
         weight_decay: decoupled decay.

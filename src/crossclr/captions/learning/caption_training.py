@@ -1,4 +1,4 @@
-"""The training of a captioner: steps, averaged weights, and the best epoch by the scores of its captions."""
+"""Training of a captioner: steps, averaged weights, and the best epoch by caption scores."""
 
 from __future__ import annotations
 

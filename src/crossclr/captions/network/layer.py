@@ -115,7 +115,7 @@ class Layer(nn.Module):
         return self._second_half(attended, mixed), cache
 
     def step(self, x: Tensor, cache: LayerCache, valid: Tensor | None, position: int) -> Tensor:
-        """One more position (count, 1, dim); ``valid`` (count, position + 1) tells what it sees, None: everything."""
+        """One more position (count, 1, dim); it sees the ``valid`` (count, position + 1) positions, None: all."""
         query, key, value = self.attention.all(x)
         stop, place = position + 1, self.cells + position
         cache.key[:, :, position], cache.value[:, :, position] = key[:, :, 0], value[:, :, 0]

@@ -25,7 +25,7 @@ class MemoryStart(nn.Module):
 
     def __init__(self, dim: int, cells: int, dropout: float) -> None:
         super().__init__()
-        self.cell_bias = nn.Parameter(torch.randn(cells, 1))  # tells the cells apart
+        self.cell_bias = nn.Parameter(torch.randn(cells, 1))  # makes the cells differ
         self.projection = nn.Linear(dim, dim)
         self.norm = nn.LayerNorm(dim, eps=EPSILON)
         self.dropout = Dropout(dropout)
@@ -78,7 +78,7 @@ class MemoryUpdate(nn.Module):
         memories = [first]
         if len(active) > 1:
             key, value = self.attention.split(layout.pad(self.attention.project_key_value(hidden)))
-            # split, not sliced: the gradient of a slice is a tensor of zeros as large as the whole
+            # split instead of slicing, because the gradient of a slice is as large as the whole tensor
             parts = (torch.split(tensor, list(active)) for tensor in (key, value, layout.valid))
             for keys, values, valid, count in zip(*parts, active[1:], strict=False):
                 # the last sentence of a video changes no other one

@@ -1,4 +1,4 @@
-"""The scores of people: one caption of each clip, scored against the others."""
+"""Human scores: one human caption of each clip, scored against the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def human_ceiling(
     with_meteor: bool = True,
     meteor: Meteor | None = None,
 ) -> Scores | None:
-    """Score captions of people leave-one-out: a random one of each video against its others.
+    """Score human captions leave-one-out: a random one of each video against the others.
 
     Args:
         references: the captions of each video.

@@ -56,7 +56,7 @@ class Meteor:
             references: one or more texts each.
 
         Raises:
-            MeteorError: the program died, hung or talked nonsense; it is of no further use then.
+            MeteorError: the program died, hung or returned invalid output; it cannot be used any more.
         """
         if not predictions:
             return 0.0, []
@@ -120,7 +120,7 @@ class _Process:
         self._messages.close()
 
     def ask(self, lines: Sequence[str], count: int) -> list[str]:
-        """Send lines and read ``count`` lines of answers; both at once, so that no pipe can fill up."""
+        """Send lines and read ``count`` answers at the same time, so that no pipe can fill up."""
         feeder = threading.Thread(target=self._send, args=(lines,), daemon=True)
         feeder.start()
         return [self._answer() for _ in range(count)]

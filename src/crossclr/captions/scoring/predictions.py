@@ -57,9 +57,9 @@ def save_predictions(predictions: Mapping[str, Sequence[Caption]], path: str | o
 def load_predictions(path: str | os.PathLike[str]) -> Predictions:
     """Read predictions.
 
-    MART's own form is ``{"results": {video: [{"sentence": ..., "timestamp": [start, stop]}, ...]}}``. The mapping may
-    also stand alone, and a video may have ``{"sentences": [...], "timestamps": [[start, stop], ...]}``, a list of
-    sentences or one sentence.
+    MART's format is ``{"results": {video: [{"sentence": ..., "timestamp": [start, stop]}, ...]}}``. The outer
+    ``results`` is optional. A video may also have ``{"sentences": [...], "timestamps": [[start, stop], ...]}``, a list
+    of sentences or one sentence.
 
     Raises:
         ValueError: the file holds something else; the message names the video.

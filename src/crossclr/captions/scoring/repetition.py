@@ -10,8 +10,8 @@ from collections.abc import Sequence
 def repetition(sentences: Sequence[str], n: int) -> float:
     """Share of a paragraph's n-grams that occurred before, in percent.
 
-    n-grams stay within a sentence, their counts are pooled over the paragraph. Case and punctuation count,
-    except for one final full stop and commas.
+    n-grams do not cross sentences; their counts are pooled over the paragraph. Case and punctuation matter, except for
+    commas and one final full stop.
 
     Args:
         sentences: the sentences as they were written.

@@ -1,1 +1,1 @@
-"""What decides a run: its fields, the files it is read from, and named changes to it."""
+"""The config of a run: its fields, its files and recipes."""

@@ -1,4 +1,4 @@
-"""Configs as YAML: shipped ones, your own, overrides from the command line, and errors with their keys."""
+"""Read configs from YAML, apply overrides, and report errors by key."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class SplitsConfig(_Strict):
 
 
 FITTED = ("views", "anchors", "hubs")
-"""What may be fitted after training, by the names of a config."""
+"""Names of the config sections that are fitted after training."""
 
 
 class FitConfig(_Strict):
@@ -194,18 +194,18 @@ class FitConfig(_Strict):
     validation: ValidationConfig = Field(default=ValidationConfig(), description="Validation during training.")
     views: ViewsConfig | None = Field(
         default=None,
-        description="After training, put linear projections of the input features beside the embeddings, unless that "
-        "makes a validation figure worse; null: leave embeddings as they are.",
+        description="After training, append linear projections of the input features to the embeddings, unless that "
+        "lowers a validation metric; null: off.",
     )
     anchors: AnchorsConfig | None = Field(
         default=None,
-        description="After training, draw clips towards the sentences of their nearest training clips, unless that "
-        "makes the validation score worse; null: leave them where they are.",
+        description="After training, move clips towards the sentences of their nearest training clips, unless that "
+        "lowers the validation score; null: off.",
     )
     hubs: HubsConfig | None = Field(
         default=None,
-        description="After training, lower the scores of items that are near to every training sample of the other "
-        "modality, unless that makes the validation score worse; null: leave scores as they are.",
+        description="After training, lower the scores of items that are near every training sample of the other "
+        "modality, unless that lowers the validation score; null: off.",
     )
 
     @property

@@ -23,7 +23,7 @@ class RAdam(torch.optim.Optimizer):
         lr: learning rate.
         betas: decay of the first and of the second moment.
         eps: added to the root of the second moment, before its bias correction.
-        weight_decay: decoupled: each step that moves also takes ``lr · weight_decay · p`` off.
+        weight_decay: decoupled: each step that changes p also subtracts ``lr · weight_decay · p``.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The environment of a run: everything besides its config that its results may depend on."""
+"""The environment of a run: everything except its config that may affect its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every run folder has: the only thing that passes from one command to the next.
+"""The files of every run folder. Commands pass data to each other only through run folders.
 
 config.yaml        the whole config, defaults included
 environment.json   versions, machine, command
@@ -39,7 +39,7 @@ class RunFolder(Generic[ConfigT]):
 
     Args:
         path: the folder.
-        config: everything that decides the run.
+        config: the config of the run.
     """
 
     path: Path
@@ -100,7 +100,7 @@ class RunFolder(Generic[ConfigT]):
         return read_metrics(self.path)
 
     def history(self) -> dict[str, Any]:
-        """What training says about itself in the results: epochs, best epoch, its validation, a warning."""
+        """The part of the results about training: epochs, best epoch, its validation, a warning."""
         epochs = [record for record in self.metrics() if record["kind"] == "epoch"]
         best = [record for record in epochs if record.get("best")]
         warnings = [record["warning"] for record in epochs if "warning" in record]
@@ -121,7 +121,7 @@ class RunFolder(Generic[ConfigT]):
         return loaded
 
     def write_results(self, results: Mapping[str, Any]) -> None:
-        """Store the final evaluation, which makes a run finished."""
+        """Store the final evaluation, which marks the run as finished."""
         write_json(self.path / RESULTS, results)
 
 

@@ -1,4 +1,4 @@
-"""The run folder of a joint embedding; adjustments that were fitted for search lie next to its best weights."""
+"""The run folder of a joint embedding; adjustments fitted for search are stored next to its best weights."""
 
 from __future__ import annotations
 
