@@ -236,7 +236,7 @@ def test_faults_show_before_anything_is_written(files, tmp_path):
         train_captions(make_config(files), out=files)
     for changes, message in (
         ({"data.features": "vidclip"}, "embeddings of whole videos"),
-        ({"data.train": "train"}, "no embedding file"),
+        ({"data.train": "train"}, "not an embedding file"),
         ({"data.train": "absent.h5"}, "no file"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):

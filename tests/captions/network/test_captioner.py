@@ -135,7 +135,7 @@ def naive(model, videos):
 
 
 def by_video(out, lengths, active):
-    """Back from time by time to video by video."""
+    """Back from not ordered by time to video by video."""
     found = [[] for _ in range(active[0])]
     row = 0
     for count in active:
@@ -232,7 +232,7 @@ def test_the_papers_sizes_have_its_number_of_weights(features, expected):
 
 def test_sentences_out_of_order_are_an_error(model):
     features, rows, words, lengths, _ = as_batch(make_videos([2, 1]))
-    with pytest.raises(ValueError, match="time by time"):
+    with pytest.raises(ValueError, match="not ordered by time"):
         model(features, rows, words, lengths, [1, 2])
 
 
