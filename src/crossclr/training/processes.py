@@ -1,7 +1,7 @@
 """Devices and processes: each process embeds its own videos and gets the embeddings of all.
 
 Embeddings, pooled features and ids are gathered in the order of the videos. So every process computes the loss of the
-whole batch (the processes share that work, see `losses.sharing`) and keeps the
+whole batch (the processes share that work, see `losses.sums.across_processes`) and keeps the
 same queue; gradients flow through its own rows. The mean that data-parallel training takes over processes is undone on
 those rows, so that the result is the gradient of one process.
 """
