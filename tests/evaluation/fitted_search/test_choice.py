@@ -39,28 +39,32 @@ def run(config, tmp_path_factory):
 
 def test_a_finished_run_has_both_figures_and_reads_its_anchors_back(run):
     results = run.results
-    found = results["fitted"]["clip/b->a"]
+    found = results["fitted"]["clip/text->video"]
     assert found["anchors"]
     assert found["hubs"] is None
     assert found["with_them"] > found["without"]
-    assert not any_kept({"clip/a->b": results["fitted"]["clip/a->b"]})
+    assert not any_kept({"clip/video->text": results["fitted"]["clip/video->text"]})
     plain, fitted = run.load_model(fitted=False), run.load_model()
     assert plain.anchors is None
     source = run.open_source()
     training = embed_source(plain, source, "train")
     torch.testing.assert_close(fitted.anchors.clips, Anchors.of(run.config.anchors, training).clips)
     again = evaluate_runs([run.path], baseline=False, progress=False).rows()
-    assert next(iter(again.values()))["clip/b->a"]["R@5"] == pytest.approx(results["test"]["clip/b->a"]["R@5"])
+    assert next(iter(again.values()))["clip/text->video"]["R@5"] == pytest.approx(
+        results["test"]["clip/text->video"]["R@5"]
+    )
     moved, still = (embed_source(model, source, "test") for model in (fitted, plain))
     torch.testing.assert_close(moved.clip_a, still.clip_a)
     torch.testing.assert_close(moved.gallery_a, fitted.anchors(still.clip_a))
     torch.testing.assert_close(still.gallery_a, still.clip_a)
-    assert results["test"]["clip/b->a"] == retrieval_metrics(moved.clip_b, moved.gallery_a)
-    assert results["test_not_fitted"]["clip/b->a"] == retrieval_metrics(still.clip_b, still.clip_a)
-    assert results["test"]["clip/a->b"] == results["test_not_fitted"]["clip/a->b"]  # a clip that asks stays
+    assert results["test"]["clip/text->video"] == retrieval_metrics(moved.clip_b, moved.gallery_a)
+    assert results["test_not_fitted"]["clip/text->video"] == retrieval_metrics(still.clip_b, still.clip_a)
+    assert (
+        results["test"]["clip/video->text"] == results["test_not_fitted"]["clip/video->text"]
+    )  # a clip that asks stays
     shown = [str(cell) for cell in results_table(results, "x").columns[0].cells]
     assert shown.count("  search not fitted") == 1  # only where it makes a difference
-    assert results_table(results, "x").caption == "fitted: clip/b->a anchors; clip/a->b nothing"
+    assert results_table(results, "x").caption == "fitted: text → video: anchors; video → text: nothing"
     assert results_table({**results, "fitted": None}, "x").caption is None
 
 
@@ -69,9 +73,9 @@ def test_meaning_is_judged_by_the_moved_clips(run):
     texts = tuple(f"kind {row % 5}" for row in range(len(embeddings.clip_b)))
     found = semantic_scores(replace(embeddings, texts=texts))
     expected = semantic_scores(replace(embeddings, texts=texts, clip_a=embeddings.gallery_a, anchored_a=None))
-    assert found["clip/b->a"] == expected["clip/b->a"]
+    assert found["clip/text->video"] == expected["clip/text->video"]
     plain = semantic_scores(replace(embeddings, texts=texts, anchored_a=None))
-    assert found["clip/a->b"] == plain["clip/a->b"]
+    assert found["clip/video->text"] == plain["clip/video->text"]
 
 
 def test_joined_runs_keep_their_anchors(run):
@@ -334,7 +338,7 @@ def test_hubs_are_compared_with_the_best_that_has_none(monkeypatch, meaning, exp
     told["anchors", None]["nDCG"] = [40.0] * 4
     told["anchors", "hubs"]["nDCG"] = [meaning] * 4
     candidates = [fitting._Candidate(*key) for key in told]
-    chosen, score = fitting._choose(Told(told), "clip/b->a", None, candidates)
+    chosen, score = fitting._choose(Told(told), "a", None, candidates)
     assert (chosen.anchors, chosen.hubs) == expected
     assert score == np.mean([told[expected][name][0] for name in ("R@1", "nDCG")])
 
@@ -349,7 +353,7 @@ def test_a_figure_falls_by_more_than_its_error():
     decided = set()
     for fall in np.linspace(-0.6, 0.2, 81):
         plain, found, change, error = {}, {}, 0.0, 0.0
-        for direction, clips in (("clip/b->a", of.numpy()), ("clip/a->b", np.arange(12))):
+        for direction, clips in (("a", of.numpy()), ("b", np.arange(12))):
             noise = rng.normal(size=len(clips))
             plain[direction] = {"same": torch.zeros(len(clips)), "other": torch.tensor(noise)}
             moved = noise + fall + rng.normal(size=len(clips))

@@ -199,7 +199,7 @@ def run(tmp_path_factory):
     hidden = np.random.default_rng(1).normal(size=(90, 4))
     config = write_config(folder, hidden, views={"dim": 5}, anchors={"neighbours": 3})
     run = train(config, {"model.dim": 6, "training.batch_size": 20}, out=folder / "run")
-    assert set(run.results["fitted"]["clip/b->a"]) >= {"views", "vote"}
+    assert set(run.results["fitted"]["clip/text->video"]) >= {"views", "vote"}
     model = run.load_model(fitted=False)
     source = run.open_source()
     linear = LinearViews(run.config.views, pool_source(model, source, "train"), embed_source(model, source, "train"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.significance import paired
 from crossclr.analysis.studies.compared_losses import METHODS, configure
-from crossclr.analysis.studies.open_study import B_TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, Study, Variant
 from crossclr.analysis.tables import Cell, Table
 from crossclr.training.config.recipes import FITTED_SEARCH
 
@@ -55,10 +55,10 @@ class Fitting(Experiment):
         for variant in variants[1:]:
             parts = []
             for metric in ("R@1", "nDCG"):
-                without, with_it = (study.values(one, B_TO_A, metric) for one in (variants[0], variant))
+                without, with_it = (study.values(one, TO_A, metric) for one in (variants[0], variant))
                 found = paired(with_it, without)
                 if not math.isnan(found.difference):  # data without texts has no nDCG
                     parts.append(f"{metric} {found.difference:+.1f} ({found.sure})")
             sentences.append(f"{variant.name.removeprefix('CLIP with ').capitalize()}: {', '.join(parts)}.")
-        caption = f"Change of {study.arrow(B_TO_A)} metrics. {' '.join(sentences)}"
+        caption = f"Change of {study.arrow(TO_A)} metrics. {' '.join(sentences)}"
         return [Table("fitting", "Fitted search", [*PARTS, *heads], rows, caption, [("", len(PARTS)), *groups])]

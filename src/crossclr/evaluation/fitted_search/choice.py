@@ -16,8 +16,8 @@ import torch
 from crossclr.evaluation.fitted_search.linear_views import Candidate as ViewsCandidate
 from crossclr.evaluation.fitted_search.linear_views import LinearViews
 from crossclr.evaluation.fitted_search.query_scores import (
-    DIRECTIONS,
     MEANING,
+    SIDES,
     Both,
     QueryScores,
     per_query,
@@ -26,6 +26,7 @@ from crossclr.evaluation.fitted_search.query_scores import (
 from crossclr.evaluation.retrieval.ranks import TIE
 from crossclr.features import Source
 from crossclr.models import Anchors, Embeddings, Hubs, TwoBranch, Views, as_searched, embed_source, pool_source
+from crossclr.models.directions import direction_keys, direction_words
 from crossclr.training import Run
 from crossclr.training.config.run_config import FitConfig
 
@@ -84,7 +85,7 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed, inputs: Emb
         inputs: one pooled input row for each clip and sentence of a split, see `pool_source`.
 
     Returns:
-        for ``clip/b->a`` and ``clip/a->b``: the names of the ``views`` and the ``vote`` of each (None: no views),
+        by direction at clip level: the names of the ``views`` and the ``vote`` of each (None: no views),
         whether ``anchors`` are used, the weight of ``hubs`` (None: not corrected), and the mean of the validation
         metrics ``without`` and ``with_them``. None if the config requests nothing.
     """
@@ -94,35 +95,35 @@ def choose_search(model: TwoBranch, config: FitConfig, embed: Embed, inputs: Emb
     training = embed(splits.train)
     if splits.validate_ is None:
         anchors = None if config.anchors is None else Anchors.of(config.anchors, training)
-        chosen = {"clip/b->a": _Candidate(anchors), "clip/a->b": _Candidate()}
+        chosen = {"a": _Candidate(anchors), "b": _Candidate()}
         views: ViewsCandidate | None = None
         scores: dict[str, list[float]] = {}
     else:
         validation = embed(splits.validate_)
         judge = QueryScores(validation)
-        scores = {direction: [_score(judge, direction, validation)] for direction in DIRECTIONS}
+        scores = {side: [_score(judge, side, validation)] for side in SIDES}
         views = _choose_views(config, judge, training, validation, inputs)
         if views is not None:
             model.views = views.views
             training = with_views(training, views.views, inputs(splits.train))
             validation = with_views(validation, views.views, inputs(splits.validate_))
         chosen = {}
-        for direction, candidates in _candidates(config, training).items():
-            chosen[direction], score = _choose(judge, direction, validation, candidates)
-            scores[direction].append(score)
-    model.anchors = chosen["clip/b->a"].anchors
-    kept = {"a": chosen["clip/b->a"].hubs, "b": chosen["clip/a->b"].hubs}
-    model.hubs = {side: hubs for side, hubs in kept.items() if hubs is not None}
+        for side, candidates in _candidates(config, training).items():
+            chosen[side], score = _choose(judge, side, validation, candidates)
+            scores[side].append(score)
+    model.anchors = chosen["a"].anchors
+    model.hubs = {side: one.hubs for side, one in chosen.items() if one.hubs is not None}
+    keys = direction_keys(training.modalities)
     return {
-        direction: {
+        keys[side]: {
             "views": [] if views is None else views.names,
             "vote": None if views is None else views.vote,
             "anchors": one.anchors is not None,
             "hubs": None if one.hubs is None else one.hubs.weight,
-            "without": scores[direction][0] if scores else None,
-            "with_them": scores[direction][1] if scores else None,
+            "without": scores[side][0] if scores else None,
+            "with_them": scores[side][1] if scores else None,
         }
-        for direction, one in chosen.items()
+        for side, one in chosen.items()
     }
 
 
@@ -130,7 +131,7 @@ def any_kept(found: Mapping[str, Any] | None) -> bool:
     """Whether any fitted adjustment is used.
 
     Example:
-        >>> any_kept({"clip/b->a": {"views": [], "anchors": False, "hubs": 0.5}}), any_kept(None)
+        >>> any_kept({"clip/text->video": {"views": [], "anchors": False, "hubs": 0.5}}), any_kept(None)
         (True, False)
     """
     return any(one.get("views") or one["anchors"] or one["hubs"] is not None for one in (found or {}).values())
@@ -141,17 +142,18 @@ def kept_words(found: Mapping[str, Any] | None) -> str:
 
     Example:
         >>> nothing = {"views": [], "anchors": False, "hubs": None}
-        >>> kept_words({"clip/b->a": {**nothing, "views": ["pairs", "words"], "anchors": True}, "clip/a->b": nothing})
-        'fitted: clip/b->a views of pairs and words, anchors; clip/a->b nothing'
+        >>> used = {**nothing, "views": ["pairs", "words"], "anchors": True}
+        >>> kept_words({"clip/text->video": used, "clip/video->text": nothing})
+        'fitted: text → video: views of pairs and words, anchors; video → text: nothing'
     """
     if not any_kept(found):
         return ""
-    directions = []
+    directions, words = [], direction_words(found or {})
     for direction, one in (found or {}).items():
         parts = [f"views of {' and '.join(one['views'])}"] if one.get("views") else []
         parts += ["anchors"] if one["anchors"] else []
         parts += [f"hubs by {one['hubs']:g}"] if one["hubs"] is not None else []
-        directions.append(f"{direction} {', '.join(parts) or 'nothing'}")
+        directions.append(f"{words[direction]}: {', '.join(parts) or 'nothing'}")
     return f"fitted: {'; '.join(directions)}"
 
 
@@ -194,27 +196,26 @@ def _worth(figures: Both) -> float:
 
 
 def _candidates(config: FitConfig, training: Embeddings) -> dict[str, list[_Candidate]]:
-    """All candidates, the simplest first."""
+    """All candidates by the side that is searched, the simplest first."""
     moved = [None] if config.anchors is None else [None, Anchors.of(config.anchors, training)]
     corrected: dict[str, list[Hubs | None]] = {"a": [None], "b": [None]}
     if config.hubs is not None:
         for side, queries in (("a", training.clip_b), ("b", training.clip_a)):
             corrected[side] += [Hubs.of(config.hubs, queries, weight) for weight in config.hubs.weights]
     return {
-        "clip/b->a": [_Candidate(anchors, hubs) for hubs in corrected["a"] for anchors in moved],
-        "clip/a->b": [_Candidate(None, hubs) for hubs in corrected["b"]],
+        "a": [_Candidate(anchors, hubs) for hubs in corrected["a"] for anchors in moved],
+        "b": [_Candidate(None, hubs) for hubs in corrected["b"]],
     }
 
 
 def _choose(
-    judge: QueryScores, direction: str, embeddings: Embeddings, candidates: Sequence[_Candidate]
+    judge: QueryScores, side: str, embeddings: Embeddings, candidates: Sequence[_Candidate]
 ) -> tuple[_Candidate, float]:
     """The candidate to use, and its score."""
-    side = "a" if direction == "clip/b->a" else "b"
     found = []
     for one in candidates:
         hubs = {} if one.hubs is None else {side: one.hubs}
-        found.append(judge.figures(direction, as_searched(embeddings, one.anchors, hubs)))
+        found.append(judge.figures(side, as_searched(embeddings, one.anchors, hubs)))
     scores = [per_query(one) for one in found]
     meaning = [float(one[MEANING].nanmean()) if MEANING in one else 0.0 for one in found]
     means = [float(one.mean()) for one in scores]
@@ -227,10 +228,10 @@ def _choose(
     rival = best(True, meaning[chosen])
     if rival is not None:
         gain = scores[rival] - scores[chosen]
-        if float(gain.mean()) > standard_error(gain, judge.clips(direction)) + TIE:
+        if float(gain.mean()) > standard_error(gain, judge.clips(side)) + TIE:
             chosen = rival
     return candidates[chosen], means[chosen]
 
 
-def _score(judge: QueryScores, direction: str, embeddings: Embeddings) -> float:
-    return float(per_query(judge.figures(direction, embeddings)).mean())
+def _score(judge: QueryScores, side: str, embeddings: Embeddings) -> float:
+    return float(per_query(judge.figures(side, embeddings)).mean())

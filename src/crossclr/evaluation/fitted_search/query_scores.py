@@ -13,9 +13,9 @@ from crossclr.evaluation.retrieval.metrics import sentences_of
 from crossclr.evaluation.retrieval.ranks import TIE, retrieval_ranks
 from crossclr.models import Embeddings
 
-DIRECTIONS = ("clip/b->a", "clip/a->b")
+SIDES = ("a", "b")  # a direction by the side that is searched: clips or sentences
 MEANING = "nDCG"
-Both = Mapping[str, Mapping[str, Tensor]]  # direction -> metric -> (queries,)
+Both = Mapping[str, Mapping[str, Tensor]]  # searched side -> metric -> (queries,)
 
 
 class QueryScores:
@@ -31,35 +31,35 @@ class QueryScores:
         self.asked, self.sentences = sentences_of(embeddings.clip_of, clips)
         self.semantics = Semantics.of(embeddings.texts, embeddings.clip_of, clips) if embeddings.texts else None
 
-    def figures(self, direction: str, embeddings: Embeddings) -> dict[str, Tensor]:
+    def figures(self, side: str, embeddings: Embeddings) -> dict[str, Tensor]:
         """(queries,) R@1, R@10 and, if the samples have texts, nDCG and shared-caption R@1, in percent."""
-        there = direction == DIRECTIONS[0]
+        there = side == "a"
         queries, gallery = embeddings.b_to_a() if there else embeddings.a_to_b()
         queries = queries if there else queries[self.asked]
         ranks = retrieval_ranks(queries, gallery, self.clip_of if there else self.sentences, progress=False)
         figures = {"R@1": ranks <= 1, "R@10": ranks <= 10}
         if self.semantics is not None:
-            gain, shared = self.semantics.of_queries(direction, queries, gallery)
+            gain, shared = self.semantics.of_queries(side, queries, gallery)
             figures |= {"sR@1": shared <= 1, MEANING: gain}
         return {name: 100 * values.double() for name, values in figures.items()}
 
-    def clips(self, direction: str) -> Tensor:
+    def clips(self, side: str) -> Tensor:
         """(queries,) the clip of each query."""
-        return self.clip_of if direction == DIRECTIONS[0] else self.asked
+        return self.clip_of if side == "a" else self.asked
 
     def both(self, embeddings: Embeddings) -> Both:
         """The metrics of both directions."""
-        return {direction: self.figures(direction, embeddings) for direction in DIRECTIONS}
+        return {side: self.figures(side, embeddings) for side in SIDES}
 
     def falls(self, found: Both, plain: Both) -> bool:
         """Whether any metric, averaged over both directions, is lower by more than its standard error."""
-        for name in plain[DIRECTIONS[0]]:
+        for name in plain["a"]:
             change, variance = 0.0, 0.0
-            for direction in DIRECTIONS:
-                gain = found[direction][name] - plain[direction][name]
+            for side in SIDES:
+                gain = found[side][name] - plain[side][name]
                 known = ~gain.isnan()
                 change += float(gain[known].mean()) / 2
-                variance += standard_error(gain[known], self.clips(direction)[known]) ** 2 / 4
+                variance += standard_error(gain[known], self.clips(side)[known]) ** 2 / 4
             if change < -math.sqrt(variance) - TIE:
                 return True
         return False

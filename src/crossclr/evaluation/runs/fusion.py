@@ -23,7 +23,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         embeddings: at least one; all of the same samples in the same order.
 
     Returns:
-        embeddings whose width is the sum of the runs' widths.
+        embeddings whose width is the sum of the runs' widths; a modality that has several names gets all of them, as
+        in ``video+audio``.
 
     Raises:
         ValueError: the samples differ, or only some runs have the video level.
@@ -48,7 +49,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         given = [getattr(one, name) for one in embeddings]
         if any(bias is not None for bias in given):
             joined[name] = sum(bias for bias in given if bias is not None) / len(given)
-    return replace(first, **joined)
+    a, b = ("+".join(dict.fromkeys(names)) for names in zip(*(one.modalities for one in embeddings), strict=True))
+    return replace(first, **joined, modalities=(a, b))
 
 
 def _same(first: tuple[str, ...], other: tuple[str, ...], what: str, number: int) -> None:
