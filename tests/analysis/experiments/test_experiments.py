@@ -41,7 +41,7 @@ def test_the_table_of_losses_holds_mean_and_deviation_of_the_runs(tables, study)
     assert [str(row[0]) for row in table.rows[:-1]] == [v.name for v in Losses().variants(study)]
     for row, variant in zip(table.rows, Losses().variants(study), strict=False):
         scores = [json.loads((study.finished.find(job) / "results.json").read_text()) for job in variant.jobs()]
-        values = [found["test"]["clip/text->image"]["R@1"] for found in scores]
+        values = [found["test"]["clip/text->sound"]["R@1"] for found in scores]
         assert row[1].mean == pytest.approx(sum(values) / 2)
         assert row[1].std == pytest.approx(abs(values[0] - values[1]) / math.sqrt(2))
         kept = [found["neighbours"]["text"] for found in scores]
@@ -51,7 +51,7 @@ def test_the_table_of_losses_holds_mean_and_deviation_of_the_runs(tables, study)
 def test_runs_are_ordinary_run_folders(tables, study):
     job = Losses().variants(study)[0].jobs()[0]
     run = Run.open(job.path(study.out))
-    assert run.results["test"]["clip/text->image"]["nDCG"] > 0
+    assert run.results["test"]["clip/text->sound"]["nDCG"] > 0
     found = evaluate_runs([run.path], baseline=False)
     for direction, scores in found.runs["seed-0"].items():
         assert run.results["test"][direction] == pytest.approx(scores, abs=1e-4)
@@ -89,10 +89,10 @@ def test_what_is_fitted_is_shown_part_by_part(tables, study):
         config = variant.config
         assert marks == (config.views is not None, config.anchors is not None, config.hubs is not None)
         found = study.results(variant)
-        values = [one["test"]["clip/text->image"]["R@1"] for one in found]
+        values = [one["test"]["clip/text->sound"]["R@1"] for one in found]
         assert row[3].mean == pytest.approx(sum(values) / 2)
         for one in found:  # nothing is fitted that is not asked for
-            fitted = (one["fitted"] or {}).get("clip/text->image", {"views": [], "anchors": False, "hubs": None})
+            fitted = (one["fitted"] or {}).get("clip/text->sound", {"views": [], "anchors": False, "hubs": None})
             used = bool(fitted["views"]), fitted["anchors"], fitted["hubs"] is not None
             assert all(asked or not has for asked, has in zip(marks, used, strict=True))
     # The first row is CLIP's of the other table, and the last one the recipe, with the options that tuning found.

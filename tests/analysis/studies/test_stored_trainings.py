@@ -55,7 +55,7 @@ def test_fitted_search_begins_with_the_weights_of_its_loss(base, tmp_path, monke
     begun = perform(Job("fitted", fitted), tmp_path / "both")
     for name in ("fitted", "validation", "test", "neighbours", "epochs", "best_epoch"):
         assert begun[name] == alone[name]
-    assert begun["fitted"].keys() == {"clip/text->image", "clip/image->text"}
+    assert begun["fitted"].keys() == {"clip/text->sound", "clip/sound->text"}
     folder = Finished(tmp_path / "both").find(Job("fitted", fitted))
     assert json.loads((folder / "results.json").read_text())["test"] == alone["test"]
 

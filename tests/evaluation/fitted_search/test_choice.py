@@ -117,7 +117,7 @@ def test_they_are_dropped_where_validation_gets_worse(run):
         found = embed_source(model, source, split)
         return replace(found, clip_b=-found.clip_b) if split == "train" else found
 
-    found = choose_search(model, run.config, embed, embed)["clip/b->a"]
+    found = choose_search(model, run.config, embed, embed)["clip/text->video"]
     assert not found["anchors"]
     assert found["with_them"] == found["without"]
     assert model.anchors is None
@@ -130,7 +130,7 @@ def test_without_a_validation_split_anchors_are_kept_and_hubs_left_alone(run):
     config = run.config.model_copy(update={"splits": splits, "hubs": hubs, "views": ViewsConfig()})
     found = choose_search(model, config, *[lambda split: embed_source(model, run.open_source(), split)] * 2)
     left = {"views": [], "vote": None, "hubs": None, "without": None, "with_them": None}
-    assert found["clip/b->a"] == {"anchors": True, **left}
+    assert found["clip/text->video"] == {"anchors": True, **left}
     assert model.anchors is not None
     assert model.hubs == {}
 
