@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from crossclr.features.batch import Side
 from crossclr.features.ragged import Ragged
-from crossclr.models import ModelConfig, TwoBranch, build_model
+from crossclr.models import ModelConfig, JointModel, build_model
 from crossclr.models.layers.positions import position_table
 
 VIDEOS = 64
@@ -106,7 +106,7 @@ def _pad(sequences: Ragged) -> tuple[Tensor, Tensor]:
 class Padded(nn.Module):
     """A two-branch model on padded tensors with composed operations, written like COOT."""
 
-    def __init__(self, model: TwoBranch) -> None:
+    def __init__(self, model: JointModel) -> None:
         super().__init__()
         self.model = model
         self.positions = position_table(1000, model.config.dim)
@@ -176,7 +176,7 @@ class Padded(nn.Module):
 class Packed(nn.Module):
     """The implementation of this package."""
 
-    def __init__(self, model: TwoBranch) -> None:
+    def __init__(self, model: JointModel) -> None:
         super().__init__()
         self.model = model
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from crossclr.evaluation import retrieval_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import ArraySource, Batch, Ragged, Side
-from crossclr.models import TwoBranch, build_model
+from crossclr.models import JointModel, build_model
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
 from crossclr.training.random_state import random_state as generator_states
@@ -201,7 +201,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         estimator.best_epoch_ = content["best_epoch"]
         return estimator
 
-    def _take(self, model: TwoBranch) -> None:
+    def _take(self, model: JointModel) -> None:
         self.model_ = model.eval().cpu()
         self.n_features_a_, self.n_features_b_ = model.dims
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from crossclr.features import Sample, Source
-from crossclr.models import ModelConfig, TwoBranch, build_model, embed_source
+from crossclr.models import ModelConfig, JointModel, build_model, embed_source
 
 
 class Fake(Source):
@@ -49,7 +49,7 @@ class Fake(Source):
         )
 
 
-def model_for(source: Fake, dropout: float = 0.5) -> TwoBranch:
+def model_for(source: Fake, dropout: float = 0.5) -> JointModel:
     torch.manual_seed(0)
     encoder = {"heads": 2, "dropout": dropout}
     config = ModelConfig.model_validate(

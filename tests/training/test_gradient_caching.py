@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from crossclr.features import open_source
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.training import JointTraining, make_fabric
 from crossclr.training.config.config_files import check_config
 from crossclr.training.gradient_caching import backward_in_parts
@@ -110,13 +110,13 @@ def test_dropout_is_the_same_in_both_passes(tiny, monkeypatch):
 
 def test_the_encoder_never_sees_more_than_a_part(tiny, monkeypatch):
     sizes = []
-    encode = TwoBranch.encode
+    encode = JointModel.encode
 
     def watched(self, batch):
         sizes.append(len(batch.keys))
         return encode(self, batch)
 
-    monkeypatch.setattr(TwoBranch, "encode", watched)
+    monkeypatch.setattr(JointModel, "encode", watched)
     values = copy.deepcopy(tiny)
     values["training"]["batch_size"] = 5
     one = training(values, 2)

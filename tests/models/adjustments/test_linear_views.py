@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity
 
 from crossclr.features import ArraySource, Ragged, Side
 from crossclr.features.sources.in_memory import MemorySource
-from crossclr.models import ModelConfig, TwoBranch, Views, build_model, embed_source, pool_source
+from crossclr.models import ModelConfig, JointModel, Views, build_model, embed_source, pool_source
 from crossclr.models.adjustments.linear_views import pool
 from crossclr.training.joint_training import memory_form
 
@@ -66,7 +66,7 @@ def test_pooling_equals_a_loop(lengths: list[int], how: str) -> None:
     torch.testing.assert_close(found, torch.stack(expected))
 
 
-def model_of(pooling: str | None, two_level: bool = False) -> TwoBranch:
+def model_of(pooling: str | None, two_level: bool = False) -> JointModel:
     torch.manual_seed(0)
     encoder = {"heads": 2} if pooling is None else {"kind": "mlp", "sequence_pooling": pooling}
     config = ModelConfig.model_validate({"dim": 8, "encoder_a": encoder, "encoder_b": encoder})

@@ -17,7 +17,7 @@ from crossclr.evaluation.retrieval.metrics import embedding_ranks, rank_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.models import Embeddings, TwoBranch, embed_source, pool_source
+from crossclr.models import Embeddings, JointModel, embed_source, pool_source
 from crossclr.training import JointTraining, MemoryRecorder, RunConfig, fit, make_fabric
 from crossclr.training.joint_training import memory_form
 from crossclr.training.torch_settings import torch_settings
@@ -48,7 +48,7 @@ class Trainer:
             self._inputs[split] = pooled_split(self.raw, split)
         return self._inputs[split]
 
-    def embed(self, model: TwoBranch, split: str) -> Embeddings:
+    def embed(self, model: JointModel, split: str) -> Embeddings:
         """Embeddings of a split."""
         return embed_source(model, self.source, split, BATCH)
 
@@ -89,7 +89,7 @@ class Trainer:
         return self.finish(training.model, config, memory.records, about)
 
     def finish(
-        self, model: TwoBranch, config: RunConfig, records: list[dict[str, Any]], about: Mapping[str, Any]
+        self, model: JointModel, config: RunConfig, records: list[dict[str, Any]], about: Mapping[str, Any]
     ) -> Trained:
         """Fit search, if the config requests it, and measure.
 
@@ -143,7 +143,7 @@ class Trained:
         ranks: of every query of the test split, by direction.
     """
 
-    model: TwoBranch
+    model: JointModel
     records: list[dict[str, Any]]
     results: dict[str, Any]
     ranks: Ranks

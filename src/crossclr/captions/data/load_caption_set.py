@@ -16,7 +16,7 @@ from crossclr.captions.data.caption_set import CaptionSet, replace_texts
 from crossclr.evaluation.export.embedding_files import load_embeddings
 from crossclr.features import Source
 from crossclr.features.reading.sampling import limit_rows
-from crossclr.models import Embeddings, TwoBranch, build_model, embed_source
+from crossclr.models import Embeddings, JointModel, build_model, embed_source
 from crossclr.training import Run, seed_everything
 
 FILES = (".h5", ".hdf5", ".npz")
@@ -52,7 +52,7 @@ def load_caption_set(
     return _with_captions(from_embeddings(embeddings, data.features, str(run.path), source), data)
 
 
-def untrained_model(run: Run) -> TwoBranch:
+def untrained_model(run: Run) -> JointModel:
     """The model with the initial weights of the run."""
     shape = json.loads((run.path / "model.json").read_text())
     state = torch.get_rng_state()

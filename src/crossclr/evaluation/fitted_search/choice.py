@@ -25,7 +25,7 @@ from crossclr.evaluation.fitted_search.query_scores import (
 )
 from crossclr.evaluation.retrieval.ranks import TIE
 from crossclr.features import Source
-from crossclr.models import Anchors, Embeddings, Hubs, TwoBranch, Views, as_searched, embed_source, pool_source
+from crossclr.models import Anchors, Embeddings, Hubs, JointModel, Views, as_searched, embed_source, pool_source
 from crossclr.models.directions import direction_keys, direction_words
 from crossclr.training import Run
 from crossclr.training.config.run_config import FitConfig
@@ -66,7 +66,7 @@ def fit_search(run: Run, source: Source, device: torch.device | str = "cpu") -> 
     return found
 
 
-def choose_search(model: TwoBranch, config: FitConfig, embed: Embed, inputs: Embed) -> dict[str, Any] | None:
+def choose_search(model: JointModel, config: FitConfig, embed: Embed, inputs: Embed) -> dict[str, Any] | None:
     """Add the views, anchors and hub correction that a config requests to a model, if validation supports them.
 
     Views are chosen first, because they change all embeddings. Views that lower any metric, averaged over both

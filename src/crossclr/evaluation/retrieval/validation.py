@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings, flat
 from crossclr.features import Source
-from crossclr.models import TwoBranch, embed_source
+from crossclr.models import JointModel, embed_source
 from crossclr.models.directions import direction_keys
 from crossclr.training import ConfigError
 from crossclr.training.trainable import Progress, Validate, Validation
@@ -24,7 +24,7 @@ def retrieval_validator(source: Source, split: str | None, batch_size: int) -> V
     if split is None:
         return None
 
-    def validate(model: TwoBranch, progress: Progress | None = None) -> Validation:
+    def validate(model: JointModel, progress: Progress | None = None) -> Validation:
         embeddings = embed_source(model, source, split, batch_size, model.device, progress)
         cosines = [mean_cosine(rows) for rows in (embeddings.clip_a, embeddings.clip_b)]
         facts = {"gallery": float(len(embeddings.clip_a)), "mean_cosine": max(cosines)}

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
-from crossclr.models import Embeddings, TwoBranch, embed_source
+from crossclr.models import Embeddings, JointModel, embed_source
 from crossclr.search.encoders.feature_rows import encode_rows, unit
 from crossclr.search.index.contract import Vectors
 from crossclr.search.items.item_table import Item
@@ -54,7 +54,7 @@ class RecordingSource(SourceWrapper):
 
 
 def embed_items(
-    model: TwoBranch,
+    model: JointModel,
     source: Source,
     splits: Sequence[str],
     finder: MediaFinder,
@@ -113,7 +113,7 @@ def _sentence_items(embedded: Embeddings, clips: Sequence[Item]) -> Iterator[Ite
         yield Item(-1, name, "b", clip.key, text, clip.split, clip.group)
 
 
-def _with_variants(found: EmbeddedItems, source: Source, model: TwoBranch, modality: str, device: str) -> EmbeddedItems:
+def _with_variants(found: EmbeddedItems, source: Source, model: JointModel, modality: str, device: str) -> EmbeddedItems:
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
     forms = [source.variants(item.key, MODALITIES.index(modality)) for item in found.items]
     if not any(forms):
@@ -132,7 +132,7 @@ def _variant_item(item: Item, variant: Variant) -> Item:
     return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
 
 
-def _encode(model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str) -> Vectors:
+def _encode(model: JointModel, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str) -> Vectors:
     vectors = encode_rows(model.eval().to(device), modality, rows)
     if modality == "a" and model.anchors is not None:
         return unit(model.anchors.cpu()(torch.from_numpy(vectors)).numpy())

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from crossclr.features import Ragged, Side
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.search.index.contract import Vectors
 
 
@@ -23,7 +23,7 @@ def unit(vectors: npt.NDArray[np.float32]) -> Vectors:
 
 
 def encode_rows(
-    model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], batch_size: int = 256
+    model: JointModel, modality: str, rows: Sequence[npt.NDArray[np.float32]], batch_size: int = 256
 ) -> Vectors:
     """(sequences, dim) unit vectors of sequences (rows, channels), where the model is.
 

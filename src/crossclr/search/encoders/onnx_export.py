@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from crossclr.features import Source
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
@@ -107,14 +107,14 @@ def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
     return {side: rows[:CHECKED] for side, rows in found.items()}
 
 
-def _difference(model: TwoBranch, side: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
+def _difference(model: JointModel, side: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
     """The largest difference over batches of several sizes and lengths, including a single short sequence."""
     shortest = min(rows, key=len)
     groups = [rows, rows[:1], [shortest], [shortest[:1], rows[0]]]
     return max(float(np.abs(encoder(group) - encode_rows(model, side, group)).max()) for group in groups if group)
 
 
-def _compare_search(model: TwoBranch, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
+def _compare_search(model: JointModel, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
     """Search the clips by the sentences with onnxruntime and with PyTorch; the ten best must agree."""
     ours = [OnnxEncoder(folder / f"encoder_{side}.onnx")(rows[side]) for side in "ab"]
     theirs = [encode_rows(model, side, rows[side]) for side in "ab"]

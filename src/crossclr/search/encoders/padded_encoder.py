@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.models.encoders.local_encoders import MLPEncoder, TransformerEncoder
 from crossclr.models.layers.attention import TransformerLayer
 from crossclr.models.layers.norm import CootNorm
@@ -21,7 +21,7 @@ class PaddedEncoder(nn.Module):
         torch.Size([2, 16])
     """
 
-    def __init__(self, model: TwoBranch, side: str) -> None:
+    def __init__(self, model: JointModel, side: str) -> None:
         super().__init__()
         branch = model.branch_a if side == "a" else model.branch_b
         self.local, self.head = branch.local, branch.clip_head

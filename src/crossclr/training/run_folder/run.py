@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from crossclr.features import Source, open_source
-from crossclr.models import Anchors, Hubs, TwoBranch, Views, build_model
+from crossclr.models import Anchors, Hubs, JointModel, Views, build_model
 from crossclr.storage import write_file
 from crossclr.training.config.config_files import load_config
 from crossclr.training.config.run_config import RunConfig
@@ -43,14 +43,14 @@ class Run(RunFolder[RunConfig]):
         return cls(path, load_config(path / CONFIG))
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, model: TwoBranch, state: Mapping[str, Any]) -> Run:
+    def create(cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any]) -> Run:
         """Write a run folder with its first checkpoint; it appears complete or not at all."""
         config = config.model_copy(update={"data": config.data.with_absolute_paths()})
         with cls.creating(path, config, shape_of(model)) as folder:
             save_checkpoint(folder / "last", model.state_dict(), state)
         return cls(path, config)
 
-    def load_model(self, which: Which = "best", fitted: bool = True) -> TwoBranch:
+    def load_model(self, which: Which = "best", fitted: bool = True) -> JointModel:
         """The trained model, in evaluation mode on the CPU.
 
         Args:
@@ -78,7 +78,7 @@ class Run(RunFolder[RunConfig]):
             found.update((self.path / which / VIEWS).read_bytes())
         return found.hexdigest()
 
-    def write_fitted(self, model: TwoBranch) -> None:
+    def write_fitted(self, model: JointModel) -> None:
         """Store the adjustments that were fitted for search next to the best weights, where `load_model` finds them."""
         found: dict[str, dict[str, Tensor]] = {VIEWS: {}, ANCHORS: {}, HUBS: {}}
         if model.views is not None:
@@ -116,6 +116,6 @@ class Run(RunFolder[RunConfig]):
         return found
 
 
-def shape_of(model: TwoBranch) -> dict[str, Any]:
+def shape_of(model: JointModel) -> dict[str, Any]:
     """The sizes of a model for `RunFolder.creating`."""
     return {"dims": list(model.dims), "two_level": model.two_level}

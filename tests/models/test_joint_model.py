@@ -11,7 +11,7 @@ from torch import nn
 
 from crossclr.features.batch import Batch, Side
 from crossclr.features.ragged import Ragged
-from crossclr.models import ModelConfig, TwoBranch, build_model
+from crossclr.models import ModelConfig, JointModel, build_model
 from crossclr.models.model_config import GlobalEncoderConfig, MLPEncoderConfig, TransformerEncoderConfig
 from tests.models import naive
 
@@ -21,7 +21,7 @@ NAMES = {"clip_emb", "vid_emb", "vid_context", "sent_emb", "par_emb", "par_conte
 SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=4), min_size=1, max_size=5)
 
 
-def small(pooler: Pooler = "attention", layers: int = 1, dropout: float = 0.0) -> TwoBranch:
+def small(pooler: Pooler = "attention", layers: int = 1, dropout: float = 0.0) -> JointModel:
     """A small model with weights large enough for every part to matter."""
     torch.manual_seed(0)
     encoder = TransformerEncoderConfig(heads=2, pooler=pooler, layers=layers, dropout=dropout)
