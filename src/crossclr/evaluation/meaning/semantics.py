@@ -51,8 +51,8 @@ class Semantics:
         if not torch.equal(clip_of, self.clip_of):
             raise ValueError("these embeddings are of other samples than the captions")
         asked, _ = sentences_of(clip_of, clips)
-        clips_ask, sentences = embeddings.a_to_b()
-        pairs = {"a": embeddings.b_to_a(), "b": (clips_ask[asked], sentences)}
+        a, b = embeddings.clip_a, embeddings.clip_b
+        pairs = {"a": (b, a), "b": (a[asked], b)}
         found = {side: self.of_queries(side, *pair) for side, pair in pairs.items()}
         keys = direction_keys(embeddings.modalities)
         return {keys[side]: {"nDCG": mean_percent(gain), **_shared(ranks)} for side, (gain, ranks) in found.items()}
