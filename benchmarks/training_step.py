@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from crossclr.features.batch import Side
 from crossclr.features.ragged import Ragged
-from crossclr.models import ModelConfig, JointModel, build_model
+from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.layers.positions import position_table
 
 VIDEOS = 64

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from crossclr.features import Sample, Source
-from crossclr.models import ModelConfig, JointModel, build_model, embed_source
+from crossclr.models import JointModel, ModelConfig, build_model, embed_source
 
 
 class Fake(Source):

@@ -11,7 +11,7 @@ from torch import nn
 
 from crossclr.features.batch import Batch, Side
 from crossclr.features.ragged import Ragged
-from crossclr.models import ModelConfig, JointModel, build_model
+from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.model_config import GlobalEncoderConfig, MLPEncoderConfig, TransformerEncoderConfig
 from tests.models import naive
 

@@ -127,8 +127,8 @@ def embed(
     )
     save_embeddings(embeddings, out)
     typer.echo(
-        f"{out}: {len(embeddings.video_keys)} videos, {len(embeddings.clip_a)} clips, "
-        f"{len(embeddings.clip_b)} sentences"
+        f"{out}: {len(embeddings.video_keys)} videos, {len(embeddings.clip_keys)} clips; "
+        + ", ".join(f"{name}: {len(vectors.rows)}" for name, vectors in embeddings.modalities.items())
     )
 
 

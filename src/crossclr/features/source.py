@@ -32,10 +32,11 @@ class Variant:
 class Source(ABC):
     """A data set that is read on demand.
 
-    A subclass implements `dims`, `keys` and `read`, and sets the attributes that differ from the defaults. The other
+    A subclass implements `keys` and `read` and sets `dims` and the attributes that differ from the defaults. The other
     methods are optional abilities; their defaults say that the source does not have them.
 
     Attributes:
+        dims: channels of the rows of each modality, by its name, such as ``{"video": 512, "text": 384}``.
         splits: names of the splits, without names for unions of splits.
         two_level: whether samples contain the rows of whole videos.
         varies: whether each reading for training draws other features, so that samples cannot be kept in memory.
@@ -54,16 +55,12 @@ class Source(ABC):
         ('y', 'x')
     """
 
+    dims: Mapping[str, int]
     splits: tuple[str, ...] = ()
     two_level: bool = False
     varies: bool = False
     in_memory: bool = False
     groups_are_parents: bool = True
-
-    @property
-    @abstractmethod
-    def dims(self) -> Mapping[str, int]:
-        """Channels of the rows of each modality, by its name, such as ``{"video": 512, "text": 384}``."""
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -136,14 +133,9 @@ class SourceWrapper(Source):
     """A source that stands in for another one; subclasses override what they change."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
+        self.source, self.dims = source, source.dims
         self.splits, self.two_level = source.splits, source.two_level
         self.varies, self.groups_are_parents = source.varies, source.groups_are_parents
-
-    @property
-    def dims(self) -> Mapping[str, int]:
-        """Channels of the rows of each modality."""
-        return self.source.dims
 
     def keys(self, split: str) -> Sequence[str]:
         """Keys of a split."""

@@ -1,6 +1,6 @@
 """Embeddings of a whole split, batch by batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -88,7 +88,8 @@ class EmbeddingColumns:
         modalities: their names.
     """
 
-    def __init__(self, modalities: Sequence[str]) -> None:
+    def __init__(self, modalities: Iterable[str]) -> None:
+        modalities = list(modalities)
         self.counts: list[int] = []
         self._names: list[str] = []
         self._keys: list[str] = []

@@ -113,6 +113,40 @@ class Embeddings:
         return replace(self, modalities={name: self[name] for name in modalities})
 
 
+def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
+    """Concatenate the embeddings of several batches of samples."""
+    if not parts:
+        raise ValueError("the split has no samples, so there is nothing to measure")
+    clips = torch.tensor([0, *(len(part.clip_keys) for part in parts)]).cumsum(0).tolist()
+    videos = torch.tensor([0, *(len(part.video_keys) for part in parts)]).cumsum(0).tolist()
+
+    def joined(name: str) -> Vectors:
+        own = [part[name] for part in parts]
+
+        def cat(field: str) -> Tensor | None:
+            rows = [getattr(one, field) for one in own if getattr(one, field) is not None]
+            return torch.cat(rows) if rows else None
+
+        shifted = [one.video_of + first for one, first in zip(own, videos, strict=False) if one.video_of is not None]
+        return Vectors(
+            torch.cat([one.rows for one in own]),
+            torch.cat([one.clip_of + first for one, first in zip(own, clips, strict=False)]),
+            tuple(text for one in own for text in one.texts),
+            cat("videos"),
+            torch.cat(shifted) if shifted else None,
+            cat("context"),
+        )
+
+    groups = tuple(group for part in parts for group in part.groups)
+    return Embeddings(
+        {name: joined(name) for name in parts[0].names},
+        tuple(key for part in parts for key in part.clip_keys),
+        torch.cat([part.clip_counts for part in parts]),
+        tuple(key for part in parts for key in part.video_keys),
+        groups,
+    )
+
+
 def _renumbered(vectors: Vectors, clips: Tensor, count: int) -> Vectors:
     """Vectors whose ``clip_of`` counts places in ``clips``, without those of other clips."""
     if torch.equal(clips, torch.arange(count)):

@@ -4,9 +4,9 @@ import torch
 
 from crossclr.features.source import Source
 from crossclr.models.embed_split import encode_samples
+from crossclr.models.joint_model import JointModel
 from crossclr.models.layers.norm import StandardNorm
 from crossclr.models.subsample import evenly_spaced
-from crossclr.models.joint_model import JointModel
 
 SAMPLES = 1000  # training samples to read, evenly spaced
 BATCH = 64

@@ -51,8 +51,8 @@ class Branch(nn.Module):
             local = context = self.local(inputs.clips)  # the only clip of a video is the whole video
         else:
             raise ValueError(
-                "this model has two levels and needs the rows of whole videos (Inputs.context), but the batch has none; "
-                "use a two-level data set or build the model with two_level=False"
+                "this model has two levels and needs the rows of whole videos (Inputs.context), but the batch has "
+                "none; use a two-level data set or build the model with two_level=False"
             )
         return (
             self.clip_head(local),
@@ -151,9 +151,8 @@ class JointModel(nn.Module):
         dim, out = self.config.dim, self.config.output_dim
         widths = {"clip": self.embedding_dim, "video": out or 2 * dim, "context": out or dim}
         return {
-            f"{level}/{name}": zero + torch.zeros(
-                len(batch.ids) if level == "clip" else len(batch.keys), width, device=self.device
-            )
+            f"{level}/{name}": zero
+            + torch.zeros(len(batch.ids) if level == "clip" else len(batch.keys), width, device=self.device)
             for level, width in widths.items()
             if level == "clip" or self.two_level
         }

@@ -173,7 +173,8 @@ class ModelConfig(_Strict):
                 if encoder.pooler == "attention":
                     heads[f"{name}.pooler_heads"] = encoder.pooler_heads
         for name, count in heads.items():
-            # A one-level model has no global encoder, and `encoders` may list all modalities: then defaults do not matter.
+            # Defaults do not matter where they may be unused: one-level models have no global encoder, and `encoders`
+            # may list all modalities.
             unused = name == "global_encoder.heads" and self.global_encoder == GlobalEncoderConfig()
             unused |= name.startswith("encoder.") and bool(self.encoders) and self.encoder == TransformerEncoderConfig()
             if self.dim % count and not unused:

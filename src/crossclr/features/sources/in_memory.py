@@ -205,9 +205,7 @@ class _Split:
             },
         )
 
-    def _pick(
-        self, index: Tensor, counts: Tensor, clips: Tensor, seed: int | None, epoch: int
-    ) -> dict[str, _Picked]:
+    def _pick(self, index: Tensor, counts: Tensor, clips: Tensor, seed: int | None, epoch: int) -> dict[str, _Picked]:
         places = index.tolist()
         rngs: list[np.random.Generator | None] = [None] * len(places)
         if seed is not None and not all(one.complete for one in self.modalities.values()):
@@ -221,7 +219,9 @@ class _Split:
 
 
 def _ragged(sequences: Sequence[Rows], width: int) -> Ragged:
-    return Ragged.from_list(sequences) if sequences else Ragged(torch.zeros(0, width), torch.zeros(0, dtype=torch.int64))
+    return (
+        Ragged.from_list(sequences) if sequences else Ragged(torch.zeros(0, width), torch.zeros(0, dtype=torch.int64))
+    )
 
 
 def _stacked(rows: Sequence[Rows], dim: int) -> Tensor:

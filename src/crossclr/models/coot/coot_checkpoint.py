@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from crossclr.models.joint_model import JointModel
 from crossclr.models.layers.positions import position_table
 from crossclr.models.model_config import GlobalEncoderConfig, ModelConfig, TransformerEncoderConfig
-from crossclr.models.joint_model import JointModel
 
 NETWORKS = ("net_video_local", "net_video_global", "net_text_local", "net_text_global")
 MODALITIES = ("video", "text")

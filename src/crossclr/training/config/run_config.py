@@ -43,7 +43,8 @@ class LossConfig(_Strict):
 
     local: TermConfig = Field(
         default_factory=lambda: TermConfig(name="crossclr"),
-        description="Loss on clips, between all modalities or the option `pairs`. `coot` stands for COOT's own losses on all levels.",
+        description="Loss on clips, between all modalities or those of the option `pairs`. `coot` stands for COOT's "
+        "own losses on all levels.",
     )
     global_: TermConfig | None = Field(
         default=None,

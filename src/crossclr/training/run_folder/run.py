@@ -49,7 +49,7 @@ class Run(RunFolder[RunConfig]):
             which: the checkpoint.
         """
         shape = self.shape
-        model = build_model(self.config.model, tuple(shape["dims"]), shape["two_level"])
+        model = build_model(self.config.model, shape["dims"], shape["two_level"])
         return self.load_weights_into(model, which)
 
     def digest(self, which: Which = "best") -> str:
@@ -70,4 +70,4 @@ class Run(RunFolder[RunConfig]):
 
 def shape_of(model: JointModel) -> dict[str, Any]:
     """The sizes of a model for `RunFolder.creating`."""
-    return {"dims": list(model.dims), "two_level": model.two_level}
+    return {"dims": model.dims, "two_level": model.two_level}
