@@ -84,6 +84,7 @@ class _Check:
         self.repeated: dict[str, list[str]] = defaultdict(list)
         self.lacking: dict[Path, list[str]] = defaultdict(list)
         self.zero: list[str] = []
+        self.worded: set[str] = set()  # modalities that have texts
 
     def run(self) -> DataReport:
         """Read everything once and describe it."""
@@ -137,6 +138,8 @@ class _Check:
                 self.pooled.setdefault(kind, PooledSpool()).add(pooled)
         names = clip_keys(key, sample.clip_count)
         for modality, content in sample.modalities.items():
+            if content.texts:
+                self.worded.add(modality)
             for owner, found in zip(content.clip_of, _contents(content), strict=True):
                 self._remember(modality, _digest(found), split, names[owner])
         if sample.group and self.source.groups_are_parents:
@@ -171,17 +174,22 @@ class _Check:
                 self.findings.append(Finding("warning", "narrow-connectivity", message, summary.count))
 
     def _add_findings(self) -> None:
-        about = {"group": ("shared-group", "{count} groups (parent videos) have samples in more than one split")}
+        about = {"group": ("shared-group", "{count} groups (parent videos) have samples")}
         for name in self.source.modalities:
-            about[name] = "shared-features", f"{{count}} clips have identical {name} in more than one split"
+            if name in self.worded:
+                about[name] = "shared-sentence", f"{{count}} sentences of {name} occur"
+            else:
+                about[name] = "shared-features", f"{{count}} clips have identical {name} features"
         for kind, (title, message) in about.items():
             shared = [next(iter(places.values())) for places in self.seen[kind].values() if len(places) > 1]
             if shared:
-                self.findings.append(warn(title, f"{message}: the test may contain what training has seen", shared))
+                message += " in more than one split: the test may contain what training has seen"
+                self.findings.append(warn(title, message, shared))
         for name in self.source.modalities:
             if self.repeated[name]:
-                message = f"{{count}} clips repeat the {name} of another in the same split: they are false negatives"
-                self.findings.append(warn("repeated-features", message, self.repeated[name]))
+                what = "sentences" if name in self.worded else "features"
+                message = f"{{count}} {what} of {name} repeat others of the same split: they are false negatives"
+                self.findings.append(warn(f"repeated-{what}", message, self.repeated[name]))
         for split, summary in self.summaries.items():
             if summary.alone:
                 message = f"{{count}} samples of split {split!r} have one modality only: they are in no pair"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from crossclr.models.joint_model import JointModel
 from crossclr.models.layers.positions import position_table
-from crossclr.models.model_config import GlobalEncoderConfig, ModelConfig, TransformerEncoderConfig
+from crossclr.models.model_config import EncoderConfig, GlobalEncoderConfig, ModelConfig, TransformerEncoderConfig
 
 NETWORKS = ("net_video_local", "net_video_global", "net_text_local", "net_text_global")
 MODALITIES = ("video", "text")
@@ -116,7 +116,7 @@ def _config(
         feed_forward=_shape(state, "net_video_global", expand)[0],
         pool=pool,
     )
-    given = dict(zip(MODALITIES, encoders, strict=True))
+    given: dict[str, EncoderConfig] = dict(zip(MODALITIES, encoders, strict=True))
     config = ModelConfig(dim=widths[0], encoders=given, global_encoder=global_encoder)
     return config, dict(zip(MODALITIES, dims, strict=True))
 
@@ -178,8 +178,8 @@ def import_coot(
 
 def _parts(model: JointModel) -> dict[str, nn.Module]:
     """The parts of a model by the names of COOT's networks; its first modality is COOT's video."""
-    encoders = model.encoders.values()
-    return dict(zip(NETWORKS, (part for one in encoders for part in (one.local, one.global_)), strict=True))
+    paths = [f"encoders.{name}.{part}" for name in model.modalities for part in ("local", "global_")]
+    return dict(zip(NETWORKS, map(model.get_submodule, paths), strict=True))
 
 
 def _load(module: nn.Module, name: str, network: Mapping[str, Tensor]) -> None:
