@@ -221,7 +221,7 @@ class Extraction:
             section = write_arrays(self.out, data) if data.many else coot_section(data, self.out)
             write_file(self.out / CONFIG, training_config(data, section, name))
             self.report.config = self.out / CONFIG
-        write_json(self.out / MANIFEST, self._manifest(finished))
+        write_json(self.out / MANIFEST, self._manifest(finished, data))
         self.finished.remove_parts()
 
     def _join_rows(self, data: DataSet, finished: Mapping[str, set[str]]) -> None:
@@ -237,13 +237,20 @@ class Extraction:
                 if reads:
                     write_json(self.out / f"{expert.name}_sentence_splits.json", joined.sentence_tokens)
 
-    def _manifest(self, finished: Mapping[str, set[str]]) -> dict[str, Any]:
+    def _manifest(self, finished: Mapping[str, set[str]], data: DataSet) -> dict[str, Any]:
         return {
             "crossclr": __version__,
             "experts": {
-                expert.name: {**asdict(expert.origin()), "needs": asdict(expert.needs), "stored": self.settings.stored}
+                expert.name: {
+                    **asdict(expert.origin()),
+                    "needs": asdict(expert.needs),
+                    "stored": self.settings.stored,
+                    "spec": expert.spec,
+                    "options": dict(expert.options),
+                }
                 for expert in self.experts
             },
+            "modalities": [data.sides.a, data.sides.b],
             "recordings": {
                 key: {
                     "file": str(path),

@@ -123,7 +123,7 @@ def _with_variants(found: EmbeddedItems, source: Source, model: TwoBranch, modal
         items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
-        vectors.append(found.vectors if number == 0 else _encode(model, modality, rows, device))
+        vectors.append(found.vectors if number == 0 else encode_items(model, modality, rows, device))
     return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
 
 
@@ -132,7 +132,10 @@ def _variant_item(item: Item, variant: Variant) -> Item:
     return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
 
 
-def _encode(model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str) -> Vectors:
+def encode_items(
+    model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str = "cpu"
+) -> Vectors:
+    """(sequences, dim) unit vectors of feature rows, as the index stores those of its items."""
     vectors = encode_rows(model.eval().to(device), modality, rows)
     if modality == "a" and model.anchors is not None:
         return unit(model.anchors.cpu()(torch.from_numpy(vectors)).numpy())

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from crossclr import __version__
 from crossclr.search.encoders.text_queries import QueryError
 from crossclr.search.searcher import Searcher
+from crossclr.search.service.file_routes import FileTokens, add_files
 from crossclr.search.service.index_reload import ReloadingSearcher
 from crossclr.search.service.limits import Limits
 from crossclr.search.service.search_routes import add_media, add_search, warm_up_images
@@ -59,7 +60,9 @@ def create_app(
         redoc_url=None,
     )
     _add_errors(app)
-    add_search(app, searchers)
+    tokens = FileTokens()
+    add_search(app, searchers, tokens)
+    add_files(app, searchers, tokens)
     add_media(app, searchers)
     for address, (name, kind) in PAGE_FILES.items():
         _add_file(app, address, (PAGE / name).read_bytes(), kind)
