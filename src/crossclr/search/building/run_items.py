@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
 from crossclr.models import Embeddings, TwoBranch, embed_source
@@ -77,7 +76,7 @@ def embed_items(
         embedded = embed_source(model, recorded, split, batch_size, device, report)
         seen.update(recorded.keys(split))
         clips = _clip_items(embedded, recorded, split)
-        both = (("a", clips, embedded.gallery_a), ("b", list(_sentence_items(embedded, clips)), embedded.clip_b))
+        both = (("a", clips, embedded.clip_a), ("b", list(_sentence_items(embedded, clips)), embedded.clip_b))
         for modality, items, vectors in both:
             found = EmbeddedItems(items, unit(vectors.numpy()), np.stack(recorded.pooled[modality]))
             parts[modality].append(_with_variants(found, source, model, modality, device))
@@ -123,23 +122,13 @@ def _with_variants(found: EmbeddedItems, source: Source, model: TwoBranch, modal
         items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
-        vectors.append(found.vectors if number == 0 else encode_items(model, modality, rows, device))
+        vectors.append(found.vectors if number == 0 else encode_rows(model.eval().to(device), modality, rows))
     return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
 
 
 def _variant_item(item: Item, variant: Variant) -> Item:
     name = f"{item.name}@{variant.name}" if variant.name else item.name
     return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
-
-
-def encode_items(
-    model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str = "cpu"
-) -> Vectors:
-    """(sequences, dim) unit vectors of feature rows, as the index stores those of its items."""
-    vectors = encode_rows(model.eval().to(device), modality, rows)
-    if modality == "a" and model.anchors is not None:
-        return unit(model.anchors.cpu()(torch.from_numpy(vectors)).numpy())
-    return vectors
 
 
 def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:

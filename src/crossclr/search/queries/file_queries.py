@@ -14,7 +14,8 @@ from crossclr.features.reading.row_files import join_rows
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.sample import Rows
 from crossclr.models import TwoBranch
-from crossclr.search.building.run_items import MODALITIES, encode_items
+from crossclr.search.building.run_items import MODALITIES
+from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.text_queries import QueryError
 from crossclr.search.index.contract import Vectors
 from crossclr.search.queries.run_experts import Recipe, run_experts
@@ -93,4 +94,6 @@ def open_file_queries(run: Run, model: TwoBranch) -> FileQueries:
         QueryError: it is not known which experts made its features.
     """
     limits = dict(zip(MODALITIES, run.config.data.row_limits(), strict=True))
-    return FileQueries(run_experts(run.config), limits, lambda modality, rows: encode_items(model, modality, rows))
+    return FileQueries(
+        run_experts(run.config), limits, lambda modality, rows: encode_rows(model.eval(), modality, rows)
+    )
