@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.generations import current_generation
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.items.remarks import Remark, remarks
+from crossclr.search.items.things import Hit
 from crossclr.search.queries.combined import Weights, combine
 from crossclr.search.queries.file_queries import FileQueries, FileQuery, open_file_queries
 from crossclr.training import Run
@@ -26,19 +26,6 @@ MOST_ITEMS = 50  # items that one query may like or dislike
 LONGEST_TEXT = 1000  # characters of a typed query
 _FILTERS = 32
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Hit:
-    """One result.
-
-    Args:
-        item: the item.
-        score: its cosine to the query, plus the index's correction against hubs if it has one.
-    """
-
-    item: Item
-    score: float
 
 
 class Searcher:
@@ -144,7 +131,7 @@ class Searcher:
         seed = self.item(like) if like is not None else None
         liked = [*([seed] if seed else []), *map(self.item, more)]
         disliked = [*map(self.item, less)]
-        wanted = self._modality(find, seed or (liked[0] if liked and text is None else None), file)
+        wanted = self.modality(find, seed or (liked[0] if liked and text is None else None), file)
         if vector is not None:
             if text is not None or file is not None or liked or disliked:
                 raise QueryError("a vector is a whole query; give it without a text, a file and items")
@@ -167,6 +154,12 @@ class Searcher:
             if key != -1 and key not in hidden
         }
         return [Hit(item, by_id[item.id]) for item in self.items.get(list(by_id)[:top])]
+
+    def sample(self, modality: str, count: int) -> list[Item]:
+        """Items of a modality, spread evenly over the collection."""
+        ids = [row[0] for row in self.items.columns("id", where=modality)]
+        step = max(1, len(ids) // count)
+        return self.items.get(ids[step // 2 :: step][:count])
 
     def item(self, name: str) -> Item:
         """The item with a name.
@@ -202,7 +195,12 @@ class Searcher:
         parts = [self.indexes[item.modality].vectors(np.array([item.id])) for item in items]
         return np.concatenate(parts)[:, : self.meta["dim"]]
 
-    def _modality(self, find: str | None, like_item: Item | None, file: FileQuery | None) -> str:
+    def modality(self, find: str | None, like_item: Item | None = None, file: FileQuery | None = None) -> str:
+        """The modality of the results of a query; ``find`` is what the caller requests, if anything.
+
+        Raises:
+            QueryError: there is no modality of this name.
+        """
         if find is None:
             if file is not None and file.modality in self.indexes:
                 return file.modality

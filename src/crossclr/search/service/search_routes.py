@@ -12,13 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from crossclr.experts.media.file_types import media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.items.item_table import Item
+from crossclr.search.items.things import Hit, group_hits
 from crossclr.search.queries.combined import Weights
-from crossclr.search.searcher import LONGEST_TEXT, Hit, Searcher
+from crossclr.search.searcher import LONGEST_TEXT, MOST, Searcher
 from crossclr.search.service.answers import plain_item
 from crossclr.search.service.file_routes import FileTokens
 from crossclr.search.service.index_reload import ReloadingSearcher
+from crossclr.search.service.limits import LARGEST_FILE
 
 MOST_RESULTS = 200
+HITS_OF_A_THING = 4  # hits to look at for each result, where several items of one thing are one result
 MOST_GROUPS = 2000  # groups that the page offers; others can be typed
 
 Name = Annotated[str, Field(max_length=500)]
@@ -45,6 +48,7 @@ class SearchRequest(BaseModel):
         default=None, description="Modality of the results, by name or as a or b. Default: not the query's own."
     )
     top: int = Field(default=24, ge=1, le=MOST_RESULTS, strict=True, description="Number of results.")
+    fold: bool = Field(default=False, description="Whether several items of one thing are one result.")
     splits: Names = Field(default=[], description="Only items of these splits. Default: all.")
     groups: Names = Field(default=[], description="Only items of these groups. Default: all.")
 
@@ -57,6 +61,8 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         query = request.model_dump()
         query["file"] = None if request.file is None else tokens.get(request.file)
         query["weights"] = Weights(**query["weights"])
+        if query.pop("fold"):
+            query["top"] = min(MOST, HITS_OF_A_THING * request.top)
         try:
             if request.text is None:  # takes a millisecond, less than handing it to a thread
                 hits = searcher.search(**query)
@@ -64,7 +70,17 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
                 hits = await run_in_threadpool(searcher.search, **query)
         except KeyError as error:
             raise HTTPException(404, str(error.args[0])) from None
-        return JSONResponse({"results": [_result(searcher, hit) for hit in hits]})
+        if not request.fold:
+            return JSONResponse({"results": [_result(searcher, hit) for hit in hits]})
+        things = group_hits(hits, request.top)
+        return JSONResponse(
+            {
+                "results": [
+                    {**_result(searcher, one.best), "others": [_result(searcher, hit) for hit in one.others]}
+                    for one in things
+                ]
+            }
+        )
 
     @app.post("/api/search", summary="Search by a sentence, an item or a vector")
     async def search(request: SearchRequest) -> JSONResponse:
@@ -80,12 +96,13 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         share: Annotated[float, Query(ge=0, le=1, description="Weight of the file next to the sentence.")] = 0.5,
         find: Annotated[str | None, Query(max_length=500, description="Modality of the results.")] = None,
         top: Annotated[int, Query(ge=1, le=MOST_RESULTS, description="Number of results.")] = 24,
+        fold: Annotated[bool, Query(description="Whether several items of one thing are one result.")] = False,
         split: Annotated[list[str], Query(max_length=50, description="Only these splits.")] = [],  # noqa: B006
         group: Annotated[list[str], Query(max_length=50, description="Only these groups.")] = [],  # noqa: B006
     ) -> JSONResponse:
         weights = {"text": 2 * (1 - share), "file": 2 * share} if q is not None and file is not None else {}
         parts = {"text": q, "like": like, "file": file, "more": more, "less": less, "weights": weights}
-        return await answer(SearchRequest(**parts, find=find, top=top, splits=split, groups=group))
+        return await answer(SearchRequest(**parts, find=find, top=top, fold=fold, splits=split, groups=group))
 
     @app.get("/api/item", summary="One item, what belongs to it, and remarks about it")
     def item(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> JSONResponse:
@@ -101,6 +118,15 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         partners = [plain_item(other) for other in searcher.partners(found)]
         return JSONResponse(_with_remarks(searcher, found) | {"partners": partners, **numbers})
 
+    @app.get("/api/sample", summary="Some items, spread evenly over the collection")
+    def sample(
+        find: Annotated[str | None, Query(max_length=500, description="Modality of the items.")] = None,
+        top: Annotated[int, Query(ge=1, le=MOST_RESULTS, description="Number of items.")] = 12,
+    ) -> JSONResponse:
+        searcher = searchers.current
+        items = searcher.sample(searcher.modality(find), top)
+        return JSONResponse({"results": [_with_remarks(searcher, item) for item in items]})
+
     @app.get("/api/info", summary="What the index contains")
     def info() -> JSONResponse:
         searcher = searchers.current
@@ -108,7 +134,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         values = {name: searcher.meta[name] for name in names}
         values["all_groups"] = len(values["groups"]) <= MOST_GROUPS
         values["groups"] = values["groups"][:MOST_GROUPS]
-        values["longest_text"] = LONGEST_TEXT
+        values |= {"longest_text": LONGEST_TEXT, "largest_file": LARGEST_FILE}
         values |= {"text": searcher.queries is not None, "no_text": searcher.no_text}
         return JSONResponse(values | {"files": searcher.files is not None, "no_files": searcher.no_files})
 
