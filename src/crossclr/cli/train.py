@@ -49,7 +49,7 @@ def train(
     from rich.console import Console
 
     from crossclr import api
-    from crossclr.cli.seeds import parse_seeds
+    from crossclr.cli.options import parse_seeds
     from crossclr.training import Interrupted, load_config
     from crossclr.training.config.recipes import recipe_changes
 
