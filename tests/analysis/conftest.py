@@ -76,5 +76,5 @@ def study(study_file, tmp_path_factory):
 @pytest.fixture(scope="session")
 def tables(study):
     """All experiments, run once."""
-    names = ["losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting"]
+    names = ["losses", "ablation", "sweeps", "modalities", "experts", "positives"]
     return run_experiments(names, study)

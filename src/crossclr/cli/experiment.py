@@ -30,9 +30,7 @@ TunedIn = Annotated[Path | None, typer.Option(help="Folder of another study: use
 def experiment(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="NAME", help="One or more of losses, ablation, sweeps, modalities, experts, positives, fitting."
-        ),
+        typer.Argument(metavar="NAME", help="One or more of losses, ablation, sweeps, modalities, experts, positives."),
     ],
     data: Data,
     out: Out,

@@ -9,7 +9,7 @@ import numpy as np
 
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.significance import Comparison, Interval, against_best, bootstrap_interval
-from crossclr.analysis.studies.compared_losses import METHODS, tuned_name
+from crossclr.analysis.studies.compared_losses import METHODS
 from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, SEMANTIC, STRICT, Study, Variant
 from crossclr.analysis.tables import Cell, Table
 
@@ -71,7 +71,7 @@ class Losses(Experiment):
     def tuning(self, study: Study) -> Table:
         """The tuned options of every loss."""
         rows = []
-        for name in dict.fromkeys(map(tuned_name, study.methods)):
+        for name in study.methods:
             words = [METHODS[name].title, _options(study.options(name))]
             if name in study.given:
                 rows.append([Cell(text=w) for w in (*words, "–", f"tuned in {study.tuned_in}", "–", "0")])

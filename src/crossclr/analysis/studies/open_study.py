@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from crossclr.analysis.studies.compared_losses import METHODS, configure, tuned_name
+from crossclr.analysis.studies.compared_losses import METHODS, configure
 from crossclr.analysis.studies.stored_trainings import Finished, Job, digest
 from crossclr.analysis.studies.study import StudyConfig, base_config, load_study
 from crossclr.analysis.studies.trainer import open_trainer
@@ -99,7 +99,6 @@ class Study:
 
     def options(self, name: str) -> dict[str, float]:
         """The tuned options of a loss, from another study where they were given."""
-        name = tuned_name(name)
         if name in self.given:
             return self.given[name]
         return self.tuner.best(name).options if self.trials else {}

@@ -13,7 +13,7 @@ from crossclr.analysis.studies.compared_losses import METHODS, Range
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
 from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
 
-EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting")
+EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives")
 Overrides = dict[str, Any]
 
 

@@ -50,8 +50,8 @@ class Semantics:
         if not torch.equal(clip_of, self.clip_of):
             raise ValueError("these embeddings are of other samples than the captions")
         asked, _ = sentences_of(clip_of, clips)
-        clips_ask, sentences = embeddings.a_to_b()
-        pairs = {"clip/b->a": embeddings.b_to_a(), "clip/a->b": (clips_ask[asked], sentences)}
+        a, b = embeddings.clip_a, embeddings.clip_b
+        pairs = {"clip/b->a": (b, a), "clip/a->b": (a[asked], b)}
         found = {direction: self.of_queries(direction, *pair) for direction, pair in pairs.items()}
         return {direction: {"nDCG": mean_percent(gain), **_shared(ranks)} for direction, (gain, ranks) in found.items()}
 

@@ -127,10 +127,9 @@ def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> 
     query, any of its sentences is correct (``a->b``). Clips without a sentence are in the gallery but are no queries.
     """
     queries, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
-    all_clips, gallery = embeddings.a_to_b()
     ranks = {
-        "clip/b->a": retrieval_ranks(*embeddings.b_to_a(), embeddings.clip_of, progress=progress),
-        "clip/a->b": retrieval_ranks(all_clips[queries], gallery, sentences, progress=progress),
+        "clip/b->a": retrieval_ranks(embeddings.clip_b, embeddings.clip_a, embeddings.clip_of, progress=progress),
+        "clip/a->b": retrieval_ranks(embeddings.clip_a[queries], embeddings.clip_b, sentences, progress=progress),
     }
     if embeddings.video_a is not None and embeddings.video_b is not None:
         ranks["video/b->a"] = retrieval_ranks(embeddings.video_b, embeddings.video_a, progress=progress)

@@ -42,12 +42,6 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         name: _side_by_side([getattr(one, name) for one in embeddings], name)
         for name in ("clip_a", "clip_b", "video_a", "video_b", "context_a", "context_b")
     }
-    if any(one.anchored_a is not None for one in embeddings):
-        joined["anchored_a"] = _side_by_side([one.gallery_a for one in embeddings], "anchored_a")
-    for name in ("hub_a", "hub_b"):  # parts of equal length: cosines are averaged, and so are biases
-        given = [getattr(one, name) for one in embeddings]
-        if any(bias is not None for bias in given):
-            joined[name] = sum(bias for bias in given if bias is not None) / len(given)
     return replace(first, **joined)
 
 

@@ -61,10 +61,7 @@ def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
 def _results(results: Mapping[str, Any] | None) -> str:
     if not results or not results.get("test"):
         return "The run is not finished or has no test split, so there are no results."
-    beside = {
-        "search not fitted": results.get("test_not_fitted") or {},
-        "CCA on the same features": results.get("cca_baseline") or {},
-    }
+    beside = {"CCA on the same features": results.get("cca_baseline") or {}}
     lines = [f"| split `{results['split']}` | " + " | ".join(METRICS) + " |", "|---" * (len(METRICS) + 1) + "|"]
     for direction, metrics in results["test"].items():
         lines.append(_row(_direction(direction), metrics))

@@ -9,8 +9,6 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from crossclr.evaluation.fitted_search.choice import kept_words
-
 SHOWN = ("R@1", "R@5", "R@10", "MdR")
 Results = dict[str, dict[str, float]]
 
@@ -47,13 +45,12 @@ def summary_table(summary: Mapping[str, Any], title: str) -> Table:
 def results_table(results: Mapping[str, Any], title: str) -> Table:
     """The final evaluation as a table for the terminal, with the CCA baseline for comparison."""
     table = plain_table(title, SHOWN)
-    beside = {"search not fitted": results.get("test_not_fitted"), "CCA baseline": results.get("cca_baseline")}
+    beside = {"CCA baseline": results.get("cca_baseline")}
     for direction, metrics in (results.get("test") or {}).items():
         table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
         for title, other in beside.items():
             if other and direction in other and other[direction] != metrics:
                 table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
-    table.caption = kept_words(results.get("fitted")) or None
     return table
 
 
