@@ -119,7 +119,8 @@ def _with_variants(
     found: EmbeddedItems, source: Source, model: JointModel, modality: str, device: str
 ) -> EmbeddedItems:
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
-    forms = [source.variants(item.key, source.modalities[MODALITIES.index(modality)]) for item in found.items]
+    name = source.modalities[MODALITIES.index(modality)]
+    forms = [source.variants(item.key, name) for item in found.items]
     if not any(forms):
         return found
     items, vectors, pooled = [], [], []
@@ -127,17 +128,13 @@ def _with_variants(
         items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
-        vectors.append(found.vectors if number == 0 else _encode(model, modality, rows, device))
+        vectors.append(found.vectors if number == 0 else encode_rows(model.eval().to(device), name, rows))
     return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
 
 
 def _variant_item(item: Item, variant: Variant) -> Item:
     name = f"{item.name}@{variant.name}" if variant.name else item.name
     return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
-
-
-def _encode(model: JointModel, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str) -> Vectors:
-    return encode_rows(model.eval().to(device), model.modalities[MODALITIES.index(modality)], rows)
 
 
 def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:
