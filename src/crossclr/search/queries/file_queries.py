@@ -93,7 +93,8 @@ def open_file_queries(run: Run, model: JointModel) -> FileQueries:
     Raises:
         QueryError: it is not known which experts made its features.
     """
-    limits = dict(zip(MODALITIES, run.config.data.row_limits(), strict=True))
+    names = dict(zip(MODALITIES, model.modalities, strict=True))
+    limits = {letter: run.config.data.row_limits().get(name) for letter, name in names.items()}
     return FileQueries(
-        run_experts(run.config), limits, lambda modality, rows: encode_rows(model.eval(), modality, rows)
+        run_experts(run.config), limits, lambda modality, rows: encode_rows(model.eval(), names[modality], rows)
     )
