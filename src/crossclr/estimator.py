@@ -120,7 +120,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         held_out = _held_out(labels, self.validation_fraction, seed)
         keys = np.arange(len(A)).astype(str)
         splits = {"train": keys[~held_out].tolist(), "val": keys[held_out].tolist()}
-        source = ArraySource(A, B, splits={name: part for name, part in splits.items() if part})
+        source = ArraySource({"a": A, "b": B}, splits={name: part for name, part in splits.items() if part})
         config = self._config(seed, _is_flat(A), _is_flat(B), bool(held_out.any()))
         before = generator_states()  # training seeds the global generators, which belong to the caller
         try:

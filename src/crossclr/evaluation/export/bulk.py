@@ -117,9 +117,9 @@ def embed_blocks(model: JointModel, shard: Shard, batch_size: int, device: str) 
     for number in range(len(shard.blocks)):
         block = shard.read(number)
         columns: dict[str, Any] = {"id": pa.array(block.ids)}
-        for column, modality, rows in zip("ab", model.modalities, (block.a, block.b), strict=True):
-            if rows is not None:
-                columns[column] = _lists(_encode(model, modality, shard.path, rows, batch_size, device))
+        for modality, column in names.items():
+            if column in block.rows:
+                columns[column] = _encode(model, modality, shard.path, block.rows[column], batch_size, device)
         for name, words in (("text", block.texts), ("group", block.groups)):
             if words:
                 columns[name] = pa.array(words)
