@@ -15,7 +15,7 @@ from torch import nn
 
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.baselines.cca_baseline import cca_baseline
-from crossclr.evaluation.retrieval.validation import retrieval_validator
+from crossclr.evaluation.retrieval.validation import check_selection, retrieval_validator
 from crossclr.evaluation.runs.evaluate import embed_run as embed
 from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
 from crossclr.evaluation.runs.model_card import write_card
@@ -191,6 +191,7 @@ class _Session:
             raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
         source = open_source(config.data)
         _check_splits(config, source)
+        check_selection(config.validation.select_by, source.modalities)
         with torch_settings(config.training):
             training = JointTraining(config, source, self.fabric, self.loss)
             training.read_first_batch()  # invalid data must show before anything is written

@@ -14,7 +14,7 @@ from crossclr.analysis.experiments.experts import Experts
 from crossclr.analysis.experiments.losses import Losses
 from crossclr.analysis.experiments.modalities import Modalities
 from crossclr.analysis.studies.compared_losses import loss_option
-from crossclr.analysis.studies.open_study import B_TO_A
+from crossclr.analysis.studies.open_study import TO_A
 from crossclr.analysis.studies.run_experiments import missing_jobs
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.evaluation import evaluate_runs, retrieval_metrics
@@ -39,17 +39,17 @@ def test_the_table_of_losses_holds_mean_and_deviation_of_the_runs(tables, study)
     assert [str(row[0]) for row in table.rows[:-1]] == [v.name for v in Losses().variants(study)]
     for row, variant in zip(table.rows, Losses().variants(study), strict=False):
         scores = [json.loads((study.finished.find(job) / "results.json").read_text()) for job in variant.jobs()]
-        values = [found["test"]["clip/b->a"]["R@1"] for found in scores]
+        values = [found["test"]["clip/text->sound"]["R@1"] for found in scores]
         assert row[1].mean == pytest.approx(sum(values) / 2)
         assert row[1].std == pytest.approx(abs(values[0] - values[1]) / math.sqrt(2))
-        kept = [found["neighbours"]["b"] for found in scores]
+        kept = [found["neighbours"]["text"] for found in scores]
         assert row[-1].mean == pytest.approx(sum(kept) / 2)
 
 
 def test_runs_are_ordinary_run_folders(tables, study):
     job = Losses().variants(study)[0].jobs()[0]
     run = Run.open(job.path(study.out))
-    assert run.results["test"]["clip/b->a"]["nDCG"] > 0
+    assert run.results["test"]["clip/text->sound"]["nDCG"] > 0
     found = evaluate_runs([run.path], baseline=False)
     for direction, scores in found.runs["seed-0"].items():
         assert run.results["test"][direction] == pytest.approx(scores, abs=1e-4)
@@ -78,7 +78,7 @@ def test_the_gain_of_a_part_is_the_mean_difference(tables, study):
         for on in product((False, True), repeat=3):
             if on[place]:
                 off = tuple(used and number != place for number, used in enumerate(on))
-                pairs = (study.values(ablation.variant(study, which), B_TO_A, "R@1") for which in (on, off))
+                pairs = (study.values(ablation.variant(study, which), TO_A, "R@1") for which in (on, off))
                 differences += [x - y for x, y in zip(*pairs, strict=True)]
         assert ablation.gain(study, part).difference == pytest.approx(np.mean(differences))
 
@@ -89,7 +89,7 @@ def test_pairs_of_modalities_keep_their_direction(tables, study):
         f"{m}: {x}" for m in ("sound", "text") for x in ("NT-Xent", "CrossCLR")
     ]
     variant = Modalities().variant(study, ("sound", "text"), "crossclr")
-    assert table.rows[3][1].mean == pytest.approx(np.mean(study.values(variant, B_TO_A, "R@1")))  # text asks sound
+    assert table.rows[3][1].mean == pytest.approx(np.mean(study.values(variant, TO_A, "R@1")))  # text asks sound
     assert str(table.rows[3][3]) == "–"  # text asks text
 
 

@@ -23,7 +23,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         embeddings: at least one; all of the same samples in the same order.
 
     Returns:
-        embeddings whose width is the sum of the runs' widths.
+        embeddings whose width is the sum of the runs' widths; a modality that has several names gets all of them, as
+        in ``video+audio``.
 
     Raises:
         ValueError: the samples differ, or only some runs have the video level.
@@ -42,7 +43,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         name: _side_by_side([getattr(one, name) for one in embeddings], name)
         for name in ("clip_a", "clip_b", "video_a", "video_b", "context_a", "context_b")
     }
-    return replace(first, **joined)
+    a, b = ("+".join(dict.fromkeys(names)) for names in zip(*(one.modalities for one in embeddings), strict=True))
+    return replace(first, **joined, modalities=(a, b))
 
 
 def _same(first: tuple[str, ...], other: tuple[str, ...], what: str, number: int) -> None:

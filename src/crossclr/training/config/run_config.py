@@ -153,7 +153,7 @@ class ValidationConfig(_Strict):
     select_by: str = Field(
         default="clip/R@1",
         description="Metric that selects the best epoch: `level/metric` is the mean of both directions, "
-        "`level/direction/metric` one of them, as in `clip/b->a/R@1`.",
+        "`level/direction/metric` one of them, as in `clip/text->video/R@1`, by the names in data.modalities.",
     )
 
     @field_validator("select_by")
