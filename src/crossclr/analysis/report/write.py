@@ -189,7 +189,7 @@ class Drawn:
         network = graph.connectivity_graph(trainer.inputs(train), *pruning)
         page.plot(plots.network(network), graph.sentence(network))
         self._source(page, "crossclr")
-        if trainer.inputs(train).texts:
+        if trainer.inputs(train).text_name is not None:
             self._texts(page, picture)
 
     def _texts(self, page: Page, picture: Callable[[str], str]) -> None:

@@ -24,7 +24,7 @@ class PaddedEncoder(nn.Module):
     def __init__(self, model: JointModel, modality: str) -> None:
         super().__init__()
         branch = model.encoders[modality]
-        self.local, self.head = branch.local, branch.clip_head
+        self.local, self.head = branch.get_submodule("local"), branch.get_submodule("clip_head")
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
