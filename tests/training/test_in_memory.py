@@ -21,14 +21,13 @@ def config_of(folder, **training):
             "data": {
                 "kind": "arrays",
                 "root": str(folder),
-                "a": {"values": "a.npy"},
-                "b": {"values": "b.npy"},
+                "modalities": {"video": {"values": "a.npy"}, "text": {"values": "b.npy"}},
                 "splits": "splits.npy",
             },
             "model": {
                 "dim": 8,
                 "encoder": {"kind": "mlp"},
-                "encoders": {"image": {"sequence_pooling": "mean_max"}},
+                "encoders": {"video": {"sequence_pooling": "mean_max"}},
             },
             "loss": {"local": {"name": "crossclr", "queue_size": 30}},
             "training": {"epochs": 3, "batch_size": 12, "accelerator": "cpu", "workers": 0, **training},

@@ -41,8 +41,7 @@ def write_arrays(folder: Path, dim_a: int) -> dict:
     return {
         "kind": "arrays",
         "root": str(folder),
-        "a": {"values": "a.npy"},
-        "b": {"values": "b.npy"},
+        "modalities": {"video": {"values": "a.npy"}, "text": {"values": "b.npy"}},
         "splits": "splits.npy",
     }
 

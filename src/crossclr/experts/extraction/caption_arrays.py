@@ -30,7 +30,7 @@ def write_arrays(out: Path, data: DataSet) -> dict[str, Any]:
     texts = [segment["text"] for key in keys for segment in data.meta[key]["segments"]]
     write_json(out / FOLDER / "texts.json", texts)
     recording = {key: data.meta[key]["data_key"] for key in keys}
-    names = data.sides.names
+    names = ("video", "text")
     modalities: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for side, name, experts in zip("ab", names, (data.sides.a, data.sides.b), strict=True):
         for expert in experts:

@@ -3,12 +3,12 @@
 | | Parquet | HDF5 |
 |---|---|---|
 | ``id`` | a column of text or whole numbers | a data set (samples,) |
-| a modality ``x`` | lists of numbers, or lists of such lists; null where a sample lacks it | (samples, dim) or \
-(samples, rows, dim); with ``x_lengths`` (all rows, dim), 0 where a sample lacks it |
+| a modality ``x`` | lists of numbers, or lists of such lists | (samples, dim) or \
+(samples, rows, dim); with ``x_lengths`` (all rows, dim) |
 | ``text``, ``group`` | optional text | optional (samples,) text |
 
-The columns of modalities have any names, by default ``a`` and ``b``. A block is a row group of a Parquet file, or a thousand
-samples of an HDF5 file.
+The columns of modalities have any names, by default ``a`` and ``b``. A block is a row group of a Parquet file, or a
+thousand samples of an HDF5 file.
 """
 
 from abc import ABC, abstractmethod

@@ -52,7 +52,7 @@ class ArraySource(Source):
         splits: Mapping[str, Sequence[str]] | None = None,
         texts: Mapping[str, Sequence[str]] | None = None,
         groups: Mapping[str, str] | None = None,
-        max_frames: int | None | Mapping[str, int | None] = 80,
+        max_frames: int | Mapping[str, int | None] | None = 80,
         unpaired: str = "error",
         split_names: Mapping[str, Sequence[str]] | None = None,
         split_parts: Mapping[str, Mapping[str, float]] | None = None,
@@ -69,7 +69,7 @@ class ArraySource(Source):
         self.dims = {name: modality.values.dim for name, modality in self._modalities.items()}
         limits = max_frames if isinstance(max_frames, Mapping) else dict.fromkeys(arrays, max_frames)
         self.limits: dict[str, int | None] = {name: limits.get(name) for name in arrays}
-        _check_counts(self._modalities)
+        _match_rows(self._modalities)
         self._number = {key: place for place, key in enumerate(self._all_keys())}
         for modality in self._modalities.values():
             modality.assign(self._number)
@@ -172,9 +172,7 @@ class ArraySource(Source):
 class _Modality:
     """The rows of one modality, and which samples they belong to."""
 
-    def __init__(
-        self, name: str, values: Any, ids: Sequence[str] | None, texts: Sequence[str] | None
-    ) -> None:
+    def __init__(self, name: str, values: Any, ids: Sequence[str] | None, texts: Sequence[str] | None) -> None:
         self.name, self.texts = name, texts
         self.values, absent = _opened(values, name)
         self.path = self.values.experts[0].path
@@ -206,15 +204,17 @@ class _Modality:
         return rows
 
 
-def _check_counts(modalities: Mapping[str, _Modality]) -> None:
-    """Modalities without ids are matched by row, so they need the same number of rows."""
+def _match_rows(modalities: Mapping[str, _Modality]) -> None:
+    """Modalities without ids are matched by row with the first that has ids, or with each other."""
     plain = [modality for modality in modalities.values() if modality.ids is None]
-    for modality in plain[1:]:
-        if len(modality.values) != len(plain[0].values):
+    like = next((modality for modality in modalities.values() if modality.ids is not None), *plain[:1])
+    for modality in plain:
+        if len(modality.values) != len(like.values):
             raise DataError(
-                f"{modality.path}: {len(modality.values)} rows but {plain[0].path} has {len(plain[0].values)}; match "
-                "them by id, or give arrays with equal numbers of rows"
+                f"{modality.path}: {len(modality.values)} rows but {like.path} has {len(like.values)}; match them by "
+                "id, or give arrays with equal numbers of rows"
             )
+        modality.ids = like.ids
 
 
 def _opened(values: Any, name: str) -> tuple[JoinedSequences, npt.NDArray[np.int64]]:

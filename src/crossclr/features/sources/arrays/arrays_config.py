@@ -51,8 +51,8 @@ class ArraysConfig(FilesConfig):
 
     kind: Literal["arrays"] = Field(default="arrays", description="Plain arrays.")
     modalities: dict[ModalityName, Annotated[ArrayModality, BeforeValidator(_joined)]] = Field(
-        description="The array of each modality by its name, such as {video: {values: v.npy}, text: {values: t.npy}}; a "
-        "list of arrays is joined on the channel axis. Samples may lack modalities.",
+        description="The array of each modality by its name, such as {video: {values: v.npy}, text: {values: t.npy}}. "
+        "A list of arrays is joined on the channel axis. Samples may lack modalities.",
         min_length=2,
     )
     splits: str | None = Field(
@@ -107,6 +107,4 @@ class ArraysConfig(FilesConfig):
     def _absolute(self, array: ArrayConfig, name: str) -> dict[str, str]:
         """The places of an array as absolute paths."""
         places = {field: getattr(array, field, None) for field in ("values", "lengths", "ids", "texts")}
-        return {
-            field: self.absolute(place, f"modalities.{name}.{field}") for field, place in places.items() if place
-        }
+        return {field: self.absolute(place, f"modalities.{name}.{field}") for field, place in places.items() if place}

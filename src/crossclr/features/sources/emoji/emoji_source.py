@@ -141,9 +141,7 @@ def _parse(content: str, name: str) -> tuple[str, ...]:
     parts = tuple(content.split("+"))
     unknown = [part for part in parts if part not in MODALITIES]
     if unknown:
-        raise ValueError(
-            f"{name}: {content!r}: the emoji set has no {unknown[0]!r}; it has {', '.join(MODALITIES)}"
-        )
+        raise ValueError(f"{name}: {content!r}: the emoji set has no {unknown[0]!r}; it has {', '.join(MODALITIES)}")
     if len(set(parts)) < len(parts) or (len(parts) > 1 and "text" in parts):
         raise ValueError(f"{name}: {content!r}: only different vendors can be joined with '+'")
     return parts

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crossclr.features.sources.config_base import FilesConfig, ModalityName, Paths, file_names
 
-
 RESERVED = ("id", "text", "group")
 
 
@@ -23,7 +22,7 @@ class ShardModality(BaseModel):
 
 
 class ShardsConfig(FilesConfig):
-    """Data larger than memory: Parquet or HDF5 shards with ``id``, the modalities and optionally ``text``, ``group``."""
+    """Data larger than memory: Parquet or HDF5 shards with ``id``, modalities and optionally ``text``, ``group``."""
 
     kind: Literal["shards"] = Field(default="shards", description="Files of some thousand samples each.")
     shards: dict[str, Paths] = Field(
@@ -32,7 +31,7 @@ class ShardsConfig(FilesConfig):
     modalities: dict[ModalityName, ShardModality] = Field(
         default={"video": ShardModality(column="a", max_frames=80), "text": ShardModality(column="b")},
         min_length=2,
-        description="The column of each modality by its name. A sample whose value is null lacks the modality.",
+        description="The column of each modality by its name. A shard may lack some of them.",
     )
     window: int = Field(
         default=16,
@@ -46,8 +45,8 @@ class ShardsConfig(FilesConfig):
         for name, column in self.columns.items():
             if column in RESERVED:
                 raise ValueError(
-                    f"modalities.{name}: the column {column!r} holds no features ({', '.join(RESERVED)} have other uses); "
-                    f"set modalities.{name}.column"
+                    f"modalities.{name}: the column {column!r} holds no features ({', '.join(RESERVED)} have other "
+                    f"uses); set modalities.{name}.column"
                 )
         return self
 
