@@ -1,8 +1,8 @@
 """Embedding shard by shard: any number of samples in the memory of one block, and nothing is repeated.
 
 Each shard of features becomes a Parquet file of the same name with ``id``, the columns of the modalities (raw
-embeddings) and the ``text`` and ``group`` of its input. It is written under another name and renamed, so a file that is there is complete:
-a second call, or another machine that takes over, embeds only what is missing.
+embeddings) and the ``text`` and ``group`` of its input. It is written under another name and renamed, so a file that is
+there is complete: a second call, or another machine that takes over, embeds only what is missing.
 """
 
 from __future__ import annotations
