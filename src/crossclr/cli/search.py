@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -125,18 +125,22 @@ def search(
 
         crossclr search runs/youcook2 "cut the tomato" --split val --json
     """
-    from crossclr.search import Searcher
+    from crossclr.search.quick_search import ask_running_service, open_without_torch
     from crossclr.search.service.answers import plain_hit
 
     if (sentence is None) == (like is None):
         raise ValueError("give either a sentence or an item with --like ID")
     if sentence is not None:
         _refuse_paths(sentence)
-    searcher = Searcher.open(run, text=sentence is not None)
-    try:
-        hits = searcher.search(text=sentence, like=like, find=find, top=top, splits=split or (), groups=group or ())
-    except KeyError as error:
-        raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
+    query: dict[str, Any] = {"text": sentence, "like": like, "find": find, "top": top}
+    query |= {"splits": split or (), "groups": group or ()}
+    hits = ask_running_service(run, **query)
+    if hits is None:
+        searcher = open_without_torch(run, sentence) or _open_with_torch(run, sentence)
+        try:
+            hits = searcher.search(**query)
+        except KeyError as error:
+            raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
     if as_json:
         typer.echo(json.dumps([plain_hit(hit) for hit in hits], indent=2, ensure_ascii=False))
     else:
@@ -234,6 +238,12 @@ def _refuse_paths(sentence: str) -> None:
             f"{sentence!r} looks like a file, but a query is a sentence: describe in words what you are looking for, "
             "or find items similar to an indexed one with --like ID"
         )
+
+
+def _open_with_torch(run: Path, sentence: str | None) -> Searcher:
+    from crossclr.search import Searcher
+
+    return Searcher.open(run, text=sentence is not None)
 
 
 def _example(searcher: Searcher) -> str:

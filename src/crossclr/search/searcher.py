@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from crossclr.search.building.hubness import apply_correction
 from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
-from crossclr.search.encoders.text_queries import QueryError, TextQueries, open_text_queries
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.generations import current_generation
-from crossclr.search.items.item_table import Item, Items
+from crossclr.search.items.item_table import Hit, Item, Items
 from crossclr.search.items.remarks import Remark, remarks
-from crossclr.training import Run
+from crossclr.search.query_error import QueryError
+
+if TYPE_CHECKING:
+    from crossclr.training import Run
 
 MOST = 1000  # results of one query
 LONGEST_TEXT = 1000  # characters of a typed query
 _FILTERS = 32
 
 
-@dataclass(frozen=True)
-class Hit:
-    """One result.
+class Queries(Protocol):
+    """An encoder of sentences: `TextQueries` with PyTorch, `OnnxQueries` without."""
 
-    Args:
-        item: the item.
-        score: its cosine to the query, plus the index's correction against hubs if it has one.
-    """
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """(texts, dim) unit vectors."""
 
-    item: Item
-    score: float
+    def warm_up(self) -> None:
+        """Load what the first query would wait for."""
 
 
 class Searcher:
@@ -46,7 +44,7 @@ class Searcher:
         no_text: the reason why they are not.
     """
 
-    def __init__(self, folder: Path, queries: TextQueries | None = None, no_text: str = "") -> None:
+    def __init__(self, folder: Path, queries: Queries | None = None, no_text: str = "") -> None:
         self.folder = folder
         self.meta = read_meta(folder)
         self.items = Items(folder / ITEMS)
@@ -69,6 +67,9 @@ class Searcher:
             FileNotFoundError: the run has no index yet.
             ValueError: the index was built from other weights.
         """
+        from crossclr.search.encoders.text_queries import open_text_queries
+        from crossclr.training import Run
+
         run = run if isinstance(run, Run) else Run.open(run)
         folder = current_generation(run.path / INDEX)
         if folder is None:

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crossclr.experts.media.file_types import media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
-from crossclr.search.items.item_table import Item
-from crossclr.search.searcher import LONGEST_TEXT, Hit, Searcher
+from crossclr.search.items.item_table import Hit, Item
+from crossclr.search.searcher import LONGEST_TEXT, Searcher
 from crossclr.search.service.answers import plain_item
 from crossclr.search.service.index_reload import ReloadingSearcher
 
@@ -109,7 +109,7 @@ def find_item(searcher: Searcher, name: str) -> Item:
 
 
 def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
-    return {"score": round(hit.score, 4), **_with_remarks(searcher, hit.item)}
+    return {"score": round(hit.score, 5), **_with_remarks(searcher, hit.item)}
 
 
 def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:
