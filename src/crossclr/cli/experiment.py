@@ -36,9 +36,7 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Trainings at the same tim
 def experiment(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="NAME", help="One or more of losses, ablation, sweeps, modalities, experts, positives, fitting."
-        ),
+        typer.Argument(metavar="NAME", help="One or more of losses, ablation, sweeps, modalities, experts, positives."),
     ],
     data: Data,
     out: Out,

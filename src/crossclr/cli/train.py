@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +13,6 @@ def train(
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; repeatable."),
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Apply a recommended set of changes by name (fitted), before --set.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Train several seeds, as in 0,1,2, and summarise them.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the config>.")] = None,
@@ -36,8 +32,6 @@ def train(
 
         crossclr train emoji --set "loss.local={name: clip, temperature: 0.07}" --seeds 0,1,2
 
-        crossclr train emoji --recipe fitted
-
         crossclr train --resume runs/first
 
         crossclr train youcook2-100m --devices 2
@@ -50,20 +44,16 @@ def train(
 
     from crossclr import api
     from crossclr.cli.seeds import parse_seeds
-    from crossclr.training import Interrupted, load_config
-    from crossclr.training.config.recipes import recipe_changes
+    from crossclr.training import Interrupted
 
     if (config is None) == (resume is None):
         raise ValueError("give either a config to train or a run folder to resume with --resume")
-    if resume is not None and (set_ or recipe or seeds or out or devices or nodes):
+    if resume is not None and (set_ or seeds or out or devices or nodes):
         raise ValueError(
-            "--resume keeps the settings of the run; it cannot be combined with --set, --recipe, --seeds, --out, "
+            "--resume keeps the settings of the run; it cannot be combined with --set, --seeds, --out, "
             "--devices or --nodes"
         )
     changes = list(set_ or [])
-    if recipe is not None:
-        found = recipe_changes(recipe, load_config(config or "", changes))
-        changes = [f"{key}={json.dumps(value)}" for key, value in found.items()] + changes
     changes += [f"training.{name}={count}" for name, count in (("devices", devices), ("nodes", nodes)) if count]
     console = Console()
     try:

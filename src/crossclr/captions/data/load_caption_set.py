@@ -47,7 +47,7 @@ def load_caption_set(
     source = run.open_source()
     if data.features == "raw":
         return _with_captions(from_source(source, part, max_rows, progress), data)
-    model = untrained_model(run) if data.untrained else run.load_model(data.checkpoint, fitted=False)
+    model = untrained_model(run) if data.untrained else run.load_model(data.checkpoint)
     embeddings = embed_source(model, source, part, progress=progress)
     return _with_captions(from_embeddings(embeddings, data.features, str(run.path), source), data)
 
