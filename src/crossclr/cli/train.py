@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
+from crossclr.cli.options import Set, parse_seeds, resumable
+
 
 def train(
     config: Annotated[str | None, typer.Argument(help="A shipped config's name, or a YAML file.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; repeatable."),
-    ] = None,
+    set_: Set = None,
     seeds: Annotated[str | None, typer.Option(help="Train several seeds, as in 0,1,2, and summarise them.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the config>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume this run folder.")] = None,
@@ -43,8 +42,6 @@ def train(
     from rich.console import Console
 
     from crossclr import api
-    from crossclr.cli.seeds import parse_seeds
-    from crossclr.training import Interrupted
 
     if (config is None) == (resume is None):
         raise ValueError("give either a config to train or a run folder to resume with --resume")
@@ -56,15 +53,10 @@ def train(
     changes = list(set_ or [])
     changes += [f"training.{name}={count}" for name, count in (("devices", devices), ("nodes", nodes)) if count]
     console = Console()
-    try:
+    with resumable("crossclr train --resume"):
         if resume is not None:
             api.resume(resume, baseline=baseline, console=console)
         elif seeds is not None:
             api.train_seeds(config or "", parse_seeds(seeds), changes, out=out, baseline=baseline, console=console)
         else:
             api.train(config or "", changes, out=out, baseline=baseline, console=console)
-    except Interrupted as stopped:
-        console.print(
-            f"stopped; resume with: crossclr train --resume {stopped}", highlight=False, markup=False, soft_wrap=True
-        )
-        raise typer.Exit(130) from None

@@ -7,8 +7,8 @@ from crossclr.search.index.contract import Index as Index
 from crossclr.search.index.faiss_graph import IndexSettings as IndexSettings
 from crossclr.search.index.faiss_index import FaissIndex as FaissIndex
 from crossclr.search.index.milvus_index import MilvusIndex as MilvusIndex
-from crossclr.search.items.item_table import Hit as Hit
 from crossclr.search.items.item_table import Item as Item
+from crossclr.search.items.things import Hit as Hit
 from crossclr.search.query_error import QueryError as QueryError
 from crossclr.search.searcher import Searcher as Searcher
 from crossclr.search.service.server import serve_run as serve_run

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from crossclr.search.building.index_files import INDEX, ITEMS, read_meta
 from crossclr.search.index.generations import current_generation
-from crossclr.search.items.item_table import Hit, Items
+from crossclr.search.items.item_table import Items
+from crossclr.search.items.things import Hit
 from crossclr.search.service.running_service import ask_service
 
 if TYPE_CHECKING:

@@ -57,19 +57,6 @@ class Item:
     y: float = 0.5
 
 
-@dataclass(frozen=True)
-class Hit:
-    """One result.
-
-    Args:
-        item: the item.
-        score: its cosine to the query, plus the index's correction against hubs if it has one.
-    """
-
-    item: Item
-    score: float
-
-
 COLUMNS = tuple(field.name for field in fields(Item))
 _QUOTED = ", ".join(f'"{name}"' for name in COLUMNS)
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from crossclr.features.sources.emoji import count_images, is_built_in
-from crossclr.search.items.item_table import Hit, Item
+from crossclr.search.items.item_table import Item
+from crossclr.search.items.things import Hit
 
 
 def plain_item(item: Item) -> dict[str, Any]:
