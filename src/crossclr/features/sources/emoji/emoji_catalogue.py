@@ -1,13 +1,15 @@
 """The built-in set: emoji drawn by three vendors, English names and tags, and features that ship with the package."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from crossclr.features.sample import Rows
+if TYPE_CHECKING:
+    from crossclr.features.sample import Rows
 
 VENDORS = ("noto", "fluent", "twemoji")
 MODALITIES = (*VENDORS, "text")
@@ -69,6 +71,8 @@ def load_rows(modality: str) -> tuple[Rows, ...]:
         >>> load_rows("twemoji")[0].shape
         (1, 1280)
     """
+    import numpy as np  # here, because the names and places of the images are needed without it
+
     with np.load(FOLDER / f"{modality}.npz", allow_pickle=False) as file:
         counts = np.ascontiguousarray(file["counts"])  # (rows, dim), stored by column: it compresses better
         values = counts.astype(np.float32) * file["steps"][:, None]
