@@ -26,7 +26,7 @@ class ShardSource(Source):
 
     Args:
         splits: shards of each split (see `find_shards`).
-        columns: the column of each modality, by its name.
+        columns: the column of each modality, by its name. Default: ``{"video": "a", "text": "b"}``.
         max_frames: by modality, the maximum number of rows; longer sequences are subsampled. None keeps all.
         window: blocks whose samples are mixed in training; twice as many are kept in memory.
     """
@@ -35,21 +35,22 @@ class ShardSource(Source):
         self,
         splits: Mapping[str, Sequence[str | Path]],
         *,
-        columns: Mapping[str, str],
+        columns: Mapping[str, str] | None = None,
         max_frames: Mapping[str, int | None] | None = None,
         window: int = 16,
     ) -> None:
+        self.columns = dict(columns or {"video": "a", "text": "b"})
         opened: dict[Path, Shard] = {}
         self._shards: dict[str, list[Shard]] = {}
         for split, paths in splits.items():
             for path in map(Path, paths):
-                opened[path] = opened.get(path) or open_shard(path, tuple(columns.values()))
+                opened[path] = opened.get(path) or open_shard(path, tuple(self.columns.values()))
             self._shards[split] = [opened[Path(path)] for path in paths]
         self._by_name = {shard.path.name: shard for shard in opened.values()}
         if len(self._by_name) != len(opened):
             raise DataError("two shards have the same file name; the name of a shard must be unique")
         self._ends = {name: np.cumsum(shard.blocks) for name, shard in self._by_name.items()}
-        self.columns, self.limits, self.window = dict(columns), dict(max_frames or {}), window
+        self.limits, self.window = dict(max_frames or {}), window
         self.splits = tuple(self._shards)
         # A batch may span two windows.
         self.blocks = BlockCache[tuple[str, int], Block](self._load, size=2 * window)
