@@ -126,6 +126,8 @@ def test_wrong_pairs_are_named(options, error, message):
 
 
 def test_encoders_of_unknown_modalities_are_named():
-    with pytest.raises(ValueError, match="model.encoders has options for 'txt', but the data has the modalities a, b"):
+    with pytest.raises(
+        ValueError, match=r"model\.encoders has options for 'txt', but the data has the modalities a, b"
+    ):
         build_model(ModelConfig(dim=8, encoders={"txt": {"kind": "mlp"}}), {"a": 2, "b": 3}, two_level=False)
     assert Objective(FitConfig().loss).check(["a"]) is None
