@@ -25,7 +25,8 @@ class ArraySource(Source):
     Args:
         arrays: by modality (N, dim), (N, rows, dim), a list of (rows, dim) arrays, or opened sequences. None in a list
             or a row of NaN marks a sample that lacks the modality.
-        ids: by modality, the key of each row; by default (or None) the row number as text.
+        ids: by modality, the key of each row; None or not given: those of the first modality, whose default is the row
+            number as text.
         splits: keys of each split; by default one split ``train`` with everything.
         texts: by modality, the sentence of each row, for people.
         groups: a coarse label of each sample (its parent video), by key.
@@ -205,10 +206,9 @@ class _Modality:
 
 
 def _match_rows(modalities: Mapping[str, _Modality]) -> None:
-    """Modalities without ids are matched by row with the first that has ids, or with each other."""
-    plain = [modality for modality in modalities.values() if modality.ids is None]
-    like = next((modality for modality in modalities.values() if modality.ids is not None), *plain[:1])
-    for modality in plain:
+    """Modalities without ids are matched by row with the first modality."""
+    like, *others = modalities.values()
+    for modality in (other for other in others if other.ids is None):
         if len(modality.values) != len(like.values):
             raise DataError(
                 f"{modality.path}: {len(modality.values)} rows but {like.path} has {len(like.values)}; match them by "
