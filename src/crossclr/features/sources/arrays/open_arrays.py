@@ -17,19 +17,23 @@ from crossclr.features.sources.splits import split_by_fraction
 
 def open_arrays(config: ArraysConfig) -> ArraySource:
     """Open data given as arrays."""
-    values, ids, texts = {}, {}, {}
-    for name, modality in config.modalities.items():
-        values[name], ids[name] = _open_modality(config, modality, f"modalities.{name}")
-        found = _texts(config, modality, f"modalities.{name}.texts", ids[name] or _numbered(len(values[name])))
-        if found is not None:
-            texts[name] = found
+    opened = {
+        name: _open_modality(config, modality, f"modalities.{name}") for name, modality in config.modalities.items()
+    }
+    values = {name: found[0] for name, found in opened.items()}
     first = next(iter(values))
-    names = ids[first] or _numbered(len(values[first]))
+    names = opened[first][1] or [str(row) for row in range(len(values[first]))]
+    ids = {name: found[1] or names for name, found in opened.items()}  # rows without ids are those of the first
+    texts = {}
+    for name, modality in config.modalities.items():
+        words = _texts(config, modality, f"modalities.{name}.texts", ids[name])
+        if words is not None:
+            texts[name] = words
     groups = _by_key(_column(config, config.groups, "groups"), names, "groups", first)
-    every = list(dict.fromkeys(key for name, rows in values.items() for key in ids[name] or _numbered(len(rows))))
+    every = list(dict.fromkeys(key for keys in ids.values() for key in keys))
     return ArraySource(
         values,
-        ids=ids,
+        ids={name: found[1] for name, found in opened.items()},
         splits=_splits(config, names, every, groups, first),
         texts=texts,
         groups=groups,
@@ -38,10 +42,6 @@ def open_arrays(config: ArraysConfig) -> ArraySource:
         split_names=config.split_names,
         split_parts=config.split_parts,
     )
-
-
-def _numbered(count: int) -> list[str]:
-    return [str(row) for row in range(count)]
 
 
 def _column(config: ArraysConfig, place: str | None, option: str, values: str = "") -> Any:
