@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from crossclr.cli.options import Json
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
@@ -115,8 +114,8 @@ def show_report(report: DataReport, console: Console) -> None:
     level = "two levels" if report.two_level else "one level"
     dims = ", ".join(f"{name} {dim}" for name, dim in zip(report.modalities, report.dims, strict=True))
     console.print(f"channels: {dims}; {level}")
-    splits = Table("split", "samples", "clips", "sentences", title="Splits")
-    lengths = Table("split", "sequence", "least", "median", "mean", "most", "over the limit", title="Rows")
+    splits = _table("Splits", "split", "samples", "clips", "sentences")
+    lengths = _table("Rows", "split", "sequence", "least", "median", "mean", "most", "over the limit")
     for name, split in report.splits.items():
         splits.add_row(name, f"{split.samples:,}", f"{split.clips:,}", f"{split.sentences:,}")
         for kind, rows in split.lengths.items():
@@ -126,7 +125,7 @@ def show_report(report: DataReport, console: Console) -> None:
     for kind, summary in report.connectivity.items():
         quantiles = ", ".join(f"{share:.0%} {value:.3f}" for share, value in summary.quantiles.items())
         title = f"Connectivity of each {kind} (split {report.connectivity_split}, {summary.count:,})\n{quantiles}"
-        table = Table("threshold", "pruned: relative", "absolute", "quantile", title=title)
+        table = _table(title, "threshold", "pruned: relative", "absolute", "quantile")
         for threshold in summary.relative:
             shares = [rule[threshold] for rule in (summary.relative, summary.absolute, summary.quantile)]
             table.add_row(f"{threshold:g}", *(f"{share:.1%}" for share in shares))
@@ -151,3 +150,11 @@ def _is_meta(path: Path) -> bool:
 
 def _plain(message: str) -> str:
     return message.replace("[", "\\[")  # rich would read brackets as markup
+
+
+def _table(title: str, *heads: str) -> Table:
+    """A table whose names may be broken over lines, so that nothing is cut off."""
+    table = Table(title=title)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table
