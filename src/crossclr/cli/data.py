@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from crossclr.cli.options import Json
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
