@@ -25,12 +25,8 @@ class Losses(Experiment):
         return study.methods
 
     def variants(self, study: Study) -> list[Variant]:
-        """Every loss with its tuned options. All weights are kept if other methods start from them, else one seed's."""
-        starts = {METHODS[name].tuned_as for name in METHODS}
-        return [
-            Variant(METHODS[name].title, study.tuned(name), study.seeds, len(study.seeds) if name in starts else 1)
-            for name in study.methods
-        ]
+        """Every loss with its tuned options; the weights of one seed are kept."""
+        return [Variant(METHODS[name].title, study.tuned(name), study.seeds, 1) for name in study.methods]
 
     def tables(self, study: Study) -> list[Table]:
         """The metrics, the differences to the best rival, and the tuned options."""
