@@ -56,9 +56,10 @@ def test_the_plan_of_an_extraction(monkeypatch, console):
 
 def test_the_report_of_a_data_check(console):
     lengths = {"paragraph": Lengths(1_000_000, 1, 1234.5, 1234.5, 123_456, 999_999)}
-    split = SplitSummary(samples=1_234_567, clips=12_345_678, sentences=123_456_789, lengths=lengths)
+    present = {"video": 12_345_678, "text": 1_234_567, "video + text": 987_654}
+    split = SplitSummary(samples=1_234_567, clips=12_345_678, present=present, lengths=lengths)
     shares = {0.1: 0.123, 0.95: 0.999}
     about = InfluenceSummary(1_234_567, {0.0: -0.123, 0.5: 0.5, 1.0: 1.0}, 0.5, shares, shares, shares)
-    report = DataReport(("video", "text"), (4096, 768), True, {LONG[:30]: split}, [], "train", {"paragraph": about})
+    report = DataReport({"video": 4096, "text": 768}, True, {LONG[:30]: split}, [], "train", {"paragraph": about})
     data.show_report(report, console)
-    readable(console.file.getvalue(), "1,234,567", "123,456,789", "1234.5", "123456", "100.0%", "99.9%")
+    readable(console.file.getvalue(), "1,234,567", "12,345,678", "987,654", "1234.5", "123456", "100.0%", "99.9%")
