@@ -41,9 +41,9 @@ class Sharing:
         for tensor in tensors:
             dist.all_reduce(tensor, group=self.group)
 
-    def anyone(self, wish: bool, device: torch.device) -> bool:
-        """Whether ``wish`` is true on any process, so that all processes take part in the same exchanges."""
-        votes = torch.tensor(float(wish), device=device)
+    def anyone(self, condition: bool, device: torch.device) -> bool:
+        """Whether the condition holds on any process, so that all processes take part in the same exchanges."""
+        votes = torch.tensor(float(condition), device=device)
         dist.all_reduce(votes, group=self.group)
         return bool(votes)
 
