@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -109,6 +109,11 @@ def search(
     like: Annotated[
         str | None, typer.Option(metavar="ID", help="Find items similar to this one instead of a sentence.")
     ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Find items similar to this image, video or sound; its first 60 s are used.")
+    ] = None,
+    more: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find more like this item. Repeatable.")] = None,
+    less: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find less like this item. Repeatable.")] = None,
     find: Annotated[
         str | None, typer.Option(help="Modality of the results, such as video. Default: not the query's own.")
     ] = None,
@@ -116,7 +121,7 @@ def search(
     group: Annotated[list[str] | None, typer.Option(help="Only items of this group. Repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Find clips by a sentence, or items similar to an item.
+    """Find clips by a sentence, a file, items of the index, or several of these.
 
     Examples:
         crossclr search runs/emoji "red fruit"
@@ -124,17 +129,29 @@ def search(
         crossclr search runs/emoji --like a/1F34E@noto --find image --top 5
 
         crossclr search runs/youcook2 "cut the tomato" --split val --json
+
+        crossclr search runs/emoji --file photo.jpg
+
+        crossclr search runs/emoji "at night" --file photo.jpg --less a/1F34E@noto
     """
-    from crossclr.search import Searcher
+    from crossclr.search import QueryError, Searcher
     from crossclr.search.service.answers import plain_hit
 
-    if (sentence is None) == (like is None):
-        raise ValueError("give either a sentence or an item with --like ID")
+    if sentence is None and like is None and file is None and not more:
+        raise ValueError("give a sentence, a file with --file, or an item with --like ID")
     if sentence is not None:
         _refuse_paths(sentence)
-    searcher = Searcher.open(run, text=sentence is not None)
+    searcher = Searcher.open(run, text=sentence is not None or file is not None)
+    query = None
+    if file is not None:
+        if searcher.files is None:
+            raise QueryError(searcher.no_files)
+        with file.open("rb") as opened:
+            query = searcher.files.encode(opened)
+    items: dict[str, Any] = {"like": like, "more": more or (), "less": less or ()}
+    filters: dict[str, Any] = {"splits": split or (), "groups": group or ()}
     try:
-        hits = searcher.search(text=sentence, like=like, find=find, top=top, splits=split or (), groups=group or ())
+        hits = searcher.search(text=sentence, file=query, **items, find=find, top=top, **filters)
     except KeyError as error:
         raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
     if as_json:
@@ -231,8 +248,8 @@ def _refuse_paths(sentence: str) -> None:
     is_path = "\0" not in sentence and len(sentence) < 1000 and path.is_file()
     if is_path or (media_type(path) is not None and " " not in sentence):
         raise ValueError(
-            f"{sentence!r} looks like a file, but a query is a sentence: describe in words what you are looking for, "
-            "or find items similar to an indexed one with --like ID"
+            f"{sentence!r} looks like a file, but a query is a sentence: search with the file by --file {sentence}, or "
+            "describe in words what you are looking for"
         )
 
 

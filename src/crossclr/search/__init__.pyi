@@ -9,6 +9,6 @@ from crossclr.search.index.faiss_graph import IndexSettings as IndexSettings
 from crossclr.search.index.faiss_index import FaissIndex as FaissIndex
 from crossclr.search.index.milvus_index import MilvusIndex as MilvusIndex
 from crossclr.search.items.item_table import Item as Item
-from crossclr.search.searcher import Hit as Hit
+from crossclr.search.items.things import Hit as Hit
 from crossclr.search.searcher import Searcher as Searcher
 from crossclr.search.service.server import serve_run as serve_run
