@@ -118,7 +118,7 @@ def test_compare(monkeypatch, capsys, trained, tmp_path):
         (["train", "nowhere"], "not a run folder"),
         (
             ["train", "RUN", "--preset", "large"],
-            "no shipped config 'large' and no such file; there are: msvd, paper, small",
+            "no such file; there are: msvd, paper, small",
         ),
         (["train", "RUN", "--set", "model.dims=3"], "model.dims is not a field"),
         (["train", "RUN", "--resume", "x"], "cannot be combined"),

@@ -18,17 +18,11 @@ NEGATIVES = 200_000  # pairs sampled for the histogram of negatives
 
 @dataclass(frozen=True)
 class Spread:
-    """A histogram of cosines with mean and variance.
+    """A histogram of cosines with mean and variance."""
 
-    Args:
-        density: (BINS,) share of pairs for each bin from -1 to 1, as a density.
-        mean: mean cosine.
-        variance: variance of the cosines.
-    """
-
-    density: list[float]
-    mean: float
-    variance: float
+    density: list[float]  # (BINS,) share of pairs for each bin from -1 to 1, as a density
+    mean: float  # mean cosine
+    variance: float  # variance of the cosines
 
     @classmethod
     def of(cls, cosines: npt.NDArray[np.float64]) -> Spread:
@@ -53,13 +47,7 @@ class Similarities:
 
 
 def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> Similarities:
-    """Cosines of all sentences with their clips, and of random sentences with other clips.
-
-    Args:
-        loss: the name of the loss.
-        embeddings: of a split.
-        seed: seed of the sampling.
-    """
+    """Cosines of all sentences with their clips, and of random sentences with other clips."""
     a, b = normalize(embeddings.clip_a.double(), dim=1), normalize(embeddings.clip_b.double(), dim=1)
     own = (a[embeddings.clip_of] * b).sum(dim=1).numpy()
     rng = np.random.default_rng(seed)

@@ -48,15 +48,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of tuning one loss.
+    """The result of tuning one loss."""
 
-    Args:
-        best: the draw with the highest score, the earliest of equal ones.
-        trials: all draws; the first has the default options.
-    """
-
-    best: Trial
-    trials: list[Trial]
+    best: Trial  # the draw with the highest score, the earliest of equal ones
+    trials: list[Trial]  # all draws; the first has the default options
 
     @property
     def options(self) -> dict[str, float]:
