@@ -80,13 +80,7 @@ class Loss(nn.Module):
     def all_levels(
         self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Scalar loss of all outputs of a two-level model, if ``covers_all_levels`` is set.
-
-        Args:
-            outputs: embeddings by COOT's names.
-            clip_counts: (videos,) number of clips of each video.
-            generator: random generator.
-        """
+        """Scalar loss of all outputs of a two-level model, if ``covers_all_levels`` is set."""
         raise NotImplementedError(f"{type(self).__name__} compares one level at a time")
 
 
@@ -100,11 +94,5 @@ class PairwiseLoss(Loss):
         return mean_over_pairs(weighted, sum(pair.weight for pair in pairs), pairs, batch)
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
-        """Scalar loss of two modalities.
-
-        Args:
-            x: (N, D) unit rows.
-            y: (N, D) unit rows; row i is the partner of row i of ``x``.
-            ids: (N,) or None.
-        """
+        """Scalar loss of two modalities: unit rows x and y (N, D), which are partners, and ids (N,) or None."""
         raise NotImplementedError

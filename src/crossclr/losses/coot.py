@@ -82,12 +82,10 @@ class Coot(PairwiseLoss):
     def all_levels(
         self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Scalar loss of the six embeddings of a batch, or of those that the model returns.
+        """Scalar loss of the six embeddings of a batch, or of those that the model returns, by COOT's names.
 
-        Args:
-            outputs: embeddings by COOT's names.
-            clip_counts: (videos,) number of clips of each video.
-            generator: samples the positions of cycle consistency.
+        ``clip_counts`` (videos,) has the number of clips of each video; ``generator`` samples the positions of cycle
+        consistency.
         """
         loss = next(iter(outputs.values())).new_zeros(())
         for level, names in LEVELS.items():

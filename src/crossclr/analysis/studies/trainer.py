@@ -27,13 +27,7 @@ BATCH = 512  # samples that are embedded at once
 
 
 class Trainer:
-    """The data of one config, read once; trainings on it run one after the other.
-
-    Args:
-        data: the data.
-        a: how sequences of modality A are stored, see `MemorySource`.
-        b: the same for modality B.
-    """
+    """The data of one config, read once; trainings on it run one after the other. See `MemorySource` for a and b."""
 
     def __init__(self, data: DataConfig, a: Form = "rows", b: Form = "rows") -> None:
         self.raw = open_source(data)

@@ -103,11 +103,7 @@ def make_batcher(data: CaptionSet, max_clips: int | None = None) -> Callable[[Se
 
 
 def replace_texts(data: CaptionSet, captions: Mapping[str, Mapping[str, object]], origin: str) -> CaptionSet:
-    """Sentences and times of each video from MART's ``captioning_*.json``.
-
-    Raises:
-        ValueError: a video is absent or has another number of sentences.
-    """
+    """Sentences and times of each video from MART's ``captioning_*.json``, which must have a sentence for each clip."""
     texts: list[tuple[str, ...]] = []
     times: list[tuple[float, float]] = []
     for key, count in zip(data.keys, data.counts, strict=True):

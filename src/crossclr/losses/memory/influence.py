@@ -91,15 +91,9 @@ def anchor_weights(
 
 
 def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None:
-    """The influential samples of the batch that are nearest to each anchor in input space.
+    """(N, k) the influential samples of the batch that are nearest to each anchor in input space, at most ``count``.
 
-    Args:
-        rows: (N, D) unit input features of the batch.
-        mask: (N,) which of them are influential.
-        count: maximum number for each anchor.
-
-    Returns:
-        (N, k) indices into the batch, -1 where an anchor has fewer than k; None if no anchor has any.
+    -1 where an anchor has fewer than k; None if no anchor has any.
     """
     candidates = mask.nonzero().flatten()  # (I,)
     if count == 0 or len(candidates) == 0:

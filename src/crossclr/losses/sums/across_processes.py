@@ -83,17 +83,9 @@ def count_rows(rows: int, device: torch.device | str = "cpu", group: Any = None)
 def gather_rows(own: Tensor, counts: Sequence[int], group: Any = None, factor: float = 1.0) -> Tensor:
     """The rows of all processes in process order, differentiable with respect to the rows of this process.
 
-    Each process gets the gradient of its own rows only, so each must compute the whole loss of the gathered rows
-    (`shared_work` divides that work).
-
-    Args:
-        own: (rows, ...) the rows of this process; may be empty. Rows beyond its count are dropped.
-        counts: rows of each process, from `count_rows`.
-        group: the process group.
-        factor: multiplies the gradient of this process's rows.
-
-    Returns:
-        (sum of counts, ...)
+    Each process gets the gradient of its own rows only, multiplied by ``factor``, so each must compute the whole loss
+    of the gathered rows (`shared_work` divides that work). ``counts`` come from `count_rows`; rows beyond the own count
+    are dropped.
     """
     gathered: Tensor = _Gather.apply(own, tuple(counts), group, factor)  # type: ignore[no-untyped-call]
     return gathered

@@ -63,14 +63,8 @@ class Contrast:
 def contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contrast) -> tuple[Tensor, Tensor]:
     """Loss of the anchors ``x`` against their partners in each modality, differentiable any number of times.
 
-    Args:
-        x: (N, D) unit embeddings of the anchors.
-        partners: (N, D) unit embeddings of each partner modality; row i is the positive of anchor i.
-        scale: scalar, 1 / temperature.
-        what: negatives, additional positives and weights.
-
-    Returns:
-        Scalar, the sum of all terms, and (T,) the intra-modal share of the denominator, averaged over anchors.
+    Row i of each partner is the positive of anchor i; all are unit rows (N, D). ``scale`` is 1 / temperature. Returns
+    the sum of all terms, and (T,) the intra-modal share of the denominator, averaged over anchors.
     """
     queue = None if what.intra is None else what.intra.queue
     version = _version(queue)
