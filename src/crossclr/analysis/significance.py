@@ -98,7 +98,7 @@ def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival")
 
 
 def against_best(name: str, values: Mapping[str, Sequence[float]], rivals: Sequence[str]) -> Comparison | None:
-    """Compare a loss with the rival that has the best mean; ``values`` has one metric of each seed, higher is better."""
+    """Compare a loss with the rival that has the best mean; ``values`` has a metric of each seed, higher is better."""
     others = [rival for rival in rivals if rival != name and rival in values]
     if not others:
         return None
