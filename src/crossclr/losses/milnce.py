@@ -47,7 +47,10 @@ class MILNCE(PairwiseLoss):
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
         """Mean over i of log(1 + negatives / bag)."""
         labels = torch.arange(len(x), device=x.device) if ids is None else ids
-        unique = len(torch.unique(labels)) == len(labels)
+        different = len(torch.unique(labels))
+        if different == 1:
+            return 0 * (x + y).sum()  # no row has a negative
+        unique = different == len(labels)
 
         def part(rows: slice, own_x: Tensor, own_y: Tensor, x: Tensor, y: Tensor) -> Tensor:
             across = (own_x / self.temperature) @ y.T  # (rows, N)
