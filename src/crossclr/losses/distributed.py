@@ -55,15 +55,15 @@ class Distributed(nn.Module):
         counts = count_rows(rows, device, self.group)
         factor = float(world) if self.combined_by == "mean" else 1.0
 
-        def everyone(own: Tensor | None, live: bool = False) -> Tensor | None:
+        def gathered(own: Tensor | None, live: bool = False) -> Tensor | None:
             if own is None:
                 return None
             return gather_rows(own if live else own.detach(), counts, self.group, factor)
 
-        embeddings = {name: everyone(own, live=True) for name, own in call.embeddings.items()}
-        inputs = {name: everyone(own) for name, own in call.features.items()}
-        masks = {name: everyone(own) for name, own in call.present.items()} or None
-        all_ids = everyone(call.ids)
+        embeddings = {name: gathered(own, live=True) for name, own in call.embeddings.items()}
+        inputs = {name: gathered(own) for name, own in call.features.items()}
+        masks = {name: gathered(own) for name, own in call.present.items()} or None
+        all_ids = gathered(call.ids)
         with shared_work(self.group):
             if call.positional:  # a user's own loss may support no other form
                 positional = (embeddings["a"], embeddings["b"], inputs["a"], inputs["b"], all_ids)

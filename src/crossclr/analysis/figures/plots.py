@@ -109,16 +109,16 @@ def histograms(found: Sequence[Similarities]) -> Plot:
     centres = ((edges[1:] + edges[:-1]) / 2).tolist()
     data = []
     for number, one in enumerate(found):
-        for axis, spread in (("", one.positive), ("2", one.negative)):
+        for axis, histogram in (("", one.positive), ("2", one.negative)):
             name = one.loss
-            summary = f"mean {spread.mean:.2f}, variance {spread.variance:.3f}"
+            summary = f"mean {histogram.mean:.2f}, variance {histogram.variance:.3f}"
             data.append(
                 {
                     "type": "scatter",
                     "mode": "lines",
                     "fill": "tozeroy",
                     "x": centres,
-                    "y": spread.density,
+                    "y": histogram.density,
                     "xaxis": f"x{axis}",
                     "yaxis": f"y{axis}",
                     "name": name,

@@ -6,29 +6,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from crossclr.analysis.studies.compared_losses import METHODS, Range
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
 from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
+from crossclr.training.config.run_config import StrictConfig
 
 EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives")
 SHIPPED = "analysis/studies/shipped"
 Overrides = dict[str, Any]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Modality(_Strict):
+class Modality(StrictConfig):
     """The changes to the config that select a modality."""
 
     a: Overrides | None = Field(default=None, description="Changes that make it modality A; null: not possible.")
     b: Overrides | None = Field(default=None, description="Changes that make it modality B; null: not possible.")
 
 
-class StudyConfig(_Strict):
+class StudyConfig(StrictConfig):
     """The settings of a study."""
 
     config: str = Field(description="Shipped config or YAML file with data, model and schedule of every training.")

@@ -53,20 +53,6 @@ class CaptionSet:
                 found[key] = [" ".join(texts[n] for texts in self.texts[start:stop]) for n in range(several)]
         return found
 
-    def take(self, videos: Sequence[int]) -> CaptionSet:
-        """Some videos, in the given order."""
-        starts = self.starts
-        clips = [clip for video in videos for clip in range(starts[video], starts[video + 1])]
-        parts = torch.split(self.features, self.rows.tolist())
-        return CaptionSet(
-            tuple(self.keys[video] for video in videos),
-            tuple(self.counts[video] for video in videos),
-            torch.cat([parts[clip] for clip in clips]),
-            self.rows[clips],
-            tuple(self.texts[clip] for clip in clips),
-            tuple(self.times[clip] for clip in clips),
-        )
-
 
 @dataclass(frozen=True)
 class Batch:

@@ -80,14 +80,14 @@ def anchor_weights(
     """
     summed = scores if present is None else scores[present]
     if weight_scale is None or float(summed.sum()) <= 1e-6 * len(summed):
-        raised = torch.zeros_like(scores)
+        logits = torch.zeros_like(scores)
         if anchors is None:
             return torch.full_like(scores, 1 / len(scores))
     else:
-        raised = scores / summed.sum() / weight_scale
+        logits = scores / summed.sum() / weight_scale
     if anchors is not None:
-        raised = raised.masked_fill(~anchors, -torch.inf)
-    return torch.softmax(raised, dim=0)
+        logits = logits.masked_fill(~anchors, -torch.inf)
+    return torch.softmax(logits, dim=0)
 
 
 def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None:

@@ -41,7 +41,7 @@ class Sharing:
         for tensor in tensors:
             dist.all_reduce(tensor, group=self.group)
 
-    def anyone(self, condition: bool, device: torch.device) -> bool:
+    def on_any_process(self, condition: bool, device: torch.device) -> bool:
         """Whether the condition holds on any process, so that all processes take part in the same exchanges."""
         votes = torch.tensor(float(condition), device=device)
         dist.all_reduce(votes, group=self.group)
@@ -96,7 +96,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, own: Tensor, counts: tuple[int, ...], group: Any, factor: float) -> Tensor:
         rank = dist.get_rank(group)
         first = sum(counts[:rank])
-        ctx.mine, ctx.shape, ctx.factor = slice(first, first + counts[rank]), own.shape, factor
+        ctx.own_rows, ctx.shape, ctx.factor = slice(first, first + counts[rank]), own.shape, factor
         padded = own.new_zeros(max(counts), *own.shape[1:])  # back ends need equal shapes
         padded[: counts[rank]] = own[: counts[rank]]
         parts = [torch.empty_like(padded) for _ in counts]
@@ -107,5 +107,5 @@ class _Gather(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         own = gradient.new_zeros(ctx.shape)
-        own[: ctx.mine.stop - ctx.mine.start] = gradient[ctx.mine] * ctx.factor
+        own[: ctx.own_rows.stop - ctx.own_rows.start] = gradient[ctx.own_rows] * ctx.factor
         return own, None, None, None

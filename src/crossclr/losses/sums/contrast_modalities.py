@@ -15,7 +15,7 @@ from crossclr.losses.memory.influence import InfluenceRules
 from crossclr.losses.memory.modality import Influence
 from crossclr.losses.sums.contrast import Contrast, Intra, Term, contrast
 
-NOBODY = Influence(InfluenceRules(None, "relative", 0.0, None, 0))
+NO_INFLUENCE = Influence(InfluenceRules(None, "relative", 0.0, None, 0))
 """No pruning, and equal weights for all anchors."""
 
 
@@ -26,7 +26,7 @@ class Anchors:
     rows: Tensor  # (N, D) unit rows
     same: Identity | None  # rows with equal ids, in the batch and in the modality's queue
     intra: Intra | None  # intra-modal negatives; None: there are none
-    influence: Influence = NOBODY  # influential rows and anchor weights
+    influence: Influence = NO_INFLUENCE  # influential rows and anchor weights
 
 
 @dataclass(frozen=True)

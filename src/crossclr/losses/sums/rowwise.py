@@ -60,7 +60,7 @@ class _ByRows(torch.autograd.Function):
         first, last = 0, len(tensors[0])
         step = chunk_size or last
         if sharing is not None:
-            needed, (first, last) = sharing.anyone(needed, tensors[0].device), sharing.part(last)
+            needed, (first, last) = sharing.on_any_process(needed, tensors[0].device), sharing.part(last)
         totals = start(needed)
         for row in range(first, last, step):
             totals.add(slice(row, min(row + step, last)))
