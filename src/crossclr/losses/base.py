@@ -78,9 +78,13 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     def all_levels(
-        self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
+        self,
+        outputs: Mapping[str, Tensor],
+        clip_counts: Tensor,
+        generator: torch.Generator | None = None,
+        present: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Scalar loss of all outputs of a two-level model, if ``covers_all_levels`` is set."""
+        """Scalar loss of all outputs (by ``level/modality``) of a two-level model, if ``covers_all_levels`` is set."""
         raise NotImplementedError(f"{type(self).__name__} compares one level at a time")
 
 

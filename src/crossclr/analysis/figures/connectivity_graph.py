@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from crossclr.analysis.figures.maps import first_sentences, plane
 from crossclr.features import connectivity
 from crossclr.losses.memory.influence import influential
-from crossclr.models import Embeddings
+from crossclr.models import Embeddings, Vectors
 
 MOST = 400  # samples in the graph
 LINKED = 0.01  # share of all pairs that are linked
@@ -45,9 +45,9 @@ class Influential:
 
 
 def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, min_keep: float = 0.25) -> Graph:
-    """The graph of modality B (one sentence of each clip); the other arguments are CrossCLR's options of pruning."""
-    first = _first_sentences(inputs)
-    rows = normalize(inputs.clip_b[first], dim=1)
+    """The graph of the second modality (one sentence of each clip); the other arguments are CrossCLR's for pruning."""
+    first, sentences = _first_sentences(inputs)
+    rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
     mask, _ = influential(scores, threshold, rule, min_keep)
     chosen = torch.arange(0, len(first), max(1, -(-len(first) // MOST)))
@@ -64,8 +64,8 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
         degrees=degrees.tolist(),
         connectivity=scores[chosen].tolist(),
         influential=mask[chosen].tolist(),
-        keys=[inputs.clip_keys[int(inputs.clip_of[first[int(i)]])] for i in chosen],
-        texts=[inputs.texts[first[int(i)]] if inputs.texts else "" for i in chosen],
+        keys=[_key(inputs, sentences, first[int(i)]) for i in chosen],
+        texts=[sentences.texts[first[int(i)]] if sentences.texts else "" for i in chosen],
         threshold=cut,
         share=float(mask.double().mean()),
     )
@@ -73,27 +73,27 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
 
 def influential_samples(inputs: Embeddings) -> list[Influential]:
     """The samples with the highest connectivity and their nearest texts; no text is shown twice."""
-    first = _first_sentences(inputs)
-    rows = normalize(inputs.clip_b[first], dim=1)
+    first, sentences = _first_sentences(inputs)
+    rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
     found: list[Influential] = []
     shown_texts: set[str] = set()
     for place in scores.argsort(descending=True).tolist():
-        text = inputs.texts[first[place]]
+        text = sentences.texts[first[place]]
         if text.casefold() in shown_texts:
             continue
         near = rows @ rows[place]
         nearest: list[tuple[str, str, float]] = []
         shown_texts.add(text.casefold())
         for other in near.argsort(descending=True).tolist():
-            words = inputs.texts[first[other]]
+            words = sentences.texts[first[other]]
             if words.casefold() in shown_texts:
                 continue
             shown_texts.add(words.casefold())
-            nearest.append((_key(inputs, first[other]), words, float(near[other])))
+            nearest.append((_key(inputs, sentences, first[other]), words, float(near[other])))
             if len(nearest) == NEAREST:
                 break
-        found.append(Influential(_key(inputs, first[place]), text, float(scores[place]), nearest))
+        found.append(Influential(_key(inputs, sentences, first[place]), text, float(scores[place]), nearest))
         if len(found) == EXAMPLES:
             break
     return found
@@ -112,9 +112,11 @@ def sentence(graph: Graph) -> str:
     )
 
 
-def _first_sentences(inputs: Embeddings) -> list[int]:
-    return [number for _, number in sorted(first_sentences(inputs).items())]
+def _first_sentences(inputs: Embeddings) -> tuple[list[int], Vectors]:
+    """The number of the first sentence of each clip, and all sentences."""
+    _, sentences = inputs.pair()
+    return [number for _, number in sorted(first_sentences(sentences).items())], sentences
 
 
-def _key(inputs: Embeddings, sentence_number: int) -> str:
-    return inputs.clip_keys[int(inputs.clip_of[sentence_number])]
+def _key(inputs: Embeddings, sentences: Vectors, number: int) -> str:
+    return inputs.clip_keys[int(sentences.clip_of[number])]

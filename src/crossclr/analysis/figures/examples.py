@@ -42,19 +42,20 @@ class Example:
 
 def choose_examples(embeddings: Embeddings, by_text: bool, seed: int = 0) -> list[Example]:
     """Random sentences, or random clips, with their nearest (other) clips."""
-    shared = SharedCaptions(embeddings.texts, embeddings.clip_of.tolist(), len(embeddings.clip_a))
-    clips = normalize(embeddings.clip_a, dim=1)
-    queries = normalize(embeddings.clip_b, dim=1) if by_text else clips
+    items, sentences = embeddings.pair()
+    shared = SharedCaptions(sentences.texts, sentences.clip_of.tolist(), len(items.rows))
+    clips = normalize(items.rows, dim=1)
+    queries = normalize(sentences.rows, dim=1) if by_text else clips
     chosen = np.random.default_rng(seed).choice(len(queries), size=min(QUERIES, len(queries)), replace=False)
     examples = []
     for number in sorted(chosen.tolist()):
-        own = int(embeddings.clip_of[number]) if by_text else number
+        own = int(sentences.clip_of[number]) if by_text else number
         scores = clips @ queries[number]
         if not by_text:
             scores[own] = -torch.inf
         right = shared.block([own])[0]
         hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
-        text = embeddings.texts[number] if by_text else _text(embeddings, own)
+        text = sentences.texts[number] if by_text else _text(embeddings, own)
         examples.append(Example(embeddings.clip_keys[own], text, hits))
     return examples
 
@@ -80,5 +81,6 @@ def _hit(embeddings: Embeddings, clip: int, scores: torch.Tensor, own: int, shar
 
 
 def _text(embeddings: Embeddings, clip: int) -> str:
-    sentences = (embeddings.clip_of == clip).nonzero().flatten()
-    return embeddings.texts[int(sentences[0])] if len(sentences) else ""
+    _, sentences = embeddings.pair()
+    own = (sentences.clip_of == clip).nonzero().flatten()
+    return sentences.texts[int(own[0])] if len(own) else ""

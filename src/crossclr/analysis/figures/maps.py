@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.evaluation.meaning.relevance import content_words
-from crossclr.models import Embeddings
+from crossclr.models import Embeddings, Vectors
 
 MOST = 700  # clips on a map
 GROUPS = 12  # colours that are easy to distinguish
@@ -49,7 +49,8 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     Labels are the groups of the data if they are few. Otherwise (each video is a group of its own) sentences are
     clustered by their input features, and a cluster is named after its most typical words.
     """
-    first = first_sentences(embeddings)
+    _, texts = embeddings.pair()
+    first = first_sentences(texts)
     clips = sorted(first)
     clips = clips[:: max(1, -(-len(clips) // MOST))]
     sentences = [first[clip] for clip in clips]
@@ -57,13 +58,13 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     own = [embeddings.groups[int(video[clip])] for clip in clips] if embeddings.groups else []
     if own and len(set(own)) <= max(GROUPS, len(clips) // 20):
         return Points(clips, sentences, _largest(own))
-    return Points(clips, sentences, _clusters(inputs, embeddings.texts, sentences))
+    return Points(clips, sentences, _clusters(inputs, texts.texts, sentences))
 
 
 def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Map:
     """The map of an embedding."""
-    a = normalize(embeddings.clip_a[points.clips], dim=1)
-    b = normalize(embeddings.clip_b[points.sentences], dim=1)
+    clips, sentences = embeddings.pair()
+    a, b = normalize(clips.rows[points.clips], dim=1), normalize(sentences.rows[points.sentences], dim=1)
     places = plane(torch.cat([a, b]), seed)
     near = (b @ b.T).fill_diagonal_(-torch.inf).topk(min(NEIGHBOURS, len(b) - 1), dim=1).indices
     labels = {group: number for number, group in enumerate(dict.fromkeys(points.groups))}
@@ -74,7 +75,7 @@ def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Ma
         clips=places[: len(a)],
         sentences=places[len(a) :],
         keys=[embeddings.clip_keys[clip] for clip in points.clips],
-        texts=[embeddings.texts[sentence] if embeddings.texts else "" for sentence in points.sentences],
+        texts=[sentences.texts[number] if sentences.texts else "" for number in points.sentences],
         groups=points.groups,
         agreement=agreement,
     )
@@ -90,10 +91,10 @@ def sentence(maps: Sequence[Map]) -> str:
     )
 
 
-def first_sentences(embeddings: Embeddings) -> dict[int, int]:
-    """The first sentence of each clip that has one."""
+def first_sentences(sentences: Vectors) -> dict[int, int]:
+    """The number of the first sentence of each clip that has one."""
     first: dict[int, int] = {}
-    for sentence, clip in enumerate(embeddings.clip_of.tolist()):
+    for sentence, clip in enumerate(sentences.clip_of.tolist()):
         first.setdefault(clip, sentence)
     return first
 
@@ -115,7 +116,7 @@ def _largest(groups: list[str]) -> list[str]:
 def _clusters(inputs: Embeddings, texts: Sequence[str], sentences: list[int]) -> list[str]:
     from sklearn.cluster import KMeans
 
-    rows = normalize(inputs.clip_b[sentences], dim=1).numpy()
+    rows = normalize(inputs.pair()[1].rows[sentences], dim=1).numpy()
     count = min(GROUPS, max(2, len(rows) // 10))
     found = KMeans(count, n_init=4, random_state=0).fit_predict(rows)
     if not texts:

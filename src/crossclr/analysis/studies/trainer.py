@@ -16,9 +16,9 @@ from crossclr.evaluation.retrieval.metrics import embedding_ranks, rank_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.models import Embeddings, TwoBranch, embed_source
+from crossclr.models import Embeddings, JointModel, embed_source
 from crossclr.training import JointTraining, MemoryRecorder, RunConfig, fit, make_fabric
-from crossclr.training.joint_training import memory_form
+from crossclr.training.joint_training import memory_forms
 from crossclr.training.torch_settings import torch_settings
 
 Results = dict[str, dict[str, float]]
@@ -27,11 +27,11 @@ BATCH = 512  # samples that are embedded at once
 
 
 class Trainer:
-    """The data of one config, read once; trainings on it run one after the other. See `MemorySource` for a and b."""
+    """The data of one config, read once; trainings on it run one after the other. See `MemorySource` for ``forms``."""
 
-    def __init__(self, data: DataConfig, a: Form = "rows", b: Form = "rows") -> None:
+    def __init__(self, data: DataConfig, forms: Mapping[str, Form] | None = None) -> None:
         self.raw = open_source(data)
-        self.source = MemorySource(self.raw, a, b)
+        self.source = MemorySource(self.raw, forms)
         self._semantics: dict[str, Semantics | None] = {}
         self._inputs: dict[str, Embeddings] = {}
 
@@ -41,16 +41,14 @@ class Trainer:
             self._inputs[split] = pooled_split(self.raw, split)
         return self._inputs[split]
 
-    def embed(self, model: TwoBranch, split: str) -> Embeddings:
+    def embed(self, model: JointModel, split: str) -> Embeddings:
         """Embeddings of a split."""
         return embed_source(model, self.source, split, BATCH)
 
     def measure(self, embeddings: Embeddings, split: str, ranks: Ranks | None = None) -> Results:
-        """Strict and meaning-aware metrics in both directions, at each level; ``ranks`` if they are known."""
+        """Strict and meaning-aware metrics in all directions, at each level; ``ranks`` if they are known."""
         if split not in self._semantics:
-            texts = embeddings.texts
-            found = Semantics.of(texts, embeddings.clip_of, len(embeddings.clip_a)) if texts else None
-            self._semantics[split] = found
+            self._semantics[split] = Semantics.of(embeddings)
         ranks = ranks or embedding_ranks(embeddings, progress=False)
         results = {direction: rank_metrics(found) for direction, found in ranks.items()}
         semantics = self._semantics[split]
@@ -70,7 +68,7 @@ class Trainer:
             return self._measured(training.model.eval(), config, memory, training.health.warning, began)
 
     def _measured(
-        self, model: TwoBranch, config: RunConfig, memory: MemoryRecorder, warning: str | None, began: float
+        self, model: JointModel, config: RunConfig, memory: MemoryRecorder, warning: str | None, began: float
     ) -> Trained:
         splits, ranks = config.splits, {}
         results: dict[str, Any] = {
@@ -100,7 +98,7 @@ class Trainer:
 class Trained:
     """A finished training in memory."""
 
-    model: TwoBranch  # of the best epoch
+    model: JointModel  # of the best epoch
     records: list[dict[str, Any]]  # of the training
     results: dict[str, Any]  # as in ``results.json``
     ranks: Ranks  # of every query of the test split, by direction
@@ -108,13 +106,10 @@ class Trained:
 
 def open_trainer(config: RunConfig) -> Trainer:
     """The trainer of a config's data; the last four are cached, so that trainings on the same data share them."""
-    return _trainer(
-        config.data.model_dump_json(by_alias=True),
-        memory_form(config.model.encoder_a),
-        memory_form(config.model.encoder_b),
-    )
+    forms = memory_forms(config.model, config.data.modalities)
+    return _trainer(config.data.model_dump_json(by_alias=True), tuple(forms.items()))
 
 
 @lru_cache(maxsize=4)
-def _trainer(data: str, a: Form, b: Form) -> Trainer:
-    return Trainer(parse_data_config(json.loads(data)), a, b)
+def _trainer(data: str, forms: tuple[tuple[str, Form], ...]) -> Trainer:
+    return Trainer(parse_data_config(json.loads(data)), dict(forms))
