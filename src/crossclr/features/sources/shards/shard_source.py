@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -52,25 +51,30 @@ class ShardSource(Source):
         self._ends = {name: np.cumsum(shard.blocks) for name, shard in self._by_name.items()}
         self.limits, self.window = dict(max_frames or {}), window
         self.splits = tuple(self._shards)
+        self._dims: dict[str, int] = {}  # as far as they are known
         # A batch may span two windows.
         self.blocks = BlockCache[tuple[str, int], Block](self._load, size=2 * window)
 
-    @cached_property
+    @property
     def dims(self) -> dict[str, int]:  # type: ignore[override]
-        """Channels of the rows of each modality, taken from the first block that has it."""
-        found: dict[str, int] = {}
+        """Channels of the rows of each modality, taken from the first sample that has it."""
+        if len(self._dims) < len(self.columns):
+            self._find_dims()
+        return {modality: self._dims[modality] for modality in self.columns}
+
+    def _find_dims(self) -> None:
         for name, shard in self._by_name.items():
             for number in range(len(shard.blocks)):
                 block = self.blocks[name, number]
                 for modality, column in self.columns.items():
                     rows = block.rows.get(column)
-                    if modality not in found and rows is not None and rows.values.shape[0]:
-                        found[modality] = rows.values.shape[1]
-                if len(found) == len(self.columns):
-                    return {modality: found[modality] for modality in self.columns}
+                    if rows is not None and rows.values.shape[0]:
+                        self._dims.setdefault(modality, rows.values.shape[1])
+                if len(self._dims) == len(self.columns):
+                    return
         if not any(sum(shard.blocks) for shard in self._by_name.values()):
             raise DataError(f"the shards {', '.join(self._by_name)} have no samples")
-        lacking = next(modality for modality in self.columns if modality not in found)
+        lacking = next(modality for modality in self.columns if modality not in self._dims)
         raise DataError(
             f"{next(iter(self._by_name.values())).path}: has no {self.columns[lacking]}, the column of {lacking}; "
             f"correct data.modalities.{lacking}.column"
@@ -104,10 +108,9 @@ class ShardSource(Source):
             if part is None or not len(part.rows(index)):
                 continue
             rows = checked_rows(part.rows(index), path, sample)
-            if rows.shape[1] != self.dims[modality]:
-                raise DataError(
-                    f"{path}: {modality} of {sample!r} has {rows.shape[1]} channels, {self.dims[modality]} are expected"
-                )
+            dim = self._dims.setdefault(modality, rows.shape[1])
+            if rows.shape[1] != dim:
+                raise DataError(f"{path}: {modality} of {sample!r} has {rows.shape[1]} channels, {dim} are expected")
             contents[modality] = Content([limit_rows(rows, self.limits.get(modality), rng)])
         if not contents:
             raise DataError(f"{path}: sample {sample!r} has no modality; drop it")
