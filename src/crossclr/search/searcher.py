@@ -11,6 +11,7 @@ import numpy as np
 
 from crossclr.search.building.hubness import apply_correction
 from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
+from crossclr.search.building.previews import Previews
 from crossclr.search.encoders.text_queries import QueryError, TextQueries, open_text_queries
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.generations import current_generation
@@ -53,6 +54,7 @@ class Searcher:
         self.indexes: dict[str, Index] = {
             name: open_backend(self.meta, folder, name) for name in self.meta["modalities"]
         }
+        self.previews = Previews(folder.parent.parent)
         self.queries, self.no_text = queries, no_text
         self.files, self.no_files = files, no_files
         self._codes = np.load(folder / CODES, mmap_mode="r")  # (ids, 2) split and group
@@ -188,6 +190,7 @@ class Searcher:
     def close(self) -> None:
         """Close the files."""
         self.items.close()
+        self.previews.close()
 
     def _vectors(self, items: Sequence[Item]) -> Vectors | None:
         if not items:

@@ -11,6 +11,7 @@ from crossclr.search.building.hubness import apply_correction, with_correction
 from crossclr.search.building.index_files import FORMAT, INDEX, ITEMS, write_index
 from crossclr.search.building.item_map import place_items
 from crossclr.search.building.item_statistics import describe_items, other_modality
+from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress, embed_items
 from crossclr.search.building.shard_items import read_shard_items
 from crossclr.search.encoders.text_queries import text_side
@@ -88,6 +89,7 @@ def build_index(
             "modality_names": names,
             "modalities": {name: {"label": label} for name, label in _labels(names, found, wanted).items()},
         }
+        make_previews(run.path, [found[name] for name in wanted], progress)
         _report(progress, "building the index", 0)
         ids = _number(found, wanted)
         new_index = partial(_new_index, meta, settings, uri)

@@ -11,6 +11,7 @@ from crossclr.search.building.hubness import with_correction
 from crossclr.search.building.index_files import INDEX, ITEMS, open_backend, read_meta, write_index
 from crossclr.search.building.item_map import place_new_items
 from crossclr.search.building.item_statistics import influence_of_new, other_modality, recount_hubs
+from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
 from crossclr.search.index.contract import Index
 from crossclr.search.index.generations import current_generation, new_generation
@@ -73,6 +74,7 @@ def update_index(
         if splits:
             model = run.load_model()
             gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
+            make_previews(run.path, [gathered[name] for name in indexes], progress)
             for modality, index in indexes.items():
                 _add(items, index, modality, gathered, meta, changes)
         for index in indexes.values():

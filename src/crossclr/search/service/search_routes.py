@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from crossclr.experts.media.file_types import media_type
+from crossclr.experts.media.file_types import media_kind, media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.things import Hit, group_hits
@@ -177,11 +177,21 @@ def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:
         roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
         path = Path(item.file).resolve()  # follows links before the folder is checked
         kind = media_type(path)
-        if kind is None or not any(path.is_relative_to(root) for root in roots):
+        if media_kind(path) is None or not any(path.is_relative_to(root) for root in roots):
             raise HTTPException(403, "the file of this item is outside the folders that the index names")
+        if kind is None:
+            raise HTTPException(415, f"browsers do not play {path.suffix} files; open it with another program")
         if not path.is_file():
             raise HTTPException(404, "the file of this item no longer exists")
         return FileResponse(path, media_type=kind, headers=headers)
+
+    @app.get("/preview", summary="A small image of an item: a frame of its video, or the waveform of its sound")
+    def preview(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> Response:
+        searcher = searchers.current
+        content = searcher.previews.get(find_item(searcher, id))
+        if content is None:
+            raise HTTPException(404, "this item has no preview")
+        return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=3600"})
 
 
 def warm_up_images(searcher: Searcher) -> None:
