@@ -154,6 +154,10 @@ def search(
         hits = searcher.search(text=sentence, file=query, **items, find=find, top=top, **filters)
     except KeyError as error:
         raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
+    if sentence is not None and file is None and not more and searcher.is_nonsense(sentence):
+        typer.echo(
+            "no good match: the query does not look like words; the results are only the nearest items", err=True
+        )
     if as_json:
         typer.echo(json.dumps([plain_hit(hit) for hit in hits], indent=2, ensure_ascii=False))
     else:
@@ -270,6 +274,9 @@ def _print_hits(hits: Sequence[Hit]) -> None:
         return
     table = Table()
     table.add_column("score", justify="right")
+    sure = any(hit.probability is not None for hit in hits)
+    if sure:
+        table.add_column("right", justify="right")
     table.add_column("id", no_wrap=True)
     table.add_column("text", overflow="fold")
     files = any(hit.item.media and not is_built_in(hit.item.file) for hit in hits)
@@ -279,7 +286,8 @@ def _print_hits(hits: Sequence[Hit]) -> None:
     table.add_column("split")
     for hit in hits:
         item = hit.item
-        row: list[str | Text] = [f"{hit.score:.3f}", Text(item.name), Text(item.text)]
+        chance = [f"{100 * (hit.probability or 0):.0f}%"] if sure else []
+        row: list[str | Text] = [f"{hit.score:.3f}", *chance, Text(item.name), Text(item.text)]
         if files:
             span = "" if item.start is None else f"{item.start:.1f}–{item.stop or item.start:.1f}"
             row += [Text(item.file), span]

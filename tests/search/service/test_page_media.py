@@ -67,9 +67,8 @@ def test_a_video_begins_at_its_second_and_a_sound_plays(browser, videos, tmp_pat
         visit.page.goto(f"{service.address}?like=b/{keys[0]}&find=a")
         visit.settled()
         assert len(visit.names()) == 2  # all moments of the sound are one card
-        visit.page.wait_for_function(
-            "() => [...document.querySelectorAll('.poster img')].every((one) => one.naturalWidth)"
-        )
+        loaded = "[...document.querySelectorAll('.poster img')].every((one) => one.naturalWidth)"
+        visit.page.wait_for_function(f"() => {loaded}")
         visit.page.hover(".card:has(.poster.video) .open")
         visit.page.wait_for_selector(".poster.video video")
         visit.shot("desktop-7-posters")

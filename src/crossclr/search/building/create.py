@@ -83,6 +83,7 @@ def build_index(
             "weights": run.digest(),
             "dim": int(found["a"].vectors.shape[1]),
             "text_side": text_side(run.config),
+            "validation": run.config.splits.validate_,
             "media_roots": sorted(finder.roots) if shards is None else [],
             "hubness": hubness,
             "backend": backend,

@@ -14,10 +14,12 @@ class Hit:
     Args:
         item: the item.
         score: its cosine to the query, plus the index's correction against hubs if it has one.
+        probability: the estimated probability that it is right; None if it cannot be estimated.
     """
 
     item: Item
     score: float
+    probability: float | None = None
 
 
 @dataclass(frozen=True)

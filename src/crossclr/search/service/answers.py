@@ -35,7 +35,8 @@ def plain_item(item: Item) -> dict[str, Any]:
 
 def plain_hit(hit: Hit) -> dict[str, Any]:
     """A result with its score and, for programs on this machine, the path of its file."""
-    values = {"score": round(hit.score, 5), **plain_item(hit.item)}
+    chance = None if hit.probability is None else round(hit.probability, 4)
+    values = {"score": round(hit.score, 5), "probability": chance, **plain_item(hit.item)}
     if values["media"] is not None and not is_built_in(hit.item.file):
         values["media"] = {**values["media"], "file": hit.item.file}
     return values

@@ -39,7 +39,7 @@ class SearchRequest(BaseModel):
     more: Names = Field(default=[], description="Ids of items that the results should resemble.")
     less: Names = Field(default=[], description="Ids of items that the results should not resemble.")
     weights: dict[Literal["text", "file", "more", "less"], float] = Field(
-        default={}, description="How much each part counts, 0 to 100. Default: text 1, file 1, more 1, less 0.25."
+        default={}, description="How much each part counts, 0 to 100. Default: text 1, file 1, more 0.75, less 0.1."
     )
     vector: Annotated[list[float], Field(max_length=16384)] | None = Field(
         default=None, description="A vector of the joint space."
@@ -70,17 +70,16 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
                 hits = await run_in_threadpool(searcher.search, **query)
         except KeyError as error:
             raise HTTPException(404, str(error.args[0])) from None
-        if not request.fold:
-            return JSONResponse({"results": [_result(searcher, hit) for hit in hits]})
-        things = group_hits(hits, request.top)
-        return JSONResponse(
-            {
-                "results": [
-                    {**_result(searcher, one.best), "others": [_result(searcher, hit) for hit in one.others]}
-                    for one in things
-                ]
-            }
+        nonsense = (
+            request.text is not None and not (request.file or request.more) and searcher.is_nonsense(request.text)
         )
+        results = [_result(searcher, hit) for hit in hits]
+        if request.fold:
+            results = [
+                {**_result(searcher, one.best), "others": [_result(searcher, hit) for hit in one.others]}
+                for one in group_hits(hits, request.top)
+            ]
+        return JSONResponse({"results": results, "nonsense": nonsense})
 
     @app.post("/api/search", summary="Search by a sentence, an item or a vector")
     async def search(request: SearchRequest) -> JSONResponse:
@@ -152,7 +151,8 @@ def find_item(searcher: Searcher, name: str) -> Item:
 
 
 def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
-    return {"score": round(hit.score, 4), **_with_remarks(searcher, hit.item)}
+    chance = None if hit.probability is None else round(hit.probability, 3)
+    return {"score": round(hit.score, 4), "probability": chance, **_with_remarks(searcher, hit.item)}
 
 
 def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:

@@ -99,6 +99,7 @@ export class ItemViews {
       make("p", { class: "text" }, ...textOf(item)),
       make("p", { class: "facts" },
         item.score === undefined ? null : make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
+        typeof item.probability === "number" ? make("span", { title: "estimated chance that this is the right one, from the validation data" }, `${Math.round(100 * item.probability)}% sure`) : null,
         item.media?.start != null && item.media.start > 0 ? make("span", {}, seconds(item.media.start)) : null,
         item.variant ? make("span", {}, item.variant) : null,
         ...item.remarks.map((remark) => make("span", { class: "pill strong", title: remark.text }, remark.label))));

@@ -120,6 +120,7 @@ async function search() {
     notice("");
     cut(values.q);
     showResults(found.results, seed, performance.now() - begun);
+    if (found.nonsense && found.results.length) foldAway();
   } catch (error) {
     if (error.name === "AbortError") return;
     answered = null;
@@ -132,6 +133,7 @@ async function search() {
 
 function clear() {
   shown = [];
+  list.hidden = false;
   list.replaceChildren();
   byId("seed").hidden = true;
   byId("empty").hidden = true;
@@ -190,6 +192,13 @@ function showResults(results, seed, milliseconds) {
   const names = info.modality_names, from = state.file ? "" : names[asking()];
   const direction = from ? `${from} → ${names[wanted()]} · ` : "";
   byId("summary").textContent = `${direction}${count(results)}, best match first · ${Math.round(milliseconds)} ms`;
+}
+
+// The query is not made of words: say so, and show the nearest items only on request.
+function foldAway() {
+  list.hidden = true;
+  const show = make("button", { type: "button", onclick: () => { list.hidden = false; byId("empty").hidden = true; } }, `Show ${shown.length} weak matches`);
+  say("No good match", "Your query does not look like words that this collection knows. Try other words.", [show]);
 }
 
 // How many results, in words: "8 videos", or "8 moments of 3 videos".
