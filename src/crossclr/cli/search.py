@@ -168,6 +168,10 @@ def serve(
     run: RunFolder,
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines connect.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with a token that every request must carry. Default: no token.")
+    ] = None,
+    log: Annotated[bool, typer.Option("--log", help="Write a JSON line for each request to standard error.")] = False,
 ) -> None:
     """Start the search service and its page; build the index first if there is none.
 
@@ -175,23 +179,28 @@ def serve(
         crossclr serve runs/emoji
 
         crossclr serve runs/emoji --port 8080
+
+        crossclr serve runs/emoji --host 0.0.0.0 --token-file token.txt --log
     """
     from rich.console import Console
 
     from crossclr.search import serve_run
     from crossclr.search.building.index_files import INDEX
     from crossclr.search.index.generations import current_generation
+    from crossclr.search.service.access import read_token
     from crossclr.training import Run
 
+    token = None if token_file is None else read_token(token_file)
     opened = Run.open(run)
     if current_generation(opened.path / INDEX) is None:
         index(run)
     console = Console()
 
     def ready(address: str) -> None:
-        console.print(f"open {address} in a browser; Ctrl-C stops the service", highlight=False, markup=False)
+        shown = address if token is None else f"{address}?token=..."
+        console.print(f"open {shown} in a browser; Ctrl-C stops the service", highlight=False, markup=False)
 
-    serve_run(opened, host=host, port=port, ready=ready)
+    serve_run(opened, host=host, port=port, ready=ready, token=token, log=log)
 
 
 def export(
