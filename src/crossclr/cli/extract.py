@@ -51,6 +51,13 @@ def extract(
     splits: Annotated[str, typer.Option(help="Share of each split, for recordings whose captions name none.")] = (
         "train=0.8,val=0.1,test=0.1"
     ),
+    segments: Annotated[
+        str | None,
+        typer.Option(
+            metavar="scenes|windows=10s/5s",
+            help="Cut recordings without sentences at scene changes, or into windows. Default: one clip each.",
+        ),
+    ] = None,
     dtype: Annotated[str, typer.Option(help="Number type of the rows: float16 or float32.")] = "float16",
     device: Annotated[str, typer.Option(help="Where the networks run: cpu, cuda, cuda:1, mps.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Recordings decoded at once.")] = None,
@@ -98,7 +105,7 @@ def extract(
     if source is None:
         raise ValueError("name a folder, a recording or a table of files; `crossclr extract --list` lists the experts")
     specs = [part.strip() for part in ",".join(experts or ["appearance,text"]).split(",") if part.strip()]
-    settings = Settings(strict, dtype, _shares(splits), workers, threads)
+    settings = Settings(strict, dtype, _shares(splits), workers, threads, segments)
     listing = list_media(source, captions)
     with console.status("loading the experts", spinner="dots"):
         built = load_experts(specs, _options(set_ or [], specs, device))

@@ -44,6 +44,13 @@ def index(
     update: Annotated[
         bool, typer.Option("--update", help="Add or replace the items of --splits and keep everything else.")
     ] = False,
+    add: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Add the recordings of a folder, without training.")
+    ] = None,
+    segments: Annotated[
+        str | None, typer.Option(help="Cut what --add adds: scenes, or windows=10s/5s. Default: one item per file.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep adding as files arrive, until Ctrl-C.")] = False,
     delete: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Delete an item, or all items of a clip. Repeatable.")
     ] = None,
@@ -70,6 +77,8 @@ def index(
         crossclr index runs/emoji --delete a/1F34E@noto
 
         crossclr index runs/web --shards embeddings
+
+        crossclr index runs/mine --add new-films --segments windows=10s/5s --watch
     """
     from rich.console import Console
 
@@ -79,6 +88,11 @@ def index(
     if update and not chosen:
         raise ValueError("--update needs --splits, the splits to add or replace")
     console = Console()
+    if add is not None:
+        _add_folder(run, add, segments, watch, console)
+        return
+    if watch or segments:
+        raise ValueError("--watch and --segments need --add FOLDER")
     with _progress(console) as show:
         if update or delete:
             changed = chosen if update and chosen else []
@@ -247,6 +261,33 @@ def _report_index(run: Path, console: Console) -> None:
         f'search: crossclr search {run} "..."   or open the page: crossclr serve {run}',
     ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _add_folder(run: Path, folder: Path, segments: str | None, watch: bool, console: Console) -> None:
+    """Add a folder once, or again whenever its files have changed and then rested for two seconds."""
+    import time
+
+    from crossclr.search.building.add_folder import add_folder
+
+    def state() -> list[tuple[str, int, int]]:
+        found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
+        return [(str(path), about.st_size, about.st_mtime_ns) for path, about in found]
+
+    done: object = None
+    before: object = None
+    while True:
+        now = state()
+        if now != done and (done is None or now == before):  # a file that still grows has to wait
+            with _progress(console) as show:
+                changes = add_folder(run, folder, segments=segments, progress=show)
+            done = now
+            counts = f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted"
+            console.print(counts, highlight=False)
+        if not watch:
+            break
+        before = now
+        time.sleep(2.0)
+    _report_index(run, console)
 
 
 def _listed(names: str | None) -> list[str] | None:

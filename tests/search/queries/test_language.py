@@ -20,11 +20,15 @@ def nonsense(count=200, seed=7):
             "".join(rng.choice(letters()) for _ in range(rng.randint(3, 8))) for _ in range(rng.randint(1, most))
         )
 
+    def foreign():
+        script = rng.choice(SCRIPTS)
+        return words(lambda: [chr(rng.randint(*script))])
+
     kinds = (
         lambda: words(lambda: rng.choice(ROWS)),
         lambda: words(lambda: "abcdefghijklmnopqrstuvwxyz"),
         lambda: words(lambda: "bcdfghjklmnpqrstvwxz"),
-        lambda: words(lambda script=rng.choice(SCRIPTS): [chr(rng.randint(*script))]),
+        foreign,
         lambda: "".join(rng.choice("!?#$%&*+-/=0123456789 ._") for _ in range(rng.randint(3, 12))),
         lambda: " ".join(rng.choice(("x", "qwertz", "zz", "kk", "xx", "jq")) for _ in range(rng.randint(2, 5))),
     )
