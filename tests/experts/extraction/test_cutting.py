@@ -1,5 +1,7 @@
 """Cutting recordings: windows cover everything, and scenes end where the features change."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ def test_windows_cover_everything_and_have_one_length(duration):
     spans = Cutting.parse("windows=10s/5s").spans(duration)
     assert spans[0][0] == 0
     assert spans[-1][1] == pytest.approx(duration)
-    for (start, stop), (after, _) in zip(spans, spans[1:], strict=False):
+    for (start, stop), (after, _) in pairwise(spans):
         assert after <= stop
         assert after > start
     assert all(stop - start == pytest.approx(min(10.0, duration), abs=2e-3) for start, stop in spans)

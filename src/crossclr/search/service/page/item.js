@@ -112,7 +112,8 @@ export class ItemViews {
       for (const event of ["pointerleave", "blur"]) open.addEventListener(event, stage.stop);
     }
     return make("li", { class: `card ${item.modality}`, "data-id": item.id }, open, this.strip(item),
-      make("div", { class: "more" }, ...this.similar(item), ...this.thumbs(item, state)));
+      make("div", { class: "more" }, ...this.similar(item)),
+      make("div", { class: "thumbs" }, ...this.thumbs(item, state)));
   }
 
   detail(item, score) {

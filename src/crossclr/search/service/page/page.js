@@ -369,6 +369,7 @@ async function start() {
   byId("split").hidden = info.splits.length < 2;
   byId("groups").replaceChildren(...info.groups.map((name) => make("option", { value: name })));
   byId("group").hidden = info.groups.length < 2;
+  if (matchMedia("(max-width: 520px)").matches) query.placeholder = "Search";
   query.disabled = !info.text;
   if (!info.text) query.placeholder = "Typed queries are not possible here; choose a point on the map";
   byId("legend").replaceChildren(...modalities.map(([name, about]) => make("li", {}, make("span", { class: `dot ${name}` }), about.label)));
