@@ -157,9 +157,7 @@ def show_plan(job: Extraction, console: Console) -> None:
 
 def show_report(report: Report, console: Console) -> None:
     """Print the summary and the next command."""
-    listed = f"; {report.out / 'manifest.json'} lists all"
-    _show_problems([problem for problem in report.problems if not problem.minor], "omitted", console, listed)
-    _show_problems([problem for problem in report.problems if problem.minor], "note", console, listed)
+    show_problems(report, console)
     if report.unused:
         some = ", ".join(report.unused[:3]) + (", ..." if len(report.unused) > 3 else "")
         _say(console, f"{len(report.unused)} files are not named in the captions: {some}")
@@ -175,6 +173,13 @@ def show_report(report: Report, console: Console) -> None:
         return
     _say(console, f"check it: crossclr data check {report.out}")
     _say(console, f"next: crossclr train {report.config}")
+
+
+def show_problems(report: Report, console: Console) -> None:
+    """Print what was omitted, the faults first."""
+    listed = f"; {report.out / 'manifest.json'} lists all"
+    _show_problems([problem for problem in report.problems if not problem.minor], "omitted", console, listed)
+    _show_problems([problem for problem in report.problems if problem.minor], "note", console, listed)
 
 
 def _show_problems(problems: Sequence[Problem], word: str, console: Console, listed: str) -> None:
