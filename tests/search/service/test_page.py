@@ -410,7 +410,34 @@ def test_the_api_page(browser, service):
     text = visit.page.inner_text("body")
     assert "POST /api/search" in text
     assert "at most 1000 characters" in text
+    visit.page.fill("section:has(h2:text-is('GET /api/sample')) input[name=top]", "2")
+    visit.page.click("section:has(h2:text-is('GET /api/sample')) button")
+    visit.page.wait_for_selector("pre.answer:has-text('200 OK')")
     visit.end()
+
+
+def test_nothing_for_axe_to_find(browser, service):
+    """Contrast, names, labels and landmarks of all views, light and dark, wide and narrow, by axe-core."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    found = {}
+    for width, height, scheme in ((1280, 800, "light"), (1280, 800, "dark"), (390, 844, "light"), (390, 844, "dark")):
+        visit = Visit(browser, service.address, width=width, height=height, color_scheme=scheme)
+        for view in ("", "?q=red%20fruit", "?q=red%20fruit&find=b", "?q=x%20x%20qwertz", "?q=dog&split=none", "docs"):
+            visit.page.goto(service.address + view)
+            visit.page.wait_for_selector("section >> nth=4" if view == "docs" else "#list .card, #empty:not([hidden])")
+            visit.page.wait_for_load_state("networkidle")
+            name = f"{width}-{scheme}-{view or 'start'}".replace("?", "").replace("%20", "-").replace("&", "-")
+            visit.shot(f"axe-{name}")
+            problems = axe.run(visit.page).response["violations"]
+            found |= {f"{name}: {one['id']}": [node["html"][:160] for node in one["nodes"][:2]] for one in problems}
+        visit.page.goto(f"{service.address}?q=red%20fruit")
+        visit.page.click(".card .open >> nth=0")
+        visit.page.wait_for_selector("dialog[open]")
+        problems = axe.run(visit.page).response["violations"]
+        found |= {f"{width}-{scheme}-detail: {one['id']}": [one["nodes"][0]["html"][:160]] for one in problems}
+        visit.complaints = [text for text in visit.complaints if "422" not in text]
+        visit.end()
+    assert found == {}
 
 
 def test_the_server_goes_and_comes_back(browser, service, searcher):

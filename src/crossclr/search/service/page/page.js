@@ -191,7 +191,7 @@ function showResults(results, seed, milliseconds) {
   fill(results, digits);
   const names = info.modality_names, from = state.file ? "" : names[asking()];
   const direction = from ? `${from} → ${names[wanted()]} · ` : "";
-  byId("summary").textContent = `${direction}${count(results)}, best match first · ${Math.round(milliseconds)} ms`;
+  byId("summary").replaceChildren(`${direction}${count(results)}, best match first`, make("span", { class: "time" }, ` · ${Math.round(milliseconds)} ms`));
 }
 
 // The query is not made of words: say so, and show the nearest items only on request.
