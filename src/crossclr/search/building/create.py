@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.building.hubness import apply_correction, with_correction
 from crossclr.search.building.index_files import FORMAT, INDEX, ITEMS, write_index
 from crossclr.search.building.item_map import place_items
@@ -178,6 +179,9 @@ def _labels(names: Mapping[str, str], found: Mapping[str, EmbeddedItems], wanted
     for letter in wanted:
         kinds = {item.media for item in found[letter].items if item.media} or {names[letter]}
         kind = kinds.pop() if len(kinds) == 1 else "clip"
+        files = [item.file for item in found[letter].items if item.file and not is_built_in(item.file)]
+        if kind in ("video", "audio") and len(set(files)) < len(files):
+            kind = "moment"  # several items lie in one file
         labels[letter] = "sounds" if kind == "audio" else f"{kind}s"
     if len(set(labels.values())) < len(labels):
         return {letter: f"{names[letter]} {label}" for letter, label in labels.items()}

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from crossclr.experts.media.file_types import media_kind, media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.items.item_table import Item
-from crossclr.search.items.things import Hit, group_hits
+from crossclr.search.items.things import Hit, Thing, group_hits
 from crossclr.search.queries.combined import Weights
 from crossclr.search.searcher import LONGEST_TEXT, MOST, Searcher
 from crossclr.search.service.answers import plain_item
@@ -75,10 +75,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         )
         results = [_result(searcher, hit) for hit in hits]
         if request.fold:
-            results = [
-                {**_result(searcher, one.best), "others": [_result(searcher, hit) for hit in one.others]}
-                for one in group_hits(hits, request.top)
-            ]
+            results = [_thing(searcher, one) for one in group_hits(hits, request.top)]
         return JSONResponse({"results": results, "nonsense": nonsense})
 
     @app.post("/api/search", summary="Search by a sentence, an item or a vector")
@@ -153,6 +150,14 @@ def find_item(searcher: Searcher, name: str) -> Item:
 def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
     chance = None if hit.probability is None else round(hit.probability, 3)
     return {"score": round(hit.score, 4), "probability": chance, **_with_remarks(searcher, hit.item)}
+
+
+def _thing(searcher: Searcher, thing: Thing) -> dict[str, Any]:
+    """The best hit of a thing, its other hits and, for moments, the length of the timeline that they lie on."""
+    values = {**_result(searcher, thing.best), "others": [_result(searcher, hit) for hit in thing.others]}
+    if thing.others and thing.best.item.stop is not None:
+        values["length"] = searcher.items.last_second(thing.best.item.file)
+    return values
 
 
 def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:

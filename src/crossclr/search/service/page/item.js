@@ -83,6 +83,17 @@ export class ItemViews {
     }, sign));
   }
 
+  // Where the moments of one file lie; the strip names them.
+  timeline(item) {
+    if (!item.length) return null;
+    return make("div", { class: "timeline", "aria-hidden": "true" }, ...[item, ...item.others].map((one, index) => {
+      const mark = make("i", { class: index ? null : "best" });
+      mark.style.left = `${(100 * one.media.start) / item.length}%`;
+      mark.style.width = `${Math.max(1, (100 * (one.media.stop - one.media.start)) / item.length)}%`;
+      return mark;
+    }));
+  }
+
   // The other items of the same thing, in a row.
   strip(item) {
     if (!item.others?.length) return null;
@@ -111,7 +122,7 @@ export class ItemViews {
       for (const event of ["pointerenter", "focus"]) open.addEventListener(event, stage.play);
       for (const event of ["pointerleave", "blur"]) open.addEventListener(event, stage.stop);
     }
-    return make("li", { class: `card ${item.modality}`, "data-id": item.id }, open, this.strip(item),
+    return make("li", { class: `card ${item.modality}`, "data-id": item.id }, open, this.timeline(item), this.strip(item),
       make("div", { class: "more" }, ...this.similar(item)),
       make("div", { class: "thumbs" }, ...this.thumbs(item, state)));
   }

@@ -206,7 +206,7 @@ function count(results) {
   const label = info.modalities[wanted()].label;
   const moments = results.reduce((sum, item) => sum + 1 + item.others.length, 0);
   const timed = results.some((item) => item.others.some((other) => other.media?.start != null));
-  return timed ? `${moments} moments in ${results.length} ${label}` : `${results.length} ${label}`;
+  return timed ? `${moments} moments in ${results.length} ${label === "moments" ? "files" : label}` : `${results.length} ${label}`;
 }
 
 function fill(results, digits) {
