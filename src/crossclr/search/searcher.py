@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from crossclr.search.items.remarks import Remark, remarks
 from crossclr.search.items.things import Hit
 from crossclr.search.queries.combined import Weights, combine
 from crossclr.search.queries.confidence import Calibration
-from crossclr.search.queries.file_queries import FileQueries, FileQuery, open_file_queries
 from crossclr.search.queries.language import Language
 from crossclr.training import Run
+
+if TYPE_CHECKING:
+    from crossclr.search.queries.file_queries import FileQueries, FileQuery
 
 MOST = 1000  # results of one query
 MOST_ITEMS = 50  # items that one query may like or dislike
@@ -92,6 +94,8 @@ class Searcher:
             return cls(folder, no_text="typed queries are switched off", no_files="queries by files are switched off")
         model = run.load_model()
         queries, no_text = _opened(lambda: open_text_queries(run, model))
+        from crossclr.search.queries.file_queries import open_file_queries  # loads the experts' networks
+
         files, no_files = _opened(lambda: open_file_queries(run, model))
         return cls(folder, queries, no_text, files, no_files)
 

@@ -5,6 +5,7 @@ import os
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,10 @@ COUNT = int(os.environ.get("CROSSCLR_HOSTILE_FILES", "20"))
 def address(searcher):
     with running(searcher) as found:
         yield found
+
+
+def held():
+    return set(Path(tempfile.gettempdir()).iterdir())
 
 
 def send(address, content, kind="image/png"):
@@ -50,7 +55,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_sent(address):
 
 
 def test_hostile_files_leave_nothing_behind_and_hold_nobody_up(address, searcher):
-    before = set(os.listdir(tempfile.gettempdir()))
+    before = held()
     files = [content for content in HOSTILE.values() for _ in range(1 + COUNT // len(HOSTILE))][:COUNT]
     slowest, done = 0.0, threading.Event()
 
@@ -71,5 +76,5 @@ def test_hostile_files_leave_nothing_behind_and_hold_nobody_up(address, searcher
         other.join(30)
     assert statuses <= {422, 503}
     assert slowest < 2
-    left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("tmp")}
+    left = {path.name for path in held() - before if path.name.startswith("tmp")}
     assert left == set()
