@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 from crossclr.search.building import previews
-from crossclr.search.building.previews import Previews, make_preview
+from crossclr.search.building.previews import make_preview, make_previews
+from crossclr.search.building.run_items import EmbeddedItems
 from crossclr.search.items.item_table import Item
+from crossclr.search.items.preview_store import Previews
 from tests.support.media import write_video
 
 
@@ -55,15 +57,14 @@ def test_previews_are_made_once_and_again_when_the_file_changes(tmp_path, monkey
     path = tmp_path / "red.png"
     Image.new("RGB", (900, 600), "red").save(path)
     item = Item(0, "a/red", "a", "red", media="image", file=str(path))
+    found = [EmbeddedItems([item], np.zeros((1, 2), np.float32), np.zeros((1, 2), np.float32))]
     made = []
     monkeypatch.setattr(previews, "make_preview", lambda *place: made.append(place) or make_preview(*place))
-    store = Previews(tmp_path, writable=True)
-    assert store.make([item]) == 0
-    assert store.make([item]) == 0
+    assert make_previews(tmp_path, found) == 0
+    assert make_previews(tmp_path, found) == 0
     assert len(made) == 1
     Image.new("RGB", (300, 600), "blue").save(path)
-    store.make([item])
-    store.close()
+    make_previews(tmp_path, found)
     assert len(made) == 2
     pixels = opened(Previews(tmp_path).get(item))
     assert pixels.shape == (240, 120, 3)

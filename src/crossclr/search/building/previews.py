@@ -4,11 +4,8 @@ They are stored by file and span in the run folder, so that a rebuilt index need
 """
 
 import contextlib
-import hashlib
 import io
-import sqlite3
-import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,77 +18,37 @@ from crossclr.experts.media.grids import Sound
 from crossclr.experts.media.images import as_rgb, read_image
 from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.building.run_items import EmbeddedItems, Progress
-from crossclr.search.items.item_table import Item
+from crossclr.search.items.preview_store import Previews
 
-PREVIEWS = "previews.sqlite"  # in the run folder
 SIZE = (320, 240)
 QUALITY = 70
 LISTEN_RATE = 8000
 LONGEST_SOUND = 300.0  # seconds of a sound that its waveform shows
 
 
-class Previews:
-    """The previews of a run on disk.
+def make_previews(run: Path, found: Collection[EmbeddedItems], progress: Progress | None = None) -> int:
+    """Make the previews of items that join the index of a run, if they are missing or outdated.
 
-    Args:
-        run: the run folder.
-        writable: whether previews can be added; the file is then created.
+    Returns:
+        how many items have none.
     """
-
-    def __init__(self, run: Path, writable: bool = False) -> None:
-        self._lock = threading.Lock()
-        path = run / PREVIEWS
-        self._base: sqlite3.Connection | None = None
-        if writable or path.is_file():
-            address = f"{path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
-            self._base = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
-        if writable:
-            self._run("CREATE TABLE IF NOT EXISTS previews (place TEXT PRIMARY KEY, stamp TEXT, content BLOB)")
-
-    def get(self, item: Item) -> bytes | None:
-        """The preview of an item as a WebP file, or None."""
-        rows = self._run("SELECT content FROM previews WHERE place = ?", _place(item))
-        return rows[0][0] if rows else None
-
-    def make(self, items: Iterable[Item], progress: Progress | None = None) -> int:
-        """Make the previews that are missing or outdated, and return how many files gave none."""
-        chosen = [item for item in items if item.media and not is_built_in(item.file)]
-        failed = 0
-        for done, item in enumerate(chosen):
-            if progress is not None:
-                progress("making previews", done, len(chosen))
-            place, stamp = _place(item), _stamp(Path(item.file))
-            if self._run("SELECT 1 FROM previews WHERE place = ? AND stamp = ?", place, stamp):
-                continue
-            try:
-                content = make_preview(Path(item.file), item.start, item.stop)
-            except ImportError:  # previews need crossclr[experts]; the page plays the files themselves without it
-                return len(chosen) - done
-            failed += content is None
-            self._run("INSERT OR REPLACE INTO previews VALUES (?, ?, ?)", place, stamp, content)
-        return failed
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._base is not None:
-            self._base.close()
-
-    def _run(self, command: str, *values: Any) -> list[Any]:
-        if self._base is None:
-            return []
-        with self._lock:
-            return self._base.execute(command, values).fetchall()
-
-
-def make_previews(run: Path, found: Collection[EmbeddedItems], progress: Progress | None = None) -> None:
-    """Make the missing previews of items that join the index of a run."""
-    if all(not item.media or is_built_in(item.file) for part in found for item in part.items):
-        return
-    previews = Previews(run, writable=True)
+    items = [item for part in found for item in part.items if item.media and not is_built_in(item.file)]
+    if not items:
+        return 0
+    previews, failed = Previews(run, writable=True), 0
     try:
-        previews.make((item for part in found for item in part.items), progress)
+        for done, item in enumerate(items):
+            if progress is not None:
+                progress("making previews", done, len(items))
+            if not previews.has(item):
+                content = make_preview(Path(item.file), item.start, item.stop)
+                failed += content is None
+                previews.put(item, content)
+    except ImportError:  # previews need crossclr[experts]; without it, the page plays the files themselves
+        return len(items)
     finally:
         previews.close()
+    return failed
 
 
 def make_preview(path: Path, start: float | None = None, stop: float | None = None) -> bytes | None:
@@ -170,16 +127,3 @@ def _waveform(path: Path, start: float, stop: float | None) -> Any:
         half = round((height / 2 - 2) * peak / loudest)
         draw.line([(x, height // 2 - half), (x, height // 2 + half)], fill=(47, 111, 237))
     return picture
-
-
-def _place(item: Item) -> str:
-    text = f"{item.file}\0{item.start}\0{item.stop}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-
-
-def _stamp(path: Path) -> str:
-    try:
-        state = path.stat()
-    except OSError:
-        return ""
-    return f"{state.st_size} {state.st_mtime_ns}"

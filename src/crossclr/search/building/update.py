@@ -1,5 +1,6 @@
 """Change an index without rebuilding it: add, replace and delete items."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from crossclr.search.building.item_map import place_new_items
 from crossclr.search.building.item_statistics import influence_of_new, other_modality, recount_hubs
 from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
+from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
 from crossclr.search.index.contract import Index
 from crossclr.search.index.generations import current_generation, new_generation
 from crossclr.search.items.item_table import Items
@@ -88,6 +90,8 @@ def update_index(
         if splits or added:
             recount_hubs(items, indexes, meta)
         meta["media_roots"] = sorted(media_roots)
+        if (before / QUERY_ENCODER).is_file():
+            shutil.copy2(before / QUERY_ENCODER, folder)
         write_index(folder, items, indexes, meta)
     return changes
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.routing import Route
 
 from crossclr import __version__
-from crossclr.search.encoders.text_queries import QueryError
+from crossclr.search.query_error import QueryError
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.access import HEALTH, METRICS, Access, Counters
 from crossclr.search.service.file_routes import FileTokens, add_files

@@ -149,7 +149,7 @@ def find_item(searcher: Searcher, name: str) -> Item:
 
 def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
     chance = None if hit.probability is None else round(hit.probability, 3)
-    return {"score": round(hit.score, 4), "probability": chance, **_with_remarks(searcher, hit.item)}
+    return {"score": round(hit.score, 5), "probability": chance, **_with_remarks(searcher, hit.item)}
 
 
 def _thing(searcher: Searcher, thing: Thing) -> dict[str, Any]:

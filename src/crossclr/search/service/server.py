@@ -11,6 +11,7 @@ import uvicorn
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.app import create_app
 from crossclr.search.service.limits import PatientProtocol
+from crossclr.search.service.running_service import HEADER, announce, new_instance
 from crossclr.training import Run
 
 CONNECTIONS = 256
@@ -38,8 +39,10 @@ def serve_run(
     Raises:
         OSError: the port is in use.
     """
-    server, listening = make_server(Searcher.open(run), host, port, ready, token, log)
-    server.run(sockets=[listening])
+    searcher, instance = Searcher.open(run), new_instance()
+    server, listening = make_server(searcher, host, port, ready, instance, token, log)
+    with announce(searcher.folder.parent, instance, host, listening.getsockname()[1], searcher.meta["weights"]):
+        server.run(sockets=[listening])
 
 
 def make_server(
@@ -47,6 +50,7 @@ def make_server(
     host: str = "127.0.0.1",
     port: int = 8000,
     ready: Callable[[str], None] | None = None,
+    instance: str | None = None,
     token: str | None = None,
     log: bool = False,
 ) -> tuple[uvicorn.Server, socket.socket]:
@@ -66,6 +70,7 @@ def make_server(
         log_level="error",
         access_log=False,
         server_header=False,
+        headers=[(HEADER, instance)] if instance else [],
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=2,
