@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.search import Hit, Searcher
+    from crossclr.search.building.update import Changes
     from crossclr.search.queries.file_queries import FileQuery
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
@@ -98,9 +99,7 @@ def index(
         if update or delete:
             changed = chosen if update and chosen else []
             changes = update_index(run, splits=changed, delete=delete or [], media=media, device=device, progress=show)
-            console.print(
-                f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted", highlight=False
-            )
+            _report_changes(changes, console)
         else:
             build_index(
                 run,
@@ -263,30 +262,17 @@ def _report_index(run: Path, console: Console) -> None:
 
 
 def _add_folder(run: Path, folder: Path, segments: str | None, watch: bool, console: Console) -> None:
-    """Add a folder once, or again whenever its files have changed and then rested for two seconds."""
-    import time
+    from crossclr.search.building.add_folder import add_folder, watch_folder
 
-    from crossclr.search.building.add_folder import add_folder
-
-    def state() -> list[tuple[str, int, int]]:
-        found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
-        return [(str(path), about.st_size, about.st_mtime_ns) for path, about in found]
-
-    done: object = None
-    before: object = None
-    while True:
-        now = state()
-        if now != done and (done is None or now == before):  # a file that still grows has to wait
-            with _progress(console) as show:
-                changes = add_folder(run, folder, segments=segments, progress=show)
-            done = now
-            counts = f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted"
-            console.print(counts, highlight=False)
-        if not watch:
-            break
-        before = now
-        time.sleep(2.0)
+    with _progress(console) as show:
+        one_by_one = watch_folder(run, folder, segments=segments, progress=show) if watch else None
+        for changes in one_by_one or [add_folder(run, folder, segments=segments, progress=show)]:
+            _report_changes(changes, console)
     _report_index(run, console)
+
+
+def _report_changes(changes: Changes, console: Console) -> None:
+    console.print(f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted", highlight=False)
 
 
 def _listed(names: str | None) -> list[str] | None:

@@ -2,7 +2,8 @@
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from crossclr.search.items.item_table import Item, Items
 from crossclr.search.queries.run_experts import run_experts
 from crossclr.training import Run
 
+WATCH_SECONDS = 2.0  # between two looks at a folder
 ADDED = "added"  # the folder of the run with the features of what was added, and the split of these items
 
 
@@ -85,6 +87,39 @@ def add_folder(
         pooled = np.stack([one.mean(0) for one in rows])
         added = {modality: EmbeddedItems(found, vectors, pooled)}
     return update_index(run, added=added, delete=gone, roots=[folder], progress=progress)
+
+
+def watch_folder(
+    run: Run | str | Path,
+    folder: Path | str,
+    *,
+    segments: str | None = None,
+    progress: Progress | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[Changes]:
+    """Add a folder now, and again whenever its files have changed and then rested; see `add_folder`.
+
+    Args:
+        run: a run that has an index, or its folder.
+        folder: images, videos or sounds.
+        segments: how to cut recordings.
+        progress: as for `add_folder`.
+        pause: waits for some seconds.
+    """
+    done: object = None
+    before: object = None
+    while True:
+        now = _state(Path(folder))
+        if now != done and (done is None or now == before):  # a file that still grows has to wait
+            yield add_folder(run, folder, segments=segments, progress=progress)
+            done = now
+        before = now
+        pause(WATCH_SECONDS)
+
+
+def _state(folder: Path) -> list[tuple[str, int, int]]:
+    found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
+    return [(str(path), about.st_size, about.st_mtime_ns) for path, about in found]
 
 
 def _read(

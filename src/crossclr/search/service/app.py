@@ -31,6 +31,7 @@ PAGE_FILES = {
     "/elements.js": ("elements.js", "text/javascript; charset=utf-8"),
     "/item.js": ("item.js", "text/javascript; charset=utf-8"),
     "/parts.js": ("parts.js", "text/javascript; charset=utf-8"),
+    "/server.js": ("server.js", "text/javascript; charset=utf-8"),
     "/map.js": ("map.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/docs": ("docs.html", "text/html; charset=utf-8"),

@@ -3,47 +3,21 @@ import { byId, make, splitName, toAddress } from "/elements.js";
 import { image, ItemViews, title } from "/item.js";
 import { PointMap } from "/map.js";
 import { listenForFiles, sendFile, showParts, toggled } from "/parts.js";
+import { Refused, Server } from "/server.js";
 
 const TOP = 24, SAMPLE = 12, PAUSE = 110; // results; milliseconds without a key before a search
 const query = byId("query"), list = byId("list"), detail = byId("detail");
 let info = null, points = null, views = null, state = {}, shown = [];
 const titles = new Map(); // ids of items -> what people call them
-let running = null, timer = 0, typing = false, gone = false;
+let running = null, timer = 0, typing = false;
 
 // ---- talking to the server
 
-class Refused extends Error {}
-
-async function ask(path, signal) {
-  let answer;
-  try {
-    answer = await fetch(path, { signal });
-  } catch (error) {
-    if (error.name !== "AbortError") serverGone();
-    throw error;
-  }
-  if (gone) serverBack();
-  const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(content.detail || `the server answered with the status ${answer.status}`);
-  return content;
-}
-
-function serverGone() {
-  notice("The server does not answer. Start it again with “crossclr serve”; this page continues as soon as it is back.");
-  if (gone) return;
-  gone = true;
-  const again = async () => {
-    if (!gone) return;
-    try {
-      const answer = await fetch("/api/info");
-      if (answer.ok) { serverBack(); search(); return; }
-    } catch { /* still gone */ }
-    setTimeout(again, 1500);
-  };
-  setTimeout(again, 1500);
-}
-
-function serverBack() { gone = false; notice(""); if (!info) start(); }
+const server = new Server({
+  gone: () => notice("The server does not answer. Start it again with “crossclr serve”; this page continues as soon as it is back."),
+  back: (waited) => { notice(""); if (!info) start(); else if (waited) search(); },
+});
+const ask = (path, signal) => server.ask(path, signal);
 
 function notice(text) {
   const box = byId("notice");
@@ -105,7 +79,7 @@ async function search() {
   const values = { q: like ? "" : state.q, like, file: like ? "" : state.file, share: state.share, more, less, find: wanted(), split, group };
   if (!values.q && !like && !values.file && !more.length) { running?.abort(); answered = null; welcome(); return; }
   const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top: TOP, fold: 1 })}`;
-  if (address === answered && !gone) return;
+  if (address === answered && !server.gone) return;
   running?.abort();
   running = new AbortController();
   const { signal } = running;
