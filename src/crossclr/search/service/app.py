@@ -24,19 +24,8 @@ from crossclr.search.service.limits import Limits
 from crossclr.search.service.search_routes import add_media, add_search, warm_up_images
 
 PAGE = Path(__file__).with_name("page")
-PAGE_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/elements.js": ("elements.js", "text/javascript; charset=utf-8"),
-    "/item.js": ("item.js", "text/javascript; charset=utf-8"),
-    "/parts.js": ("parts.js", "text/javascript; charset=utf-8"),
-    "/server.js": ("server.js", "text/javascript; charset=utf-8"),
-    "/map.js": ("map.js", "text/javascript; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-    "/docs": ("docs.html", "text/html; charset=utf-8"),
-    "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
-}
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+SHORT = {"/index.html": "/", "/docs.html": "/docs"}  # addresses that differ from the name of their file
 _LOG = logging.getLogger("crossclr.search")
 
 
@@ -80,8 +69,9 @@ def create_app(
     add_search(app, searchers, tokens)
     add_files(app, searchers, tokens)
     add_media(app, searchers)
-    for address, (name, kind) in PAGE_FILES.items():
-        _add_file(app, address, (PAGE / name).read_bytes(), kind)
+    for path in sorted(PAGE.iterdir()):
+        address = f"/{path.name}"
+        _add_file(app, SHORT.get(address, address), path.read_bytes(), f"{KINDS[path.suffix]}; charset=utf-8")
     counters = Counters()
     _add_operations(app, searchers, counters)
     known = frozenset(route.path for route in app.routes if isinstance(route, Route))

@@ -1,6 +1,7 @@
 // The search page. The address holds everything that a link must reproduce; `state` mirrors it.
 import { byId, make, splitName, toAddress } from "/elements.js";
 import { image, ItemViews, title } from "/item.js";
+import { moveAmongCards } from "/keys.js";
 import { PointMap } from "/map.js";
 import { listenForFiles, sendFile, showParts, toggled } from "/parts.js";
 import { Refused, Server } from "/server.js";
@@ -265,28 +266,8 @@ document.addEventListener("keydown", (event) => {
     if (event.target === query && query.value) { query.value = ""; query.dispatchEvent(new Event("input")); } else if (!writing) history.back();
     return;
   }
-  moveAmongResults(event, writing);
+  moveAmongCards(event, list, query, byId("map"));
 });
-
-function moveAmongResults(event, writing) {
-  const cards = [...list.querySelectorAll(".open")];
-  if (!cards.length) return;
-  const here = cards.indexOf(document.activeElement);
-  if (here < 0) {
-    if (event.key === "ArrowDown" && (event.target === query || !writing) && event.target !== byId("map")) {
-      event.preventDefault();
-      cards[0].focus();
-    }
-    return;
-  }
-  const tops = cards.map((element) => element.getBoundingClientRect().top);
-  const columns = Math.max(1, tops.filter((top) => Math.abs(top - tops[0]) < 8).length);
-  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
-  if (!step) return;
-  event.preventDefault();
-  if (here + step < 0) query.focus();
-  else cards[Math.min(cards.length - 1, here + step)].focus();
-}
 
 // ---- the map
 
