@@ -69,7 +69,7 @@ def create_app(
     add_search(app, searchers, tokens)
     add_files(app, searchers, tokens)
     add_media(app, searchers)
-    for path in sorted(PAGE.iterdir()):
+    for path in sorted(path for path in PAGE.iterdir() if path.suffix in KINDS):
         address = f"/{path.name}"
         _add_file(app, SHORT.get(address, address), path.read_bytes(), f"{KINDS[path.suffix]}; charset=utf-8")
     counters = Counters()
