@@ -326,17 +326,17 @@ def _print_hits(hits: Sequence[Hit]) -> None:
         typer.echo("no results: no item passes the filters")
         return
     table = Table()
-    table.add_column("score", justify="right")
+    table.add_column("score", justify="right", no_wrap=True)
     sure = any(hit.probability is not None for hit in hits)
     if sure:
-        table.add_column("right", justify="right")
-    table.add_column("id", no_wrap=True)
+        table.add_column("right", justify="right", no_wrap=True)
+    table.add_column("id", overflow="fold")
     table.add_column("text", overflow="fold")
     files = any(hit.item.media and not is_built_in(hit.item.file) for hit in hits)
     if files:
         table.add_column("file", overflow="fold")
         table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("split")
+    table.add_column("split", no_wrap=True)
     for hit in hits:
         item = hit.item
         chance = [f"{100 * (hit.probability or 0):.0f}%"] if sure else []
