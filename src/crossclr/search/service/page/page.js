@@ -127,7 +127,6 @@ async function welcome() {
   try {
     const { results } = await ask(`/api/sample${toAddress({ find: wanted(), top: SAMPLE })}`, signal);
     if (!signal.aborted) fill(results, 2);
-    byId("summary").textContent = "Some of the collection";
   } catch { /* the words above are enough */ }
 }
 
@@ -172,6 +171,8 @@ function showResults(results, seed, milliseconds) {
 // The query is not made of words: say so, and show the nearest items only on request.
 function foldAway() {
   list.hidden = true;
+  byId("summary").textContent = "";
+  map.mark([]);
   const show = make("button", { type: "button", onclick: () => { list.hidden = false; byId("empty").hidden = true; } }, `Show ${shown.length} weak matches`);
   say("No good match", "Your query does not look like words that this collection knows. Try other words.", [show]);
 }
