@@ -58,15 +58,19 @@ def test_hostile_files_leave_nothing_behind_and_hold_nobody_up(address, searcher
     before = held()
     files = [content for content in HOSTILE.values() for _ in range(1 + COUNT // len(HOSTILE))][:COUNT]
     slowest, done = 0.0, threading.Event()
+    name = searcher.items.columns("name")[0][0]
+
+    def ask_once():
+        start = time.monotonic()
+        assert call(address, "GET", f"/api/search?like={name}&top=3")[0] == 200
+        return time.monotonic() - start
 
     def ask():
         nonlocal slowest
-        name = searcher.items.columns("name")[0][0]
         while not done.is_set():
-            start = time.monotonic()
-            assert call(address, "GET", f"/api/search?like={name}&top=3")[0] == 200
-            slowest = max(slowest, time.monotonic() - start)
+            slowest = max(slowest, ask_once())
 
+    usual = max(ask_once() for _ in range(30))  # much on a busy machine
     other = threading.Thread(target=ask)
     other.start()
     try:
@@ -75,6 +79,6 @@ def test_hostile_files_leave_nothing_behind_and_hold_nobody_up(address, searcher
         done.set()
         other.join(30)
     assert statuses <= {422, 503}
-    assert slowest < 2
+    assert slowest < 2 + 5 * usual
     left = {path.name for path in held() - before if path.name.startswith("tmp")}
     assert left == set()
