@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from crossclr.features import Source, one_of_each
 from crossclr.models import JointModel
+from crossclr.models.search_space.space import SearchSpace
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.minilm_rows import MiniLMRows
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
-from crossclr.search.encoders.padded_encoder import PaddedEncoder
+from crossclr.search.encoders.padded_encoder import PaddedEncoder, padded
 from crossclr.storage import new_folder, write_json
 from crossclr.training import Run
 
@@ -68,7 +70,7 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
     return {"folder": str(out), **report}
 
 
-def export_encoder(encoder: PaddedEncoder, channels: int, path: Path) -> None:
+def export_encoder(encoder: nn.Module, channels: int, path: Path) -> None:
     """Write one encoder as ONNX for any batch size and length."""
     rows, lengths = torch.randn(3, 5, channels), torch.tensor([5, 3, 1])
     with warnings.catch_warnings():
@@ -84,7 +86,7 @@ def export_encoder(encoder: PaddedEncoder, channels: int, path: Path) -> None:
         )
 
 
-def write_query_encoder(model: JointModel, folder: Path, modality: str = "text") -> None:
+def write_query_encoder(model: JointModel | SearchSpace, folder: Path, modality: str = "text") -> None:
     """Write the text encoder next to an index, so that `crossclr search` needs no PyTorch.
 
     Nothing is written if onnxruntime is not installed, typed queries are not possible, or ONNX cannot express the
@@ -94,11 +96,11 @@ def write_query_encoder(model: JointModel, folder: Path, modality: str = "text")
         return
     path = folder / QUERY_ENCODER
     try:
-        export_encoder(PaddedEncoder(model.cpu(), modality).eval(), MiniLMRows.dim, path)
+        export_encoder(padded(model.cpu(), modality), MiniLMRows.dim, path)
         rng = np.random.default_rng(0)
         rows = [rng.standard_normal((length, MiniLMRows.dim)).astype(np.float32) for length in (1, 4, 30)]
         good = _difference(model, modality, OnnxEncoder(path), rows) <= TOLERANCE
-    except (ImportError, TypeError, torch.onnx.OnnxExporterError):
+    except (ImportError, TypeError, AttributeError, RuntimeError):
         good = False
     if not good:
         path.unlink(missing_ok=True)
@@ -113,7 +115,7 @@ def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
     return {name: rows[:CHECKED] for name, rows in found.items()}
 
 
-def _difference(model: JointModel, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
+def _difference(model: JointModel | SearchSpace, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
     """The largest difference over batches of several sizes and lengths, including a single short sequence."""
     shortest = min(rows, key=len)
     groups = [rows, rows[:1], [shortest], [shortest[:1], rows[0]]]
