@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, Rows, check_embeddings, read_call
-from crossclr.losses.inputs.options import check_count
+from crossclr.losses.inputs.options import check_count, check_temperature
 from crossclr.losses.inputs.pairs import PairsOption, check_pairs, mean_over_pairs, pairs_of
 
 
@@ -90,6 +90,20 @@ class Loss(nn.Module):
     ) -> Tensor:
         """Scalar loss of all outputs (by ``level/modality``) of a two-level model, if ``covers_all_levels`` is set."""
         raise NotImplementedError(f"{type(self).__name__} compares one level at a time")
+
+
+class TemperatureLoss(Loss):
+    """A loss that divides all cosines by a fixed temperature."""
+
+    def __init__(
+        self,
+        temperature: float = 0.03,
+        chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+        fused: bool = False,
+    ) -> None:
+        super().__init__(pairs, fused, chunk_size)
+        self.temperature = check_temperature(temperature)
 
 
 class PairwiseLoss(Loss):
