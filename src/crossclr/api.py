@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,11 @@ from crossclr.evaluation.runs.evaluate import embed_run as embed
 from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
 from crossclr.evaluation.runs.model_card import write_card
 from crossclr.evaluation.runs.result_tables import results_table, summarise, summary_table
-from crossclr.features import DataError, Source, open_source
+from crossclr.features import DataError, open_source
+from crossclr.features.check.split_check import check_splits
 from crossclr.models import embed_source
 from crossclr.storage import write_file, write_json
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import (
     JointTraining,
     RunConfig,
@@ -95,7 +96,7 @@ def resume(
     """
     path = Path(path)
     if (path / SEEDS).is_file():
-        plan = json.loads((path / SEEDS).read_text())
+        plan = read_json_object(path / SEEDS, "seeds")
         return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, baseline=baseline, console=console)
     run = Run.open(path)
     return _Session(_fabric(run.config), baseline, console, loss).resume(run)
@@ -191,7 +192,8 @@ class _Session:
         if path.exists():
             raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
         source = open_source(config.data)
-        _check_splits(config, source)
+        splits = config.splits
+        check_splits(source, splits.train, (splits.validate_, splits.test))
         with torch_settings(config.training):
             training = JointTraining(config, source, self.fabric, self.loss)
             training.read_first_batch()  # invalid data must show before anything is written
@@ -269,12 +271,6 @@ def _measure(run: Run, training: JointTraining, split: str, fitted: bool = True)
     model, size = run.load_model("best", fitted), run.config.validation.batch_size
     embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
     return evaluate_embeddings(embeddings, progress=False)
-
-
-def _check_splits(config: RunConfig, source: Source) -> None:
-    for split in (config.splits.train, config.splits.validate_, config.splits.test):
-        if split is not None and not len(source.keys(split)):
-            raise ValueError(f"split {split!r} has no samples; see the section splits of the config")
 
 
 def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Callable[[], None]:

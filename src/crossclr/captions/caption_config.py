@@ -15,7 +15,7 @@ Mode = Literal["clip", "vid", "vidclip", "vidclipctx", "raw"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 class CaptionDataConfig(_Strict):

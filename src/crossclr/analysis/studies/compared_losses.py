@@ -23,7 +23,7 @@ class Range(BaseModel):
         (10, 0.03)
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     low: float = Field(description="Smallest value.")
     high: float = Field(description="Largest value.")

@@ -10,6 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.read_error import reading
+
 SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[VID]", "[BOS]", "[EOS]", "[UNK]")
 PAD, CLS, SEP, VID, BOS, EOS, UNK = range(7)
 
@@ -52,14 +55,12 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
         """Read ``{word: number}`` (MART's ``mart_word2idx.json``)."""
-        try:
-            numbers: dict[str, int] = json.loads(Path(path).read_text(encoding="utf-8"))
+        with reading(path, "vocabulary {word: number}"):
+            numbers = read_json_object(Path(path))
             words = sorted(numbers, key=lambda word: numbers[word])
             if [numbers[word] for word in words] != list(range(len(words))):
                 raise ValueError("the numbers must run from 0 without a gap")
             return cls(words)
-        except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a vocabulary of the form {{word: number}}: {error}") from error
 
     def to_json(self) -> str:
         """``{word: number}``, which ``load`` reads."""

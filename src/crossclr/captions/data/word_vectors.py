@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from crossclr.captions.data.vocabulary import Vocabulary
+from crossclr.storage.read_error import reading
 
 SPREAD = 0.4  # standard deviation of vectors for words that are not in the file, as in MART
 
@@ -42,7 +43,7 @@ def read_word_vectors(
 
 
 def _from_npz(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
+    with reading(path, ".npz"), np.load(path, allow_pickle=False) as file:
         if not {"words", "vec"} <= set(file.files):
             raise ValueError(f"{path} must hold the arrays words and vec, but holds {', '.join(file.files)}")
         words, values = file["words"].tolist(), file["vec"].astype(np.float32)

@@ -1,12 +1,13 @@
 """Encode and search with onnxruntime and numpy only, without PyTorch."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from crossclr.storage.json_yaml import read_json_object
 
 EXPORT = "export.json"
 Rows = npt.NDArray[np.float32]
@@ -53,7 +54,7 @@ class OnnxSearch:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.about = json.loads((self.folder / EXPORT).read_text())
+        self.about = read_json_object(self.folder / EXPORT, "encoders")
         self.encoder_a, self.encoder_b = (
             OnnxEncoder(self.folder / self.about["encoders"][side]["file"]) for side in "ab"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -12,7 +13,7 @@ from crossclr.models.model_config import AnchorsConfig, HubsConfig, ModelConfig,
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 class TermConfig(BaseModel):
@@ -23,7 +24,7 @@ class TermConfig(BaseModel):
         {'temperature': 0.05}
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     name: str = Field(description="Name of the loss; the other keys of this section are its options.")
 
@@ -34,6 +35,9 @@ class TermConfig(BaseModel):
 
     @model_validator(mode="after")
     def _known(self) -> TermConfig:
+        for option, value in self.options.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{option} must be a finite number, got {value}")
         check_options(self.name, self.options)  # values are checked by `check_losses`, which needs PyTorch
         return self
 
@@ -50,7 +54,7 @@ class LossConfig(_Strict):
         alias="global",
         description="Loss on whole videos and paragraphs, for data of two levels; null: one level is trained.",
     )
-    global_weight: float = Field(default=0.6, ge=0, description="Weight of the global loss in the sum.")
+    global_weight: float = Field(default=0.6, ge=0, le=1e6, description="Weight of the global loss in the sum.")
 
     @model_validator(mode="after")
     def _coot_stands_alone(self) -> LossConfig:
@@ -70,10 +74,12 @@ class OptimiserConfig(_Strict):
     name: Literal["radam", "adam", "adamw"] = Field(
         default="radam", description="COOT's RAdam, Adam (decay as L2 penalty) or AdamW (decoupled decay)."
     )
-    learning_rate: float = Field(default=7e-4, gt=0, description="Base learning rate; the schedule multiplies it.")
+    learning_rate: float = Field(
+        default=7e-4, gt=0, le=1000, description="Base learning rate; the schedule multiplies it."
+    )
     betas: tuple[float, float] = Field(default=(0.56, 0.98), description="Decay of the first and of the second moment.")
-    epsilon: float = Field(default=1.5e-9, ge=0, description="Added to the root of the second moment.")
-    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of all parameters except biases.")
+    epsilon: float = Field(default=1.5e-9, ge=0, le=1, description="Added to the root of the second moment.")
+    weight_decay: float = Field(default=0.0, ge=0, le=1000, description="Weight decay of all parameters except biases.")
 
     @field_validator("betas")
     @classmethod
@@ -184,7 +190,9 @@ FITTED = ("views", "anchors", "hubs")
 class FitConfig(_Strict):
     """How to train on any data: model, loss, optimiser, schedule and loop."""
 
-    seed: int = Field(default=0, ge=0, description="Seed of weights, order of samples, frame sampling and dropout.")
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="Seed of weights, order of samples, frame sampling and dropout."
+    )
     splits: SplitsConfig = Field(default=SplitsConfig(), description="The splits and their roles.")
     model: ModelConfig = Field(default=ModelConfig(), description="The two-branch model.")
     loss: LossConfig = Field(default=LossConfig(), description="The loss.")
@@ -227,7 +235,9 @@ class FitConfig(_Strict):
 
 
 class _NamedData(_Strict):
-    name: str = Field(default="run", pattern=r"^[\w.+-]+$", description="Short name; names the run folder.")
+    name: str = Field(
+        default="run", pattern=r"^[\w+-][\w.+-]*$", max_length=200, description="Short name; names the run folder."
+    )
     about: str = Field(default="", description="A sentence that describes the config.")
     data: DataConfig = Field(description="Where the two modalities come from.")
 

@@ -11,7 +11,6 @@ results.json       the final evaluation; present when the run is finished
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from crossclr.storage import new_folder, write_file, write_json
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training.config.config_files import dump_config
 from crossclr.training.run_folder.checkpoint import CheckpointError, load_checkpoint, load_weights
 from crossclr.training.run_folder.environment import environment
@@ -73,8 +73,7 @@ class RunFolder(Generic[ConfigT]):
     @property
     def shape(self) -> dict[str, Any]:
         """Sizes of the model."""
-        shape: dict[str, Any] = json.loads((self.path / MODEL).read_text())
-        return shape
+        return read_json_object(self.path / MODEL, kind=CheckpointError)
 
     def load_weights_into(self, model: ModuleT, which: Which) -> ModuleT:
         """Load the weights of a checkpoint; returns the model in evaluation mode.
@@ -115,10 +114,7 @@ class RunFolder(Generic[ConfigT]):
     def results(self) -> dict[str, Any] | None:
         """The final evaluation, or None while the run is not finished."""
         path = self.path / RESULTS
-        if not path.is_file():
-            return None
-        loaded: dict[str, Any] = json.loads(path.read_text())
-        return loaded
+        return read_json_object(path, kind=CheckpointError) if path.is_file() else None
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Store the final evaluation, which marks the run as finished."""

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from crossclr.features import Source, open_source
 from crossclr.models import Anchors, Hubs, TwoBranch, Views, build_model
 from crossclr.storage import write_file
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training.config.config_files import load_config
 from crossclr.training.config.run_config import RunConfig
 from crossclr.training.run_folder.checkpoint import MODEL as WEIGHTS
-from crossclr.training.run_folder.checkpoint import CheckpointError, save_checkpoint
+from crossclr.training.run_folder.checkpoint import load_tensors, save_checkpoint
 from crossclr.training.run_folder.folder import CONFIG, ENVIRONMENT, MODEL, RunFolder, Which
 
 VIEWS, ANCHORS, HUBS = "views.safetensors", "anchors.safetensors", "hubs.safetensors"
@@ -97,12 +96,7 @@ class Run(RunFolder[RunConfig]):
 
     def _read_fitted(self, name: str) -> dict[str, Tensor]:
         path = self.path / "best" / name
-        if not path.is_file():
-            return {}
-        try:
-            return load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}") from error
+        return load_tensors(path) if path.is_file() else {}
 
     def open_source(self) -> Source:
         """The data of the run."""
@@ -112,7 +106,7 @@ class Run(RunFolder[RunConfig]):
     def launch(self) -> str | None:
         """The call of torchrun that started the run."""
         path = self.path / ENVIRONMENT
-        found: str | None = json.loads(path.read_text()).get("launch") if path.is_file() else None
+        found: str | None = read_json_object(path).get("launch") if path.is_file() else None
         return found
 
 
