@@ -50,7 +50,7 @@ def recall(config: str, folder: Path, name: str, *options: str) -> list[float]:
     found = []
     for seed in SEEDS:
         test = (Run.open(folder / name / f"seed-{seed}").results or {})["test"]
-        found.append(statistics.fmean(test[f"clip/{way}"]["R@1"] for way in ("a->b", "b->a")))
+        found.append(statistics.fmean(scores["R@1"] for key, scores in test.items() if key.startswith("clip/")))
     return found
 
 

@@ -14,7 +14,6 @@ SLOW = (  # places that train, start processes or drive a browser; single tests 
     "captions",
     "cli",
     "evaluation/export",
-    "evaluation/fitted_search",
     "evaluation/runs",
     "experts/extraction",
     "experts/test_end_to_end.py",

@@ -29,10 +29,10 @@ def test_several_seeds_have_a_folder_each_and_a_summary(values, tmp_path, capsys
     assert [run.path.name for run in runs] == ["seed-0", "seed-5"]
     assert [run.config.seed for run in runs] == [0, 5]
     summary = json.loads((tmp_path / "runs" / "summary.json").read_text())
-    found = [run.results["test"]["clip/b->a"]["R@5"] for run in runs]
+    found = [run.results["test"]["clip/text->video"]["R@5"] for run in runs]
     assert summary["seeds"] == [0, 5]
-    assert summary["mean"]["clip/b->a"]["R@5"] == pytest.approx(np.mean(found))
-    assert summary["std"]["clip/b->a"]["R@5"] == pytest.approx(statistics.stdev(found))
+    assert summary["mean"]["clip/text->video"]["R@5"] == pytest.approx(np.mean(found))
+    assert summary["std"]["clip/text->video"]["R@5"] == pytest.approx(statistics.stdev(found))
     assert "±" in capsys.readouterr().out
     alone = api.train(check_config({**values, "seed": 5}), out=tmp_path / "alone", baseline=False)
     assert alone.results["test"] == runs[1].results["test"]

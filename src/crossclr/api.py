@@ -14,8 +14,7 @@ from torch import nn
 
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.baselines.cca_baseline import cca_baseline
-from crossclr.evaluation.fitted_search.choice import any_kept, fit_search
-from crossclr.evaluation.retrieval.validation import retrieval_validator
+from crossclr.evaluation.retrieval.validation import check_selection, retrieval_validator
 from crossclr.evaluation.runs.evaluate import embed_run as embed
 from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
 from crossclr.evaluation.runs.model_card import write_card
@@ -194,6 +193,7 @@ class _Session:
         source = open_source(config.data)
         splits = config.splits
         check_splits(source, splits.train, (splits.validate_, splits.test))
+        check_selection(config.validation.select_by, source.modalities)
         with torch_settings(config.training):
             training = JointTraining(config, source, self.fabric, self.loss)
             training.read_first_batch()  # invalid data must show before anything is written
@@ -242,17 +242,13 @@ class _Session:
             "name": run.config.name,
             "seed": run.config.seed,
             **run.history(),
-            "fitted": fit_search(run, training.inputs, self.fabric.device),
             "split": splits.test,
             "test": None,
-            "test_not_fitted": None,
             "cca_baseline": None,
         }
         if splits.test is None:
             return results
         results["test"] = _measure(run, training, splits.test)
-        if any_kept(results["fitted"]):
-            results["test_not_fitted"] = _measure(run, training, splits.test, fitted=False)
         if self.baseline:
             selected_on = splits.validate_ if splits.validate_ != splits.test else None
             found = cca_baseline(training.source, splits.test, train=splits.train, validation=selected_on)
@@ -267,8 +263,8 @@ def _discard(path: Path) -> None:
         shutil.rmtree(plan)
 
 
-def _measure(run: Run, training: JointTraining, split: str, fitted: bool = True) -> Results:
-    model, size = run.load_model("best", fitted), run.config.validation.batch_size
+def _measure(run: Run, training: JointTraining, split: str) -> Results:
+    model, size = run.load_model("best"), run.config.validation.batch_size
     embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
     return evaluate_embeddings(embeddings, progress=False)
 

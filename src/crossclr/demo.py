@@ -10,6 +10,7 @@ from rich.table import Table
 
 from crossclr import api
 from crossclr.features.sources.emoji import EmojiSource
+from crossclr.models.directions import direction_words
 from crossclr.search import Searcher, build_index
 from crossclr.training import Run, load_config
 from crossclr.training.run_folder.folder import CONFIG, free_folder
@@ -97,7 +98,8 @@ def _terminal(console: Console) -> Console | None:
 def _table(results: dict[str, list[dict[str, dict[str, dict[str, float]]]]]) -> Table:
     table = Table(title="Retrieval among 322 emoji that were not trained on, mean ± std over seeds")
     table.add_column("")
-    directions = {"clip/b->a": "text → image", "clip/a->b": "image → text"}
+    baseline = next(iter(results.values()))[0]["cca_baseline"]
+    directions = direction_words(baseline)
     for words in directions.values():
         for metric in ("R@1", "R@10"):
             table.add_column(f"{words}\n{metric}", justify="right")
@@ -109,7 +111,6 @@ def _table(results: dict[str, list[dict[str, dict[str, dict[str, float]]]]]) -> 
             for metric in ("R@1", "R@10")
         ]
         table.add_row(name, *row)
-    baseline = next(iter(results.values()))[0]["cca_baseline"]
     table.add_row("CCA baseline", *(f"{baseline[d][m]:.1f}" for d in directions for m in ("R@1", "R@10")), style="dim")
     return table
 

@@ -9,8 +9,7 @@ from crossclr.captions import comparison
 from crossclr.captions.caption_config import load_caption_config
 from crossclr.captions.comparison import compare_captions
 from crossclr.captions.learning.caption_training import CaptionTraining
-from crossclr.captions.scoring.caption_metrics import METRICS
-from crossclr.captions.scoring.human_ceiling import human_ceiling
+from crossclr.captions.scoring.caption_metrics import METRICS, human_ceiling
 from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
@@ -46,7 +45,7 @@ def test_every_run_with_every_seed_in_one_table_and_again_for_nothing(runs, conf
     steps = []
     step = CaptionTraining.step
     monkeypatch.setattr(CaptionTraining, "step", lambda self, batch: steps.append(0) or step(self, batch))
-    found = compare_captions(runs[:1], config, [0, 5], out, with_meteor=False)
+    found = compare_captions(runs[:1], config, [0, 5], out, meteor=False)
     assert [row.name for row in found.rows] == ["run0", "untrained"]
     assert len(steps) == 2 * 2 * 2
     row = found.rows[0]
@@ -68,7 +67,7 @@ def test_every_run_with_every_seed_in_one_table_and_again_for_nothing(runs, conf
     assert text.count("\n| ") == 3
     assert "±" in text
     steps.clear()
-    again = compare_captions(runs[:1], config, [0, 5], out, with_meteor=False)
+    again = compare_captions(runs[:1], config, [0, 5], out, meteor=False)
     assert not steps
     assert again == found
 
@@ -89,12 +88,12 @@ def test_people_are_scored_against_the_others():
         "b": ["a dog runs away", "a dog runs away"],
         "c": ["two men talk", "two men talk"],
     }
-    found = human_ceiling(references, with_meteor=False)
+    found = human_ceiling(references, meteor=False)
     assert found.metrics["Bleu_1"] == pytest.approx(100)
     assert found.metrics["CIDEr"] > 700
     assert set(found.metrics) == set(METRICS)
     apart = {"a": ["one two three", "four five six"], "b": ["seven eight", "nine ten"]}
-    assert human_ceiling(apart, with_meteor=False).metrics["CIDEr"] == 0
+    assert human_ceiling(apart, meteor=False).metrics["CIDEr"] == 0
     assert human_ceiling({**references, "d": ["alone"]}) is None
 
 

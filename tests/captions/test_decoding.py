@@ -41,7 +41,7 @@ def recomputed(model, features, rows, memory=None):
     steps = []
     for number in range(model.text_length):
         lengths = torch.full((len(rows),), number + 1)
-        out = model(features, rows, words[:, : number + 1], lengths, [len(rows)], memory)
+        out, _ = model.after(features, rows, words[:, : number + 1], lengths, memory)
         logits = model.logits(out[:, number])
         logits[:, UNK] = -1e10
         steps.append(logits)

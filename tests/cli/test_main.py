@@ -8,7 +8,6 @@ import yaml
 from typer.testing import CliRunner
 
 from crossclr.cli import COMMANDS, app, load_command, main
-from crossclr.training import Run
 from tests.support.commands import ENVIRONMENT, run
 from tests.support.tiny_runs import tiny_values, write_coot
 from tests.support.waiting import wait_until
@@ -71,16 +70,6 @@ def test_train_evaluate_and_summary(monkeypatch, capsys, config_file, tmp_path):
     assert "2 seeds, mean ± standard deviation" in capsys.readouterr().out
 
 
-def test_a_recipe_comes_before_what_is_set(monkeypatch, capsys, config_file, tmp_path):
-    words = ["train", config_file, "--recipe", "fitted", "--set", "hubs=null", "--out", tmp_path / "run"]
-    assert run(monkeypatch, *words) == 0
-    config = Run.open(tmp_path / "run").config
-    assert config.loss.local.name == "clip"
-    assert config.anchors.weight == 0.5
-    assert config.views is not None
-    assert config.hubs is None
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -92,7 +81,6 @@ def test_a_recipe_comes_before_what_is_set(monkeypatch, capsys, config_file, tmp
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (["train", "nonsense"], "no shipped config 'nonsense'"),
         (["train", "--resume", "{config}", "--seeds", "1"], "cannot be combined"),
-        (["train", "{config}", "--recipe", "best"], "there is no recipe 'best'; there are: fitted"),
         (["config", "show", "emojy"], "did you mean 'emoji'"),
     ],
 )

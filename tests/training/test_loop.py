@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from crossclr import api
 from crossclr.features import batches, open_source
 from crossclr.models import build_model
-from crossclr.training import JointTraining, Run, TrainingError, make_fabric, selection_score
+from crossclr.training import ConfigError, JointTraining, Run, TrainingError, make_fabric, selection_score
 from crossclr.training.config.config_files import check_config
 from crossclr.training.config.run_config import OptimiserConfig, ScheduleConfig
 from crossclr.training.objective import Objective
@@ -81,7 +81,7 @@ def test_run_folder_says_everything(tiny, tmp_path):
     flat = {f"{name}/{key}": value for name, found in run.results["test"].items() for key, value in found.items()}
     assert flat == pytest.approx(best["validation"])
     assert set(run.results["cca_baseline"]) == set(run.results["test"]) == {
-        "clip/a->b", "clip/b->a", "video/a->b", "video/b->a"
+        "clip/video->text", "clip/text->video", "video/video->text", "video/text->video"
     }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_one_level_is_trained_where_there_is_no_global_loss(tiny, tmp_path):
     tiny["training"]["epochs"] = 2
     run = api.train(check_config(tiny), out=tmp_path / "run")
     assert not run.load_model().two_level
-    assert set(run.results["test"]) == {"clip/a->b", "clip/b->a"} == set(run.results["cca_baseline"])
+    assert set(run.results["test"]) == {"clip/video->text", "clip/text->video"} == set(run.results["cca_baseline"])
 
 
 @pytest.mark.parametrize("loss", ["coot", "siglip"])
@@ -167,10 +167,26 @@ def test_global_loss_needs_two_levels(tiny, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("clip/text->image/R@1", "no direction 'clip/text->image'; choose clip/text->video or"), ("clip/R@2", "'R@2'")],
+)
+def test_selection_by_what_the_data_lacks_writes_nothing(tiny, tmp_path, name, message):
+    tiny["validation"] = {**tiny.get("validation", {}), "select_by": name}
+    with pytest.raises(ConfigError, match=message):
+        api.train(check_config(tiny), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_selection_metrics():
-    metrics = {"clip/a->b/R@1": 1.0, "clip/b->a/R@1": 2.0, "clip/b->a/R@10": 7.0, "video/a->b/R@1": 9.0}
+    metrics = {
+        "clip/video->text/R@1": 1.0,
+        "clip/text->video/R@1": 2.0,
+        "clip/text->video/R@10": 7.0,
+        "video/video->text/R@1": 9.0,
+    }
     assert selection_score(metrics, "clip/R@1") == 1.5
-    assert selection_score(metrics, "clip/b->a/R@10") == 7.0
+    assert selection_score(metrics, "clip/text->video/R@10") == 7.0
     with pytest.raises(TrainingError, match="select_by is 'clip/R@2'"):
         selection_score(metrics, "clip/R@2")
 

@@ -1,7 +1,6 @@
 from crossclr.captions.caption_config import CaptionConfig as CaptionConfig
 from crossclr.captions.caption_config import DecodingConfig as DecodingConfig
 from crossclr.captions.caption_config import load_caption_config as load_caption_config
-from crossclr.captions.caption_config import preset_names as preset_names
 from crossclr.captions.caption_run import CaptionRun as CaptionRun
 from crossclr.captions.comparison import Comparison as Comparison
 from crossclr.captions.comparison import compare_captions as compare_captions
@@ -21,13 +20,13 @@ from crossclr.captions.pipeline import resume_captions as resume_captions
 from crossclr.captions.pipeline import train_captions as train_captions
 from crossclr.captions.scoring.caption_metrics import METRICS as METRICS
 from crossclr.captions.scoring.caption_metrics import Scores as Scores
+from crossclr.captions.scoring.caption_metrics import human_ceiling as human_ceiling
+from crossclr.captions.scoring.caption_metrics import mean_repetition as mean_repetition
+from crossclr.captions.scoring.caption_metrics import repetition as repetition
 from crossclr.captions.scoring.caption_metrics import score_captions as score_captions
-from crossclr.captions.scoring.human_ceiling import human_ceiling as human_ceiling
 from crossclr.captions.scoring.meteor import Meteor as Meteor
 from crossclr.captions.scoring.meteor import MeteorError as MeteorError
 from crossclr.captions.scoring.predictions import Caption as Caption
 from crossclr.captions.scoring.predictions import load_predictions as load_predictions
 from crossclr.captions.scoring.predictions import load_references as load_references
 from crossclr.captions.scoring.predictions import save_predictions as save_predictions
-from crossclr.captions.scoring.repetition import mean_repetition as mean_repetition
-from crossclr.captions.scoring.repetition import repetition as repetition

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from crossclr.training.config.config_files import ConfigError, check_values, read_values
+from crossclr.training.config.config_files import check_values, config_text, read_values
 
+PRESETS = "captions/presets"
 Mode = Literal["clip", "vid", "vidclip", "vidclipctx", "raw"]
 
 
@@ -159,17 +159,6 @@ class CaptionConfig(_Strict):
     decoding: DecodingConfig = Field(default=DecodingConfig(), description="How sentences are written.")
 
 
-def preset_names() -> list[str]:
-    """Names of the shipped presets.
-
-    Example:
-        >>> preset_names()
-        ['msvd', 'paper', 'small']
-    """
-    folder = resources.files("crossclr.captions") / "presets"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-
-
 def load_caption_config(preset: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> CaptionConfig:
     """Read a preset (by name) or a YAML file, apply overrides and check it.
 
@@ -181,11 +170,5 @@ def load_caption_config(preset: str | Path, overrides: Sequence[str] | Mapping[s
         >>> load_caption_config("paper", ["training.epochs=2"]).training.epochs
         2
     """
-    path = Path(preset)
-    if path.is_file():
-        text = path.read_text(encoding="utf-8")
-    elif str(preset) in preset_names():
-        text = (resources.files("crossclr.captions") / "presets" / f"{preset}.yaml").read_text(encoding="utf-8")
-    else:
-        raise ConfigError(f"there is no file {preset} and no preset of that name; presets: {', '.join(preset_names())}")
+    text = config_text(preset, PRESETS)
     return check_values(read_values(text, str(preset), overrides), CaptionConfig, str(preset))

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from crossclr.captions.caption_config import CaptionConfig, CaptionDataConfig, load_caption_config
-from crossclr.captions.data.vocabulary import Vocabulary
-from crossclr.captions.data.word_vectors import read_word_vectors
+from crossclr.captions.data.vocabulary import Vocabulary, read_word_vectors
 from crossclr.captions.network.captioner import Captioner
 from crossclr.storage import write_file
 from crossclr.training import RunFolder, save_checkpoint
@@ -86,12 +85,10 @@ def build_captioner(config: CaptionConfig, feature_dim: int, vocabulary: Vocabul
 def _with_absolute_paths(data: CaptionDataConfig) -> CaptionDataConfig:
     """The same data, with paths that are valid from any folder."""
 
-    def found(part: str | None) -> str | None:
-        return part if part is None or not Path(part).exists() else str(Path(part).absolute())
+    def absolute(part: str | None, *, is_path: bool = True) -> str | None:
+        return str(Path(part).absolute()) if part is not None and is_path and Path(part).exists() else part
 
-    places = {"run": found(data.run), "captions": tuple(str(Path(path).absolute()) for path in data.captions)}
-    parts = {
-        name: found(part) if part is not None and Path(part).suffix else part
-        for name, part in (("train", data.train), ("validate_", data.validate_), ("test", data.test))
-    }
-    return data.model_copy(update={**places, **parts})
+    parts = {"train": data.train, "validate_": data.validate_, "test": data.test}  # splits or files
+    found = {name: absolute(part, is_path=bool(Path(part or "").suffix)) for name, part in parts.items()}
+    captions = tuple(str(Path(path).absolute()) for path in data.captions)
+    return data.model_copy(update={"run": absolute(data.run), "captions": captions, **found})

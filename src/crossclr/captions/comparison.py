@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,8 +17,7 @@ from rich.table import Table
 
 from crossclr.captions.caption_config import CaptionConfig
 from crossclr.captions.pipeline import final_part, load_part, resume_captions, train_captions
-from crossclr.captions.scoring.caption_metrics import METRICS, Scores, shown_name
-from crossclr.captions.scoring.human_ceiling import human_ceiling
+from crossclr.captions.scoring.caption_metrics import METRICS, human_ceiling, shown_name
 from crossclr.captions.scoring.meteor import Meteor, MeteorError
 from crossclr.storage import write_file
 from crossclr.training import Run
@@ -30,21 +28,13 @@ SHOWN = ("Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr", "RE@4")
 
 @dataclass(frozen=True)
 class Row:
-    """One encoder.
+    """One encoder."""
 
-    Args:
-        name: of the run.
-        seeds: of the captioners.
-        mean: of each metric over the seeds; None where it could not be computed.
-        std: the sample standard deviation.
-        each: metrics of every seed.
-    """
-
-    name: str
-    seeds: tuple[int, ...]
-    mean: dict[str, float | None]
-    std: dict[str, float | None]
-    each: tuple[dict[str, float | None], ...]
+    name: str  # of the run
+    seeds: tuple[int, ...]  # of the captioners
+    mean: dict[str, float | None]  # of each metric over the seeds; None where it could not be computed
+    std: dict[str, float | None]  # the sample standard deviation
+    each: tuple[dict[str, float | None], ...]  # metrics of every seed
 
 
 @dataclass(frozen=True)
@@ -62,10 +52,6 @@ class Comparison:
     videos: int
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything in types that JSON has."""
-        return asdict(self)
 
     def table(self) -> Table:
         """A table for the terminal."""
@@ -106,7 +92,7 @@ def compare_captions(
     out: str | Path,
     *,
     untrained: bool = True,
-    with_meteor: bool = True,
+    meteor: bool = True,
     console: Console | None = None,
 ) -> Comparison:
     """Train a captioner for each run and seed, and put their scores into one table.
@@ -119,7 +105,7 @@ def compare_captions(
         seeds: of the captioners.
         out: the folder of all captioners and of ``comparison.json``, ``.csv`` and ``.md``.
         untrained: include the first run's encoder with its initial weights.
-        with_meteor: include METEOR.
+        meteor: include METEOR.
         console: where to show progress; None shows nothing.
 
     Raises:
@@ -129,7 +115,9 @@ def compare_captions(
         raise ValueError(
             f"at least one run and different seeds are needed, got {len(runs)} runs and seeds {list(seeds)}"
         )
-    names = _names([Run.open(run).path for run in runs])
+    names = distinct_names([Run.open(run).path for run in runs], "-")
+    if len(set(names)) < len(names) or {UNTRAINED, PEOPLE} & set(names):
+        raise ValueError(f"the runs need different names (and not {UNTRAINED} or {PEOPLE}), got {', '.join(names)}")
     sources = [(name, str(run), False) for name, run in zip(names, runs, strict=True)]
     if untrained:
         sources.append((UNTRAINED, str(runs[0]), True))
@@ -137,39 +125,35 @@ def compare_captions(
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     notes: list[str] = []
-    with _meteor(with_meteor, notes) as meteor:
+    with _meteor(meteor, notes) as running:
         for name, run, fresh in sources:
             each = []
             for seed in seeds:
                 path = folder / name / f"seed-{seed}"
                 if console is not None:
                     console.print(f"{name}, seed {seed}", highlight=False)
-                wanted = config.model_copy(
-                    update={
-                        "seed": seed,
-                        "data": config.data.model_copy(update={"run": run, "untrained": fresh}),
-                    }
-                )
-                options: dict[str, Any] = {"console": console, "with_meteor": meteor is not None, "meteor": meteor}
-                done = (
-                    resume_captions(path, **options) if path.exists() else train_captions(wanted, out=path, **options)
-                )
+                if path.exists():
+                    done = resume_captions(path, console=console, meteor=running)
+                else:
+                    data = config.data.model_copy(update={"run": run, "untrained": fresh})
+                    wanted = config.model_copy(update={"seed": seed, "data": data})
+                    done = train_captions(wanted, out=path, console=console, meteor=running)
                 each.append((done.results or {})["metrics"])
             rows.append(_row(name, seeds, each))
         part = final_part(config)
         first = config.model_copy(update={"data": config.data.model_copy(update={"run": str(runs[0])})})
         references = load_part(first, part).references()
-        people = [human_ceiling(references, seed, with_meteor=meteor is not None, meteor=meteor) for seed in seeds]
-    found = [scores.metrics for scores in people if isinstance(scores, Scores)]
+        people = [human_ceiling(references, seed, meteor=running) for seed in seeds]
+    found = [scores.metrics for scores in people if scores is not None]
     if found:
         rows.append(_row(PEOPLE, seeds, found))
         notes.append(
-            "people: a random caption of each clip scored against the other ones (leave-one-out), with one "
-            "reference fewer than the captioners have."
+            "people: a random caption of each clip is scored against the others (leave-one-out), so it has one "
+            "reference fewer than the captioners."
         )
     comparison = Comparison(Path(part).stem, len(references), tuple(rows), tuple(notes))
     for name, text in (
-        ("json", json.dumps(comparison.to_dict(), indent=2)),
+        ("json", json.dumps(asdict(comparison), indent=2)),
         ("csv", comparison.csv()),
         ("md", comparison.markdown()),
     ):
@@ -178,15 +162,15 @@ def compare_captions(
 
 
 @contextlib.contextmanager
-def _meteor(wanted: bool, notes: list[str]) -> Iterator[Meteor | None]:
-    """One METEOR process for the whole table; None and a note without Java."""
+def _meteor(wanted: bool, notes: list[str]) -> Iterator[Meteor | bool]:
+    """One METEOR process for the whole table; False, and a note, without Java."""
     try:
-        running = Meteor() if wanted else None
+        running = contextlib.nullcontext(False) if not wanted else Meteor()
     except MeteorError as error:
         notes.append(f"no METEOR: {error}")
-        running = None
-    with running or contextlib.nullcontext():
-        yield running
+        running = contextlib.nullcontext(False)
+    with running as found:
+        yield found
 
 
 def _row(name: str, seeds: Sequence[int], each: Sequence[dict[str, float | None]]) -> Row:
@@ -207,11 +191,9 @@ def _cell(row: Row, metric: str) -> str:
     return f"{mean:.1f} ± {std:.1f}" if len(row.each) > 1 else f"{mean:.1f}"
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Folder names; with the parent's where two are equal."""
+def distinct_names(paths: Sequence[Path], separator: str) -> list[str]:
+    """Names of folders; with the name of the parent folder if two are equal."""
     names = [path.resolve().name for path in paths]
-    if len(set(names)) < len(names):
-        names = [f"{path.resolve().parent.name}-{path.resolve().name}" for path in paths]
-    if len(set(names)) < len(names) or {UNTRAINED, PEOPLE} & set(names):
-        raise ValueError(f"the runs need different names (and not {UNTRAINED} or {PEOPLE}), got {', '.join(names)}")
-    return names
+    if len(set(names)) == len(names):
+        return names
+    return [f"{path.resolve().parent.name}{separator}{path.resolve().name}" for path in paths]

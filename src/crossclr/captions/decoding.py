@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -22,21 +23,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Written:
-    """Sentences of some clips.
+    """Sentences of some clips."""
 
-    Args:
-        words: (count, length) numbers, including [EOS] and everything after it.
-        memory: after these sentences; None without recurrence.
-    """
-
-    words: Tensor
-    memory: Memory | None
+    words: Tensor  # (count, length) numbers, including [EOS] and everything after it
+    memory: Memory | None  # after these sentences; None without recurrence
 
 
 def greedy(
     model: Captioner, features: Tensor, rows: Tensor, memory: Memory | None = None, config: DecodingConfig = PLAIN
 ) -> Written:
-    """Always take the likeliest word, up to [EOS].
+    """Always take the most likely word, up to [EOS].
 
     Args:
         model: the captioner, in evaluation mode.
@@ -65,7 +61,7 @@ def greedy(
 def beam_search(
     model: Captioner, features: Tensor, rows: Tensor, memory: Memory | None = None, config: DecodingConfig = PLAIN
 ) -> Written:
-    """The likeliest sentence among ``config.beam`` hypotheses; the other arguments are those of `greedy`."""
+    """The most likely sentence among ``config.beam`` hypotheses; the arguments are those of `greedy`."""
     beam, length_penalty = config.beam, config.length_penalty
     count, limit = len(rows), model.text_length
     repeated = torch.arange(count, device=rows.device).repeat_interleave(beam)
@@ -139,9 +135,8 @@ def write_captions(
                     span = slice(first, first + active)
                     first += active
                     before = None if memory is None else [cells[:active] for cells in memory]
-                    written = decode(
-                        model, batch.features[span].to(device), batch.rows[span].to(device), before, config
-                    )
+                    features, rows = batch.features[span].to(device), batch.rows[span].to(device)
+                    written = decode(model, features, rows, before, config)
                     memory = written.memory
                     for clip, words in zip(batch.clips[span], written.words.tolist(), strict=True):
                         texts[clip] = vocabulary.decode(words)
@@ -149,10 +144,9 @@ def write_captions(
                     progress(min(start + config.batch_size, len(order)), len(order))
     finally:
         model.train(was_training)
-    starts = data.starts
     return {
-        key: [Caption(texts[clip], *data.times[clip]) for clip in range(starts[number], starts[number + 1])]
-        for number, key in enumerate(data.keys)
+        key: [Caption(texts[clip], *data.times[clip]) for clip in range(start, stop)]
+        for key, (start, stop) in zip(data.keys, pairwise(data.starts), strict=True)
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -17,11 +16,11 @@ from crossclr.captions.scoring.caption_metrics import METRICS, Scores, clean, sh
 from crossclr.captions.scoring.predictions import Caption
 from crossclr.features import clip_keys
 
-SHARE = 0.25  # good: among this share of videos with the best scores; bad: likewise
+SHARE = 0.25  # good captions are among this share of the videos, those with the best scores; bad ones likewise
 LIMIT = 8_000_000  # bytes of a file that is embedded in the page; a larger one is linked
-_LITTLE = """a an the and or of to in on at with into up out from for by as is are was be being it its some his her
-their"""
-LITTLE = frozenset(_LITTLE.split())
+_FUNCTION_WORDS = """a an the and or of to in on at with into up out from for by as is are was be being it its some his
+her their"""
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,10 @@ class Shown:
     Args:
         kind: ``image``, ``video`` or ``audio``.
         type: such as ``image/png``.
-        content: the bytes, or None where the file is linked.
+        content: the bytes, or None if the file is linked.
         link: where the file is.
-        start: first second of the clip; likewise ``stop``.
+        start: start of the clip in seconds.
+        stop: end of the clip in seconds.
     """
 
     kind: str
@@ -60,9 +60,9 @@ class Writer:
 
 
 def choose(scores: Scores, count: int, seed: int) -> dict[str, list[str]]:
-    """Videos for the page: good, bad and other ones, chosen at random with a seed, each at most once.
+    """Videos for the page, each at most once and chosen at random with a seed.
 
-    Good ones come from the quarter with the best CIDEr-D, bad ones from the quarter with the worst.
+    Good ones come from the 25% with the highest CIDEr-D, bad ones from the 25% with the lowest, others from the rest.
 
     Example:
         >>> each = {f"v{n}": {"CIDEr": float(n)} for n in range(8)}
@@ -93,7 +93,7 @@ def mark(text: str, references: Sequence[str]) -> str:
         parts = clean(word).split()
         if not parts or not all(part in known for part in parts):
             return html.escape(word)
-        little = ' class="little"' if all(part in LITTLE for part in parts) else ""
+        little = ' class="little"' if all(part in FUNCTION_WORDS for part in parts) else ""
         return f"<mark{little}>{html.escape(word)}</mark>"
 
     return " ".join(shown(word) for word in text.split())
@@ -116,29 +116,29 @@ def caption_page(
         data: the videos and their human captions.
         title: of the page.
         count: videos of each kind.
-        seed: of the choice of videos and of references.
+        seed: selects videos and references.
         references: how many of a clip's captions are shown (all are matched).
         media: images or players by video, or by ``video/number`` for single clips.
     """
     if not writers:
         raise ValueError("a page needs at least one captioner")
-    place = {key: number for number, key in enumerate(data.keys)}
     chosen = choose(writers[0].scores, count, seed)
     draw = random.Random(seed + 1)
     sections = []
-    for kind, heading, told in (
-        ("good", "Good ones", "drawn from the quarter with the best CIDEr-D"),
-        ("bad", "Bad ones", "drawn from the quarter with the worst CIDEr-D"),
-        ("any", "Any others", "drawn from all that are left"),
+    for kind, heading, explanation in (
+        ("good", "Good captions", "random videos from the 25% with the highest CIDEr-D"),
+        ("bad", "Bad captions", "random videos from the 25% with the lowest CIDEr-D"),
+        ("any", "Other captions", "random videos from the rest"),
     ):
-        cards = [_card(key, place[key], writers, data, draw, references, media or {}) for key in chosen[kind]]
+        cards = [_card(key, writers, data, draw, references, media or {}) for key in chosen[kind]]
         if cards:
-            sections.append(f'<section id="{kind}"><h2>{heading} <small>{told}</small></h2>{"".join(cards)}</section>')
+            title_line = f"<h2>{heading} <small>{explanation}</small></h2>"
+            sections.append(f'<section id="{kind}">{title_line}{"".join(cards)}</section>')
     style = (resources.files("crossclr.captions") / "page.css").read_text(encoding="utf-8")
     explain = (
-        "Words that also stand in a reference are <mark>marked</mark>, "
-        'little words <mark class="little">lightly</mark>. '
-        f"{len(data.keys):,} videos in all; those shown were drawn at random with seed {seed}."
+        "Words that also occur in a reference are <mark>highlighted</mark>, "
+        'function words <mark class="little">faintly</mark>. '
+        f"The videos shown were chosen from {len(data.keys):,} at random with seed {seed}."
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -162,27 +162,23 @@ def load_shown(kind: str, type_: str, path: Path, start: float | None, stop: flo
 
 def _scores(writers: Sequence[Writer]) -> str:
     head = "".join(f"<th>{html.escape(shown_name(name))}</th>" for name in METRICS)
-    rows = "".join(
-        f"<tr><th>{html.escape(writer.name)}</th>"
-        + "".join(
-            f"<td>{'—' if (v := writer.scores.metrics.get(name)) is None else f'{v:.1f}'}</td>" for name in METRICS
-        )
-        + "</tr>"
-        for writer in writers
-    )
+    rows = ""
+    for writer in writers:
+        values = [writer.scores.metrics.get(name) for name in METRICS]
+        cells = "".join(f"<td>{'—' if value is None else f'{value:.1f}'}</td>" for value in values)
+        rows += f"<tr><th>{html.escape(writer.name)}</th>{cells}</tr>"
     return f'<div class="scroll"><table><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _card(
     key: str,
-    number: int,
     writers: Sequence[Writer],
     data: CaptionSet,
     draw: random.Random,
     references: int,
     media: Mapping[str, Shown],
 ) -> str:
-    start, stop = list(pairwise(data.starts))[number]
+    start, stop = list(pairwise(data.starts))[data.keys.index(key)]
     clips = []
     names = clip_keys(key, stop - start)
     for clip in range(start, stop):
@@ -190,8 +186,10 @@ def _card(
         shown = draw.sample(texts, min(references, len(texts)))
         lines = ""
         for writer in writers:
-            sentence = mark(_text(writer, key, clip - start), texts) or "<i>nothing</i>"
-            lines += f'<p class="written">{_name(writer, writers)}{sentence}</p>'
+            captions = writer.predictions.get(key, ())
+            sentence = captions[clip - start].text if clip - start < len(captions) else ""
+            name = f"<b>{html.escape(writer.name)}</b> " if len(writers) > 1 else ""
+            lines += f'<p class="written">{name}{mark(sentence, texts) or "<i>nothing</i>"}</p>'
         people = "".join(f"<li>{html.escape(text)}</li>" for text in shown)
         more = f'<li class="more">and {len(texts) - len(shown)} more</li>' if len(texts) > len(shown) else ""
         time = f"<time>{_clock(data.times[clip][0])}–{_clock(data.times[clip][1])}</time>" if stop - start > 1 else ""
@@ -204,15 +202,6 @@ def _card(
     )
 
 
-def _text(writer: Writer, key: str, number: int) -> str:
-    captions = writer.predictions.get(key, ())
-    return captions[number].text if number < len(captions) else ""
-
-
-def _name(writer: Writer, writers: Sequence[Writer]) -> str:
-    return f"<b>{html.escape(writer.name)}</b> " if len(writers) > 1 else ""
-
-
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02}"
@@ -221,22 +210,11 @@ def _clock(seconds: float) -> str:
 def _media(shown: Shown | None) -> str:
     if shown is None:
         return ""
+    source = html.escape(shown.link, quote=True)
     if shown.content is not None:
         source = f"data:{shown.type};base64,{base64.b64encode(shown.content).decode()}"
-    else:
-        source = html.escape(shown.link, quote=True)
     if shown.kind == "image":
         return f'<img alt="" loading="lazy" src="{source}">'
     part = "" if shown.start is None else f"#t={shown.start:g}" + ("" if shown.stop is None else f",{shown.stop:g}")
     tag = "video" if shown.kind == "video" else "audio"
     return f'<{tag} controls preload="metadata" src="{source}{part}"></{tag}>'
-
-
-def is_self_contained(page: str) -> bool:
-    """Whether a page is self-contained.
-
-    Example:
-        >>> is_self_contained('<img src="data:,">'), is_self_contained('<script src="https://example.org/x.js">')
-        (True, False)
-    """
-    return not re.search(r"""(?:src|href)\s*=\s*["']?\s*(?:https?:)?//|url\(|@import""", page)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from crossclr.captions.caption_config import CaptionConfig, DecodingConfig
@@ -22,9 +20,10 @@ from crossclr.captions.network.captioner import Captioner
 from crossclr.captions.scoring.caption_metrics import Scores, score_captions
 from crossclr.captions.scoring.meteor import Meteor
 from crossclr.captions.scoring.predictions import Predictions, save_predictions
-from crossclr.evaluation.progress_bar import progress_bar
+from crossclr.evaluation.progress_bar import show_progress
 from crossclr.training import Validation, fit_run, seed_everything
-from crossclr.training.run_folder.folder import free_folder
+from crossclr.training.run_folder.folder import Which, free_folder
+from crossclr.training.torch_settings import torch_threads
 from crossclr.training.trainable import Progress, Validate
 
 
@@ -33,8 +32,7 @@ def train_captions(
     *,
     out: str | Path | None = None,
     console: Console | None = None,
-    with_meteor: bool = True,
-    meteor: Meteor | None = None,
+    meteor: Meteor | bool = True,
 ) -> CaptionRun:
     """Train a captioner, select the best epoch by its validation captions, and score it.
 
@@ -42,8 +40,7 @@ def train_captions(
         config: the options of the captioner.
         out: its folder; by default ``captions/<name>`` in the run folder, with a number if that exists.
         console: where to show progress; None shows nothing.
-        with_meteor: include METEOR in the final scores, if Java is installed.
-        meteor: METEOR that is already running.
+        meteor: include METEOR in the final scores, if Java is installed; or a METEOR process that is running.
 
     Raises:
         ValueError: the data or the config cannot be used; nothing is written then.
@@ -54,32 +51,26 @@ def train_captions(
     path = Path(out)
     if path.exists():
         raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
-    with _threads(config):
+    with torch_threads(config.training.threads):
         sets = load_sets(config, console is not None)
         data = sets["train"]
         vocabulary = Vocabulary.build((text for texts in data.texts for text in texts), config.vocabulary.min_count)
         training = _training(config, data, vocabulary)
         run = CaptionRun.create(path, config, vocabulary, training.model, training.state_dict())
-        return _finish(run, training, sets, None, console, with_meteor, meteor)
+        return _finish(run, training, sets, None, console, meteor)
 
 
-def resume_captions(
-    path: str | Path,
-    *,
-    console: Console | None = None,
-    with_meteor: bool = True,
-    meteor: Meteor | None = None,
-) -> CaptionRun:
-    """Resume a captioner that was stopped; it ends like one that never stopped."""
+def resume_captions(path: str | Path, *, console: Console | None = None, meteor: Meteor | bool = True) -> CaptionRun:
+    """Resume a captioner that was stopped; the result is the same as without the stop."""
     run = CaptionRun.open(path)
     if run.results is not None:
         return run
-    with _threads(run.config):
+    with torch_threads(run.config.training.threads):
         sets = load_sets(run.config, console is not None)
         training = _training(run.config, sets["train"], run.vocabulary)
         weights, state = run.load_state()
         training.load_state_dict(weights, state)
-        return _finish(run, training, sets, state, console, with_meteor, meteor)
+        return _finish(run, training, sets, state, console, meteor)
 
 
 def generate_captions(
@@ -87,7 +78,7 @@ def generate_captions(
     part: str | None = None,
     *,
     decoding: DecodingConfig | None = None,
-    which: str = "best",
+    which: Which = "best",
     progress: bool = False,
 ) -> tuple[Predictions, CaptionSet]:
     """Write the captions of a split or of an embedding file.
@@ -96,16 +87,14 @@ def generate_captions(
         run: a captioner.
         part: a split of the run it was trained from, or a file; None: the part of its final scores.
         decoding: how to write; None: as in its config.
-        which: the checkpoint.
+        which: the checkpoint, ``best`` or ``last``.
         progress: show progress bars.
     """
     run = run if isinstance(run, CaptionRun) else CaptionRun.open(run)
     config = run.config
-    if which not in ("best", "last"):
-        raise ValueError(f"a captioner has the checkpoints best and last, not {which!r}")
-    with _threads(config):
+    with torch_threads(config.training.threads):
         data = load_part(config, part or final_part(config), progress)
-        model = run.load_model("best" if which == "best" else "last")
+        model = run.load_model(which)
         if data.features.shape[1] != model.feature_dim:
             raise ValueError(
                 f"{part} has rows of {data.features.shape[1]} channels, but the captioner in {run.path} was trained "
@@ -124,27 +113,20 @@ def final_part(config: CaptionConfig) -> str:
 
 def load_part(config: CaptionConfig, part: str, progress: bool = False) -> CaptionSet:
     """One part of the data."""
-    with progress_bar(progress) as bar:
-        task = bar.add_task(f"reading {Path(part).name}", total=None)
-        return load_caption_set(
-            config.data,
-            part,
-            max_rows=config.model.max_rows,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with show_progress(f"reading {Path(part).name}", progress) as report:
+        return load_caption_set(config.data, part, max_rows=config.model.max_rows, progress=report)
 
 
 def load_sets(config: CaptionConfig, progress: bool = False) -> dict[str, CaptionSet]:
     """The data of a training by role: ``train``, ``validate`` (if there is one) and ``final``."""
     data = config.data
-    parts = {"train": data.train, "validate": data.validate_, "final": data.test or data.validate_}
-    read = {
-        part: load_part(config, part, progress) for part in dict.fromkeys(parts.values()) if part is not None
-    }  # each once
+    roles = {"train": data.train, "validate": data.validate_, "final": data.test or data.validate_}
+    parts = {role: part for role, part in roles.items() if part is not None}
+    read = {part: load_part(config, part, progress) for part in dict.fromkeys(parts.values())}  # each once
     for role, part in parts.items():
-        if part is not None and role != "train" and not read[part].references():
-            raise ValueError(f"{part} has no sentences to score against; name files of sentences in data.captions")
-    return {role: read[part] for role, part in parts.items() if part is not None}
+        if role != "train" and not read[part].references():
+            raise ValueError(f"{part} has no sentences to score against; name files with sentences in data.captions")
+    return {role: read[part] for role, part in parts.items()}
 
 
 def _training(config: CaptionConfig, data: CaptionSet, vocabulary: Vocabulary) -> CaptionTraining:
@@ -162,8 +144,7 @@ def _finish(
     sets: Mapping[str, CaptionSet],
     state: Mapping[str, Any] | None,
     console: Console | None,
-    with_meteor: bool,
-    meteor: Meteor | None,
+    meteor: Meteor | bool,
 ) -> CaptionRun:
     config = run.config
     validate = _validator(run, sets.get("validate"))
@@ -174,7 +155,7 @@ def _finish(
     part = final_part(config)
     written = _write(run, run.load_model("best"), sets["final"], config.decoding, console is not None)
     save_predictions(written, run.predictions(part))
-    scores = score_captions(written, sets["final"].references(), with_meteor=with_meteor, meteor=meteor)
+    scores = score_captions(written, sets["final"].references(), meteor=meteor)
     run.write_results(_results(run, training, scores))
     if console is not None:
         console.print(scores.table(f"{config.name} on {Path(part).stem}"))
@@ -187,15 +168,8 @@ def _finish(
 def _write(
     run: CaptionRun, model: Captioner, data: CaptionSet, decoding: DecodingConfig, progress: bool
 ) -> Predictions:
-    with progress_bar(progress) as bar:
-        task = bar.add_task("writing captions", total=None)
-        return write_captions(
-            model,
-            data,
-            run.vocabulary,
-            decoding,
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with show_progress("writing captions", progress) as report:
+        return write_captions(model, data, run.vocabulary, decoding, report)
 
 
 def _results(run: CaptionRun, training: CaptionTraining, scores: Scores | None) -> dict[str, Any]:
@@ -217,21 +191,11 @@ def _validator(run: CaptionRun, data: CaptionSet | None) -> Validate | None:
     if data is None:
         return None
     references, decoding = data.references(), run.config.decoding
-    with_meteor = run.config.validation.select_by == "METEOR"
+    meteor = run.config.validation.select_by == "METEOR"
 
     def validate(model: Captioner, progress: Progress | None) -> Validation:
         written = write_captions(model, data, run.vocabulary, decoding, progress)
-        found = score_captions(written, references, with_meteor=with_meteor).metrics
+        found = score_captions(written, references, meteor=meteor).metrics
         return Validation({name: score for name, score in found.items() if score is not None})
 
     return validate
-
-
-@contextlib.contextmanager
-def _threads(config: CaptionConfig) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(config.training.threads or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from crossclr.cli.options import Checkpoint, Json, Media, Meteor, Set, parse_seeds, resumable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,27 +17,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
-
-class Features(StrEnum):
-    """The input of a sentence."""
-
-    clip = "clip"
-    vid = "vid"
-    vidclip = "vidclip"
-    vidclipctx = "vidclipctx"
-    raw = "raw"
-
-
-class Checkpoint(StrEnum):
-    """The checkpoints of a captioner."""
-
-    best = "best"
-    last = "last"
+Features = Literal["clip", "vid", "vidclip", "vidclipctx", "raw"]
+Preset = Annotated[str, typer.Option(help="paper, small, msvd, or a YAML file.")]
 
 
 @app.callback()
 def caption() -> None:
-    """Write a sentence for each clip from its embedding, and score the sentences."""
+    """Write captions for clips from their embeddings, and score them."""
 
 
 @app.command()
@@ -45,22 +32,18 @@ def train(
         Path | None,
         typer.Argument(metavar="RUN", help="Run folder with the embeddings; default: embedding files."),
     ] = None,
-    preset: Annotated[str, typer.Option(help="paper, small, msvd, or a YAML file.")] = "small",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the preset; repeatable."),
-    ] = None,
+    preset: Preset = "small",
+    set_: Set = None,
     features: Annotated[
-        Features | None,
-        typer.Option(help="Input of a sentence: clip, vid, vidclip (the paper's +), vidclipctx, raw."),
+        Features | None, typer.Option(help="Input of a sentence: clip, vid, vidclip (the paper's +), vidclipctx, raw.")
     ] = None,
     untrained: Annotated[
-        bool, typer.Option("--untrained", help="Use the run's encoder before its training, for comparison.")
+        bool, typer.Option("--untrained", help="Use the run's encoder before training, for comparison.")
     ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the captioner.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the captioner; default RUN/captions/<preset>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume this captioner.")] = None,
-    meteor: Annotated[bool, typer.Option(help="Include METEOR in the final scores; needs Java.")] = True,
+    meteor: Meteor = True,
 ) -> None:
     """Train a captioner on a run's embeddings and score its test captions.
 
@@ -81,41 +64,29 @@ def train(
     from rich.console import Console
 
     from crossclr.captions import load_caption_config, resume_captions, train_captions
-    from crossclr.training import Interrupted
 
     console = Console()
-    try:
+    given = {
+        "data.run": None if run is None else str(run),
+        "data.features": features,
+        "data.untrained": untrained or None,
+        "seed": seed,
+    }
+    changes = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None] + (set_ or [])
+    with resumable("crossclr caption train --resume"):
         if resume is not None:
-            if run is not None or set_ or out is not None or features is not None or untrained or seed is not None:
+            if changes or out is not None:
                 raise ValueError(
                     "--resume keeps the settings of the captioner; it cannot be combined with other settings"
                 )
-            resume_captions(resume, console=console, with_meteor=meteor)
+            resume_captions(resume, console=console, meteor=meteor)
             return
-        given: dict[str, object] = {}
-        if run is not None:
-            given["data.run"] = str(run)
-        if features is not None:
-            given["data.features"] = features.value
-        if untrained:
-            given["data.untrained"] = True
-        if seed is not None:
-            given["seed"] = seed
-        texts = [f"{key}={json.dumps(value)}" for key, value in given.items()]
-        config = load_caption_config(preset, [*texts, *(set_ or [])])
+        config = load_caption_config(preset, changes)
         if config.data.run is None and not Path(config.data.train).suffix:
             raise ValueError(
                 "give a run folder, or embedding files with --set data.train=FILE --set data.validate=FILE"
             )
-        train_captions(config, out=out, console=console, with_meteor=meteor)
-    except Interrupted as stopped:
-        console.print(
-            f"stopped; resume with: crossclr caption train --resume {stopped}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
-        raise typer.Exit(130) from None
+        train_captions(config, out=out, console=console, meteor=meteor)
 
 
 @app.command()
@@ -135,7 +106,7 @@ def generate(
     length_penalty: Annotated[
         float | None, typer.Option(min=0.0, help="Divide beam scores by length to this power.")
     ] = None,
-    checkpoint: Annotated[Checkpoint, typer.Option(help="Checkpoint to use.")] = Checkpoint.best,
+    checkpoint: Checkpoint = "best",
 ) -> None:
     """Write a sentence for each clip, in MART's JSON format.
 
@@ -151,7 +122,7 @@ def generate(
     given = {"beam": beam, "block_ngram": block_ngram, "min_words": min_words, "length_penalty": length_penalty}
     decoding = run.config.decoding.model_copy(update={k: v for k, v in given.items() if v is not None})
     part = split or final_part(run.config)
-    written, _ = generate_captions(run, part, decoding=decoding, which=checkpoint.value, progress=True)
+    written, _ = generate_captions(run, part, decoding=decoding, which=checkpoint, progress=True)
     path = save_predictions(written, out or run.predictions(part))
     typer.echo(f"{path}: {len(written)} videos, {sum(map(len, written.values()))} sentences")
 
@@ -160,15 +131,15 @@ def generate(
 def score(
     predictions: Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="JSON of predictions in MART's format.")],
     references: Annotated[list[Path], typer.Option(help="JSON of references: paragraphs or captions; repeatable.")],
-    meteor: Annotated[bool, typer.Option(help="Include METEOR; needs Java.")] = True,
+    meteor: Meteor = True,
     meteor_seconds: Annotated[
         float, typer.Option(min=1.0, help="Stop METEOR after this many seconds without an answer.")
     ] = 300.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Score whole paragraphs as MART does: BLEU, METEOR, ROUGE-L, CIDEr-D, RE.
 
-    The predictions may come from any model. If Java is missing, crashes or hangs, the command says so and gives the
+    The predictions may come from any model. If Java is missing, crashes or hangs, the command reports it and prints the
     other scores: BLEU@1-4, ROUGE-L, CIDEr-D and the repetition RE@1-4.
 
     Examples:
@@ -180,16 +151,15 @@ def score(
 
     from crossclr.captions import load_predictions, load_references, score_captions
 
-    console = Console(stderr=True)
     wanted, written = load_references(references), load_predictions(predictions)
-    with console.status("scoring"):
-        scores = score_captions(written, wanted, with_meteor=meteor, meteor_seconds=meteor_seconds)
+    with Console(stderr=True).status("scoring"):
+        scores = score_captions(written, wanted, meteor=meteor, meteor_seconds=meteor_seconds)
     if as_json:
         typer.echo(json.dumps(scores.to_dict(), indent=2))
     else:
         Console().print(scores.table(predictions.name))
     for note in scores.notes:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"note: {note}", err=True)
 
 
 @app.command()
@@ -200,18 +170,16 @@ def page(
     ],
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("captions.html"),
     split: Annotated[str | None, typer.Option(help="Split or embedding file; default: that of the scores.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="Videos of each kind: good, bad and other.")] = 8,
+    count: Annotated[int, typer.Option(min=1, help="Number of videos with good, bad and other captions each.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice.")] = 0,
     references: Annotated[int, typer.Option(min=1, help="Human captions shown for each clip.")] = 5,
-    media: Annotated[
-        Path | None, typer.Option(help="Folder of images, videos or sounds named like the samples, or a JSON table.")
-    ] = None,
-    meteor: Annotated[bool, typer.Option(help="Include METEOR; needs Java.")] = True,
+    media: Media = None,
+    meteor: Meteor = True,
 ) -> None:
-    """Write a page with good and bad captions next to those of people.
+    """Write a page with good and bad captions next to human captions.
 
-    The videos are chosen at random with a seed. Words that occur in a reference are marked. If the data has media, the
-    page shows images and players. The page is one self-contained file; media files above 8 MB are linked, not copied.
+    The videos are chosen at random with a seed. Words that occur in a reference are highlighted. If the data has media,
+    the page shows images and players. The page is one self-contained file; media files above 8 MB are linked.
 
     Examples:
         crossclr caption page runs/msvd/captions/msvd --out msvd.html
@@ -221,14 +189,13 @@ def page(
     from rich.console import Console
 
     from crossclr.captions import CaptionRun, CaptionSet, Writer, caption_page, generate_captions, score_captions
+    from crossclr.captions.comparison import distinct_names
     from crossclr.captions.html_page import choose
     from crossclr.captions.pipeline import final_part
     from crossclr.storage import write_file
 
     opened = [CaptionRun.open(path) for path in captioners]
-    names = [run.path.resolve().name for run in opened]
-    if len(set(names)) < len(names):
-        names = [f"{run.path.resolve().parent.name}/{run.path.resolve().name}" for run in opened]
+    names = distinct_names([run.path for run in opened], "/")
     part = split or final_part(opened[0].config)
     writers: list[Writer] = []
     sets: list[CaptionSet] = []
@@ -236,11 +203,9 @@ def page(
         written, data = generate_captions(run, part, progress=True)
         sets.append(data)
         if data.keys != sets[0].keys:
-            raise ValueError(
-                f"{run.path} has other videos than {opened[0].path}; all captioners of a page need the same videos"
-            )
+            raise ValueError(f"{run.path} has other videos than {opened[0].path}; name captioners with the same videos")
         with Console(stderr=True).status(f"scoring {name}"):
-            writers.append(Writer(name, written, score_captions(written, data.references(), with_meteor=meteor)))
+            writers.append(Writer(name, written, score_captions(written, data.references(), meteor=meteor)))
     chosen = [key for keys in choose(writers[0].scores, count, seed).values() for key in keys]
     found = _media(opened[0].config.data.run, chosen, media, out.parent)
     title = f"Captions of {Path(part).stem}"
@@ -254,21 +219,18 @@ def page(
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders on the same data.")],
     out: Annotated[Path, typer.Option(help="Folder for the captioners and the table.")],
-    preset: Annotated[str, typer.Option(help="paper, small, msvd, or a YAML file.")] = "small",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the preset; repeatable."),
-    ] = None,
+    preset: Preset = "small",
+    set_: Set = None,
     seeds: Annotated[str, typer.Option(help="Seeds of the captioners, as in 0,1,2.")] = "0,1,2",
     untrained: Annotated[
-        bool, typer.Option("--untrained/--no-untrained", help="Include the first run's encoder before its training.")
+        bool, typer.Option("--untrained/--no-untrained", help="Include the first run's encoder before training.")
     ] = True,
-    meteor: Annotated[bool, typer.Option(help="Include METEOR; needs Java.")] = True,
+    meteor: Meteor = True,
 ) -> None:
     """Train captioners for several runs and seeds, and compare their scores.
 
-    If clips have several captions, people are scored too: one caption of each clip against the others. Run the same
-    command again to resume. The table is also written to comparison.json, comparison.csv and comparison.md.
+    If clips have several captions, human captions are scored too: one caption of each clip against the others. Run the
+    same command again to resume. The table is also written to comparison.json, comparison.csv and comparison.md.
 
     Examples:
         crossclr caption compare runs/msvd-crossclr runs/msvd-clip --preset msvd --out runs/msvd-captions
@@ -276,21 +238,16 @@ def compare(
     from rich.console import Console
 
     from crossclr.captions import compare_captions, load_caption_config
-    from crossclr.cli.seeds import parse_seeds
-    from crossclr.training import Interrupted
 
     numbers = parse_seeds(seeds)
     console = Console()
     config = load_caption_config(preset, set_ or [])
-    try:
-        found = compare_captions(runs, config, numbers, out, untrained=untrained, with_meteor=meteor, console=console)
-    except Interrupted:
-        console.print("stopped; run the same command again to resume", highlight=False)
-        raise typer.Exit(130) from None
+    with resumable():
+        found = compare_captions(runs, config, numbers, out, untrained=untrained, meteor=meteor, console=console)
     console.print(found.table())
     for note in found.notes:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"written to {out / 'comparison.md'}, .csv and .json", highlight=False, soft_wrap=True)
+        typer.echo(f"note: {note}")
+    typer.echo(f"written to {out / 'comparison.md'}, .csv and .json")
 
 
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:

@@ -1,17 +1,14 @@
 """`crossclr card`: the model card of a run."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
+from crossclr.cli.options import RunFolder
 
-def card(run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]) -> None:
+
+def card(run: RunFolder) -> None:
     """Rewrite the model card (README.md) of a run: data, config, results, limits, licence of the data.
 
-    Training writes it at its end.
+    Training writes the card when it ends.
 
     Examples:
         crossclr card runs/emoji

@@ -1,15 +1,14 @@
 """`crossclr config`: list, show, copy, validate."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from crossclr.cli.options import Set
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, show, copy and check configs.")
 Name = Annotated[str, typer.Argument(help="Name of a shipped config, or a YAML file.")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field; repeatable.")]
 
 
 @app.command("list")
@@ -28,7 +27,7 @@ def list_() -> None:
 
 
 @app.command()
-def show(config: Name, set_: Overrides = None) -> None:
+def show(config: Name, set_: Set = None) -> None:
     """Print a whole config with its defaults and a description of every field.
 
     Examples:
@@ -65,7 +64,7 @@ def copy(
 @app.command()
 def validate(
     configs: Annotated[list[str], typer.Argument(help="Names of shipped configs, or YAML files.")],
-    set_: Overrides = None,
+    set_: Set = None,
 ) -> None:
     """Check configs without running anything, and report every error with its key.
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from crossclr.cli.options import Json
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
 from crossclr.storage.json_yaml import read_json
 
@@ -33,7 +32,7 @@ def check_command(
     root: Annotated[str | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Check only the first N samples of each split.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Count warnings as faults.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Validate and describe a data set before any training.
 
@@ -49,16 +48,18 @@ def check_command(
 
         crossclr data check msvd --root ~/data/msvd --strict
     """
-    errors = Console(stderr=True)
+    from crossclr.evaluation.progress_bar import show_progress
+
     try:
-        report = _check(find_data_config(data, root), limit, errors)
+        with show_progress("checking") as progress:
+            report = check_data(find_data_config(data, root), limit, progress)
     except (ValueError, OSError) as error:  # DataError and the errors of a config are ValueErrors
         if as_json:
-            sys.stdout.write(json.dumps({"ok": False, "error": str(error)}) + "\n")
-        errors.print(f"[bold red]cannot be read:[/] {_plain(str(error))}", highlight=False, soft_wrap=True)
+            typer.echo(json.dumps({"ok": False, "error": str(error)}))
+        typer.echo(f"cannot be read: {error}", err=True)
         raise typer.Exit(UNREADABLE) from error
     if as_json:
-        sys.stdout.write(json.dumps(report.to_dict(), indent=2) + "\n")
+        typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
         show_report(report, Console())
     raise typer.Exit(FAULTY if report.faults or (strict and report.warnings) else CLEAN)
@@ -81,32 +82,20 @@ def text_command(
 
         crossclr data text msvd/captions.json msvd/text_minilm
     """
-    try:
-        from crossclr.experts.texts.token_features import write_token_features_captions, write_token_features_coot
+    from crossclr.experts.texts.token_features import write_token_features_captions, write_token_features_coot
 
-        if _is_meta(captions):
-            out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")
-            long_texts = write_token_features_coot(captions, out)
-        else:
-            long_texts = write_token_features_captions(captions, out)
-    except (ImportError, ValueError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from error
+    if _is_meta(captions):
+        out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")
+        long_texts = write_token_features_coot(captions, out)
+    else:
+        long_texts = write_token_features_captions(captions, out)
     if long_texts.count:
-        Console().print(str(long_texts), highlight=False, soft_wrap=True)
-    Console().print(f"wrote {out}", highlight=False, soft_wrap=True)
+        typer.echo(str(long_texts))
+    typer.echo(f"wrote {out}")
 
 
 def find_data_config(data: str, root: str | None = None) -> AnyData:
-    """The data config for a command's argument.
-
-    Args:
-        data: a YAML file, the name of a shipped config, a run folder, or a folder in COOT's layout.
-        root: replaces the config's own root.
-
-    Raises:
-        DataError: there is no such data, or the config is invalid.
-    """
+    """The config of a YAML file, shipped config, run folder, or folder in COOT's layout; ``root`` replaces its own."""
     path = Path(data).expanduser()
     config: AnyData
     if (path / "config.yaml").is_file():
@@ -152,13 +141,6 @@ def show_report(report: DataReport, console: Console) -> None:
         if len(findings) > SHOWN:
             console.print(f"... and {len(findings) - SHOWN:,} more {title}s; --json lists all")
     console.print(f"{len(report.faults):,} faults, {len(report.warnings):,} warnings", highlight=False)
-
-
-def _check(config: AnyData, limit: int | None, errors: Console) -> DataReport:
-    columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        task = progress.add_task("checking", total=None)
-        return check_data(config, limit, lambda done, total: progress.update(task, completed=done, total=total))
 
 
 def _is_meta(path: Path) -> bool:

@@ -1,11 +1,11 @@
 """`crossclr demo`: train, compare and search on the built-in set."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from crossclr.cli.options import parse_seeds, resumable
 
 
 def demo(
@@ -21,12 +21,7 @@ def demo(
 
         crossclr demo --seeds 0 --out /tmp/demo
     """
-    from crossclr.cli.seeds import parse_seeds
     from crossclr.demo import demo as run_demo
-    from crossclr.training import Interrupted
 
-    try:
+    with resumable():
         run_demo(out, seeds=parse_seeds(seeds))
-    except Interrupted:
-        typer.echo("stopped; run the same command again to resume")
-        raise typer.Exit(130) from None

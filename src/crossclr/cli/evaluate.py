@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+
+from crossclr.cli.options import Checkpoint, Json, RunFolder
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; several are also fused (⊕).")]
 Split = Annotated[str | None, typer.Option(help="Split to use; default: the test split of the run's config.")]
@@ -16,20 +17,10 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Samples embedded at once.")
 Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, mps.")]
 
 
-class Which(StrEnum):
-    """The checkpoints of a run."""
-
-    best = "best"
-    last = "last"
-
-
-Checkpoint = Annotated[Which, typer.Option("--checkpoint", help="Checkpoint to use.")]
-
-
 def evaluate(
     runs: Runs,
     split: Split = None,
-    checkpoint: Checkpoint = Which.best,
+    checkpoint: Checkpoint = "best",
     baseline: Annotated[bool, typer.Option("--baseline/--no-baseline", help="Also measure the CCA baseline.")] = True,
     semantics: Annotated[
         bool,
@@ -37,7 +28,7 @@ def evaluate(
             "--semantics/--no-semantics", help="Also measure nDCG, shared-caption recall and neighbours kept."
         ),
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
     batch_size: BatchSize = 64,
     device: Device = "cpu",
 ) -> None:
@@ -61,7 +52,7 @@ def evaluate(
     evaluation = evaluate_runs(
         runs,
         split=split,
-        which=checkpoint.value,
+        which=checkpoint,
         baseline=baseline,
         semantics=semantics,
         batch_size=batch_size,
@@ -76,25 +67,20 @@ def evaluate(
             console.print(table, "")
 
 
-class Engine(StrEnum):
-    """Where shards are embedded."""
-
-    local = "local"
-    ray = "ray"
-
-
 def embed(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: RunFolder,
     out: Annotated[Path, typer.Option(help="File to write: .h5 (COOT's layout) or .npz; a folder for shards.")],
     split: Split = None,
-    checkpoint: Checkpoint = Which.best,
+    checkpoint: Checkpoint = "best",
     batch_size: BatchSize = 64,
     device: Device = "cpu",
     shards: Annotated[
         list[str] | None,
         typer.Option(help="Shards to embed: Parquet or HDF5 files, patterns or folders; repeatable."),
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="Embed shards in this process or on a Ray cluster.")] = Engine.local,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Embed shards in this process or on a Ray cluster.")
+    ] = "local",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Ray: shards embedded at the same time; default: all CPUs.")
     ] = None,
@@ -117,14 +103,12 @@ def embed(
     from crossclr.evaluation.export.embedding_files import is_hdf5, save_embeddings
     from crossclr.evaluation.runs.evaluate import embed_run
 
-    if shards or engine is Engine.ray or not out.suffix:
-        options = {"engine": engine.value, "workers": workers, "address": address}
-        _embed_shards(run, out, split, shards, which=checkpoint.value, batch_size=batch_size, device=device, **options)
+    if shards or engine == "ray" or not out.suffix:
+        options = {"engine": engine, "workers": workers, "address": address}
+        _embed_shards(run, out, split, shards, which=checkpoint, batch_size=batch_size, device=device, **options)
         return
     is_hdf5(out)  # report a wrong ending before the work
-    embeddings = embed_run(
-        run, split=split, which=checkpoint.value, batch_size=batch_size, device=device, progress=True
-    )
+    embeddings = embed_run(run, split=split, which=checkpoint, batch_size=batch_size, device=device, progress=True)
     save_embeddings(embeddings, out)
     typer.echo(
         f"{out}: {len(embeddings.video_keys)} videos, {len(embeddings.clip_a)} clips, "
@@ -134,7 +118,7 @@ def embed(
 
 def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | None, **options: Any) -> None:
     from crossclr.evaluation.export.bulk import embed_shards
-    from crossclr.evaluation.progress_bar import progress_bar
+    from crossclr.evaluation.progress_bar import show_progress
     from crossclr.evaluation.runs.evaluate import default_split
     from crossclr.training import Run
 
@@ -147,15 +131,8 @@ def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | N
                 "the data of this run is not in shards; name shards with --shards, or give --out a file ending in "
                 ".h5 or .npz"
             )
-    with progress_bar(True) as bar:
-        task = bar.add_task("embedding shards", total=None)
-        counts = embed_shards(
-            opened,
-            chosen,
-            out,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-            **options,
-        )
+    with show_progress("embedding shards") as report:
+        counts = embed_shards(opened, chosen, out, progress=report, **options)
     typer.echo(
         f"{out}: {counts['samples']:,} samples in {counts['shards']:,} shards; {counts['embedded']:,} were embedded now"
     )

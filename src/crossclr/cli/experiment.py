@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from crossclr.cli.seeds import parse_seeds
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from crossclr.cli.options import Jobs, parse_seeds, resumable
 
 Data = Annotated[
     str, typer.Option(help="A shipped study (emoji, msvd, youcook2-spoken), or a YAML file of a study or a run config.")
@@ -30,15 +25,12 @@ Trials = Annotated[
     int | None, typer.Option(min=0, help="Tuning runs for each loss; 0 tunes nothing; default: those of the study.")
 ]
 TunedIn = Annotated[Path | None, typer.Option(help="Folder of another study: use its tuned options, tune nothing.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Trainings at the same time; default: the number of CPU cores.")]
 
 
 def experiment(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="NAME", help="One or more of losses, ablation, sweeps, modalities, experts, positives, fitting."
-        ),
+        typer.Argument(metavar="NAME", help="One or more of losses, ablation, sweeps, modalities, experts, positives."),
     ],
     data: Data,
     out: Out,
@@ -66,7 +58,7 @@ def experiment(
 
     console = Console()
     study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)
-    with resumable(console):
+    with resumable():
         found = run_experiments(names, study, jobs or os.cpu_count() or 1, console)
     for name, tables in found.items():
         if not tables:
@@ -74,7 +66,7 @@ def experiment(
         for table in tables:
             console.print(*table.rich())
             console.print(table.caption, "", highlight=False, style="dim")
-    console.print(f"tables: {study.out / 'tables'}", highlight=False, markup=False, soft_wrap=True)
+    typer.echo(f"tables: {study.out / 'tables'}")
 
 
 def report(
@@ -98,25 +90,12 @@ def report(
     from crossclr.analysis import open_study
     from crossclr.analysis.report.write import write_report
 
-    console = Console()
     study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)
-    with resumable(console):
-        path = write_report(study, jobs or os.cpu_count() or 1, console)
-    console.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+    with resumable():
+        path = write_report(study, jobs or os.cpu_count() or 1, Console())
+    typer.echo(f"report: {path}")
 
 
 def given_seeds(text: str | None) -> list[int] | None:
     """The numbers of ``--seeds``; None if the option is absent."""
     return None if text is None else parse_seeds(text)
-
-
-@contextmanager
-def resumable(console: Console) -> Iterator[None]:
-    """Exit with a hint after Ctrl-C."""
-    from crossclr.training import Interrupted
-
-    try:
-        yield
-    except Interrupted:
-        console.print("stopped; run the same command to resume", highlight=False)
-        raise typer.Exit(130) from None

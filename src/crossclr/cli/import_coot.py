@@ -1,19 +1,11 @@
 """`crossclr import-coot`: turn a COOT checkpoint into a run folder."""
 
-from __future__ import annotations
-
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class Pool(StrEnum):
-    """How the global networks pool the clips of a video."""
-
-    coot_sum = "coot_sum"
-    mean = "mean"
+from crossclr.cli.options import Set
 
 
 def import_coot(
@@ -22,18 +14,18 @@ def import_coot(
     config: Annotated[
         str, typer.Option(help="Name of a shipped config, or a YAML file, that describes the model's data.")
     ] = "youcook2-100m",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; repeatable."),
-    ] = None,
+    set_: Set = None,
     heads: Annotated[
         int | None,
         typer.Option(min=1, help="Attention heads, which a checkpoint does not contain; 8 for COOT's models."),
     ] = None,
     global_heads: Annotated[int | None, typer.Option(min=1, help="Attention heads of the global networks.")] = None,
     pool: Annotated[
-        Pool, typer.Option(help="coot_sum: COOT's numbers; mean: embeddings that do not depend on the batch.")
-    ] = Pool.coot_sum,
+        Literal["coot_sum", "mean"],
+        typer.Option(
+            help="How to pool clips. coot_sum: COOT's numbers; mean: embeddings that do not depend on the batch."
+        ),
+    ] = "coot_sum",
 ) -> None:
     """Turn a COOT checkpoint into a run folder that evaluate and embed can use.
 
@@ -54,7 +46,7 @@ def import_coot(
     if out.exists():
         raise FileExistsError(f"{out} already exists; choose another --out")
     run_config = load_config(config, set_ or [])
-    model = build(read_coot(checkpoint), heads=heads, global_pool=pool.value, global_heads=global_heads)
+    model = build(read_coot(checkpoint), heads=heads, global_pool=pool, global_heads=global_heads)
     note = ""
     try:
         run_config = run_config.model_copy(update={"data": run_config.data.with_absolute_paths()})

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crossclr.cli.experiment import Seeds, Set, given_seeds, resumable
+from crossclr.cli.experiment import Seeds, Set, given_seeds
+from crossclr.cli.options import resumable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,20 +64,14 @@ def reproduce(
 
     console = Console()
     folder = out or Path("reproduce") / (data.resolve().name + ("-clip-level" if clip_level else ""))
-    numbers = given_seeds(seeds)
     wanted = open_reproduction(
-        what,
-        data,
-        folder,
-        overrides=set_ or [],
-        seeds=numbers,
-        clip_level=clip_level,
+        what, data, folder, overrides=set_ or [], seeds=given_seeds(seeds), clip_level=clip_level
     )
     if dry_run:
         _show_plan(wanted, console)
         return
 
-    with resumable(console):
+    with resumable():
         run_reproduction(
             wanted,
             train=perform if clip_level else lambda job, out: _train_run_folder(job, out, console),
@@ -95,10 +90,9 @@ def _show_plan(wanted: Reproduction, console: Console) -> None:
         console.print("Every training is finished.", highlight=False)
         return
     each = estimated_seconds(missing[0].config)
-    console.print(
+    typer.echo(
         f"{len(missing)} trainings to run, about {in_words(each)} each on this machine, "
-        f"{in_words(each * len(missing))} in total.",
-        highlight=False,
+        f"{in_words(each * len(missing))} in total."
     )
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from crossclr.cli.options import Set, parse_seeds, resumable
+
 
 def train(
     config: Annotated[str | None, typer.Argument(help="A shipped config's name, or a YAML file.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; repeatable."),
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Apply a recommended set of changes by name (fitted), before --set.")
-    ] = None,
+    set_: Set = None,
     seeds: Annotated[str | None, typer.Option(help="Train several seeds, as in 0,1,2, and summarise them.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the config>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume this run folder.")] = None,
@@ -36,8 +31,6 @@ def train(
 
         crossclr train emoji --set "loss.local={name: clip, temperature: 0.07}" --seeds 0,1,2
 
-        crossclr train emoji --recipe fitted
-
         crossclr train --resume runs/first
 
         crossclr train youcook2-100m --devices 2
@@ -49,32 +42,21 @@ def train(
     from rich.console import Console
 
     from crossclr import api
-    from crossclr.cli.seeds import parse_seeds
-    from crossclr.training import Interrupted, load_config
-    from crossclr.training.config.recipes import recipe_changes
 
     if (config is None) == (resume is None):
         raise ValueError("give either a config to train or a run folder to resume with --resume")
-    if resume is not None and (set_ or recipe or seeds or out or devices or nodes):
+    if resume is not None and (set_ or seeds or out or devices or nodes):
         raise ValueError(
-            "--resume keeps the settings of the run; it cannot be combined with --set, --recipe, --seeds, --out, "
+            "--resume keeps the settings of the run; it cannot be combined with --set, --seeds, --out, "
             "--devices or --nodes"
         )
     changes = list(set_ or [])
-    if recipe is not None:
-        found = recipe_changes(recipe, load_config(config or "", changes))
-        changes = [f"{key}={json.dumps(value)}" for key, value in found.items()] + changes
     changes += [f"training.{name}={count}" for name, count in (("devices", devices), ("nodes", nodes)) if count]
     console = Console()
-    try:
+    with resumable("crossclr train --resume"):
         if resume is not None:
             api.resume(resume, baseline=baseline, console=console)
         elif seeds is not None:
             api.train_seeds(config or "", parse_seeds(seeds), changes, out=out, baseline=baseline, console=console)
         else:
             api.train(config or "", changes, out=out, baseline=baseline, console=console)
-    except Interrupted as stopped:
-        console.print(
-            f"stopped; resume with: crossclr train --resume {stopped}", highlight=False, markup=False, soft_wrap=True
-        )
-        raise typer.Exit(130) from None

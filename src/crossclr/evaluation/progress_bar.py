@@ -1,6 +1,7 @@
 """Progress bars on stderr, so that results can be piped, and only in a terminal."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -18,3 +19,11 @@ def progress_bar(shown: bool) -> Progress:
         transient=True,
         disable=not (shown and console.is_terminal),
     )
+
+
+@contextmanager
+def show_progress(description: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A bar for one task, and the function that updates it with the numbers of finished and of all items."""
+    with progress_bar(shown) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

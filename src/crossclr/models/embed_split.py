@@ -1,7 +1,6 @@
 """Embeddings of a whole split, batch by batch."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,13 +10,10 @@ from crossclr.features.batching.read_ahead import read_ahead
 from crossclr.features.ragged import Ragged
 from crossclr.features.sample import Rows, Sample, clip_keys
 from crossclr.features.source import Source
-from crossclr.models.adjustments.anchors import Anchors
-from crossclr.models.adjustments.hub_bias import Hubs
 from crossclr.models.embeddings import Embeddings
 from crossclr.models.two_branch import TwoBranch
 
 Progress = Callable[[int, int], None]
-Encode = Callable[[TwoBranch, Sequence[Sample], torch.device], dict[str, Tensor]]
 
 
 def embed_source(
@@ -44,34 +40,6 @@ def embed_source(
     Raises:
         ValueError: the split is unknown or empty, or the data does not fit the model.
     """
-    found = _encode_split(model, source, split, batch_size, device, encode_samples, progress)
-    return as_searched(found, model.anchors, model.hubs)
-
-
-def pool_source(
-    model: TwoBranch, source: Source, split: str, batch_size: int = 64, device: torch.device | str = "cpu"
-) -> Embeddings:
-    """The inputs of all clips and sentences of a split, each pooled to one row by `TwoBranch.pooled`.
-
-    Args:
-        model: decides how rows are pooled.
-        source: the data.
-        split: which samples.
-        batch_size: samples per step.
-        device: where to compute.
-    """
-    return _encode_split(model, source, split, batch_size, device, pool_samples)
-
-
-def _encode_split(
-    model: TwoBranch,
-    source: Source,
-    split: str,
-    batch_size: int,
-    device: torch.device | str,
-    encode: Encode,
-    progress: Progress | None = None,
-) -> Embeddings:
     keys = source.keys(split)
     if not keys:
         raise ValueError(f"split {split!r} has no samples to embed")
@@ -92,7 +60,7 @@ def _encode_split(
         model.eval().to(place)
         with torch.inference_mode():
             for samples in read_ahead(read, range(0, len(keys), batch_size), workers=1, pending=2):
-                for name, embedded in encode(model, samples, place).items():
+                for name, embedded in encode_samples(model, samples, place).items():
                     columns.setdefault(name, []).append(embedded.to("cpu", torch.float32))
                 for sample in samples:
                     clip_of.extend(len(names) + index for index in sample.clip_of)
@@ -123,16 +91,6 @@ def _encode_split(
     )
 
 
-def as_searched(embeddings: Embeddings, anchors: Anchors | None, hubs: Mapping[str, Hubs]) -> Embeddings:
-    """Embeddings of the encoders with the search adjustments that were fitted after training."""
-    found = replace(embeddings, anchored_a=None if anchors is None else anchors(embeddings.clip_a))
-    return replace(
-        found,
-        hub_a=hubs["a"](found.gallery_a) if "a" in hubs else None,
-        hub_b=hubs["b"](found.clip_b) if "b" in hubs else None,
-    )
-
-
 def encode_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
     """Embeddings of some samples under the names of `TwoBranch.encode`."""
 
@@ -148,14 +106,6 @@ def encode_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.de
     a = side([sample.clips for sample in samples], [sample.video for sample in samples])
     b = side([sample.sentences for sample in samples], [sample.paragraph for sample in samples])
     return model.encode_a(*a) | model.encode_b(*b)
-
-
-def pool_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
-    """The inputs of some samples, each pooled to one row, under the names of embeddings."""
-    return {
-        "clip_emb": model.pooled("a", _joined([sample.clips for sample in samples]).to(device)),
-        "sent_emb": model.pooled("b", _joined([sample.sentences for sample in samples]).to(device)),
-    }
 
 
 def _joined(parts: Sequence[Sequence[Rows]]) -> Ragged:

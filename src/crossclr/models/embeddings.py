@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from crossclr.models.adjustments.hub_bias import with_bias
-
 
 @dataclass(frozen=True)
 class Embeddings:
@@ -22,9 +20,6 @@ class Embeddings:
         groups: (videos) a coarse label of each video, or empty.
         video_a: (videos, Dv) or None for one-level data; likewise ``video_b``.
         context_a: (videos, D) the local encoder on whole videos, or None; likewise ``context_b``.
-        anchored_a: (clips, D) the clips as search targets, moved by anchors; None: ``clip_a``.
-        hub_a: (clips,) added to the score of a clip as a search target, see `Hubs`; None: nothing.
-        hub_b: (sentences,) likewise.
         modalities: names of the two modalities, as their source has them.
     """
 
@@ -40,20 +35,4 @@ class Embeddings:
     video_b: Tensor | None = None
     context_a: Tensor | None = None
     context_b: Tensor | None = None
-    anchored_a: Tensor | None = None
-    hub_a: Tensor | None = None
-    hub_b: Tensor | None = None
     modalities: tuple[str, str] = ("a", "b")
-
-    @property
-    def gallery_a(self) -> Tensor:
-        """(clips, D) the clips as search targets."""
-        return self.clip_a if self.anchored_a is None else self.anchored_a
-
-    def b_to_a(self) -> tuple[Tensor, Tensor]:
-        """Queries and gallery, to compare by cosine, for searching clips with sentences."""
-        return with_bias(self.clip_b, self.gallery_a, self.hub_a)
-
-    def a_to_b(self) -> tuple[Tensor, Tensor]:
-        """Queries and gallery, to compare by cosine, for searching sentences with clips."""
-        return with_bias(self.clip_a, self.clip_b, self.hub_b)

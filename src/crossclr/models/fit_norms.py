@@ -3,9 +3,9 @@
 import torch
 
 from crossclr.features.source import Source
-from crossclr.models.adjustments.subsample import evenly_spaced
 from crossclr.models.embed_split import encode_samples
 from crossclr.models.layers.norm import StandardNorm
+from crossclr.models.subsample import evenly_spaced
 from crossclr.models.two_branch import TwoBranch
 
 SAMPLES = 1000  # training samples to read, evenly spaced

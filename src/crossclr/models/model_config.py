@@ -126,67 +126,6 @@ class GlobalEncoderConfig(_Strict):
     initial_weights: InitialWeights = "coot"
 
 
-class AnchorsConfig(_Strict):
-    """After training, clips are moved towards the sentences of their nearest training clips.
-
-    Example:
-        >>> AnchorsConfig().neighbours
-        20
-    """
-
-    neighbours: int = Field(default=20, ge=1, description="Number of training clips that move a clip.")
-    temperature: float = Field(default=0.05, gt=0, description="Temperature of the softmax over them.")
-    weight: float = Field(default=0.5, gt=0, description="Weight of their sentences; the clip has weight 1.")
-    most: int = Field(
-        default=50_000, ge=1, description="Maximum number of training clips; larger sets are subsampled evenly."
-    )
-
-
-class HubsConfig(_Strict):
-    """After training, items that are near to many queries (hubs) get a lower score.
-
-    Example:
-        >>> HubsConfig().weights
-        [0.25, 0.5]
-    """
-
-    sharpness: float = Field(default=20.0, gt=0, description="Larger values favour the nearest queries.")
-    weights: list[Annotated[float, Field(gt=0, le=1)]] = Field(
-        default=[0.25, 0.5],
-        min_length=1,
-        description="Candidates for the share of the similarity that is subtracted; the best on validation is used.",
-    )
-    most: int = Field(
-        default=20_000,
-        ge=1,
-        description="Maximum number of training queries; larger sets are subsampled evenly.",
-    )
-
-
-class ViewsConfig(_Strict):
-    """After training, linear projections of the input features are joined with the embeddings.
-
-    Example:
-        >>> ViewsConfig().votes
-        [0.25, 1.0]
-    """
-
-    dim: int = Field(default=128, ge=1, le=WIDEST, description="Maximum number of channels of a view.")
-    regularisation: float = Field(
-        default=0.3, gt=0, description="Added to the variances, as a multiple of their mean; fewer samples need more."
-    )
-    votes: list[Annotated[float, Field(gt=0)]] = Field(
-        default=[0.25, 1.0],
-        min_length=1,
-        description="Candidates for the weight of a view relative to the encoder; the best on validation is used.",
-    )
-    most: int = Field(
-        default=10_000,
-        ge=2,
-        description="Maximum number of training clips whose captions are compared; larger sets are subsampled evenly.",
-    )
-
-
 class ModelConfig(_Strict):
     """The two-branch model. The defaults are the paper's setting for YouCook2.
 

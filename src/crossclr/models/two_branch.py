@@ -7,10 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.features.batch import Batch, Side
-from crossclr.features.ragged import Ragged
-from crossclr.models.adjustments.anchors import Anchors
-from crossclr.models.adjustments.hub_bias import Hubs
-from crossclr.models.adjustments.linear_views import Pooling, Views, pool
 from crossclr.models.coot.coot_batch import sides_from_coot
 from crossclr.models.encoders.global_encoder import GlobalEncoder
 from crossclr.models.encoders.local_encoders import build_local_encoder
@@ -90,11 +86,6 @@ class TwoBranch(nn.Module):
         self.two_level = two_level
         self.branch_a = Branch(config.encoder_a, config, self.dims[0], two_level)
         self.branch_b = Branch(config.encoder_b, config, self.dims[1], two_level)
-        # Search adjustments, fitted after training: views join the embeddings of clips and sentences, anchors move the
-        # clips as search targets, and hubs correct the scores of the items of "a" and "b".
-        self.views: Views | None = None
-        self.anchors: Anchors | None = None
-        self.hubs: dict[str, Hubs] = {}
 
     @property
     def device(self) -> torch.device:
@@ -104,17 +95,7 @@ class TwoBranch(nn.Module):
     @property
     def embedding_dim(self) -> int:
         """Channels of the embedding of a clip or a sentence."""
-        encoded = self.config.output_dim or self.config.dim
-        return encoded if self.views is None else encoded + self.views.dim
-
-    def pooling(self, side: str) -> Pooling:
-        """How views pool rows of modality ``a`` or ``b``: by the mean, unless the encoder uses the maximum only."""
-        encoder = self.config.encoder_a if side == "a" else self.config.encoder_b
-        return "max" if isinstance(encoder, MLPEncoderConfig) and encoder.sequence_pooling == "max" else "mean"
-
-    def pooled(self, side: str, rows: Ragged) -> Tensor:
-        """(sequences, channels) each sequence of modality ``a`` or ``b`` pooled to one row, as views need it."""
-        return pool(rows, self.dims["ab".index(side)], self.pooling(side))
+        return self.config.output_dim or self.config.dim
 
     def encode_a(self, side: Side, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
         """Raw embeddings of the first modality: ``clip_emb`` and, with two levels, ``vid_emb`` and ``vid_context``.
@@ -132,10 +113,8 @@ class TwoBranch(nn.Module):
     def _encode(self, name: str, side: Side, clip_counts: Tensor | None) -> dict[str, Tensor]:
         if clip_counts is None:
             clip_counts = torch.ones(len(side.clips), dtype=torch.int64)
-        clips, *whole = (self.branch_a if name == "a" else self.branch_b)(side, clip_counts)
-        if self.views is not None:
-            clips = self.views(name, clips, self.pooled(name, side.clips))
-        return dict(zip(NAMES[name], (clips, *whole), strict=False))
+        found = (self.branch_a if name == "a" else self.branch_b)(side, clip_counts)
+        return dict(zip(NAMES[name], found, strict=False))
 
     def encode(self, batch: Batch | Mapping[str, Any]) -> dict[str, Tensor]:
         """Raw (not normalised) embeddings of both modalities under COOT's names.

@@ -1,5 +1,6 @@
 """One way in: every failure while reading a file becomes one line with the file, the entry and the next step."""
 
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ class ReadError(ValueError):
 
 @contextmanager
 def reading(
-    path: Path | str,
+    path: str | os.PathLike[str],
     form: str,
     *,
     entry: str | None = None,

@@ -183,7 +183,7 @@ def selection_score(metrics: Mapping[str, float], name: str) -> float:
     """The metric that selects the best epoch; ``level/metric`` is the mean over both directions.
 
     Example:
-        >>> selection_score({"clip/a->b/R@1": 10.0, "clip/b->a/R@1": 20.0}, "clip/R@1")
+        >>> selection_score({"clip/video->text/R@1": 10.0, "clip/text->video/R@1": 20.0}, "clip/R@1")
         15.0
     """
     if name in metrics:

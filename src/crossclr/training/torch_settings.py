@@ -12,18 +12,27 @@ from crossclr.training.config.run_config import TrainingConfig
 
 
 @contextlib.contextmanager
+def torch_threads(threads: int | None) -> Iterator[None]:
+    """Use this number of CPU threads (None: no change) and restore the number afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
 def torch_settings(config: TrainingConfig) -> Iterator[None]:
     """Use deterministic algorithms and the number of threads of the config; restore everything afterwards."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads or threads)
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
     filling = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(config.deterministic or before[0], warn_only=True)
     memory.fill_uninitialized_memory = False  # costs time and only helps to debug
     try:
-        yield
+        with torch_threads(config.threads):
+            yield
     finally:
-        torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         memory.fill_uninitialized_memory = filling

@@ -11,16 +11,14 @@ import pytest
 from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
 from crossclr.analysis.experiments.ablation import PARTS, Ablation
 from crossclr.analysis.experiments.experts import Experts
-from crossclr.analysis.experiments.fitted_search import Fitting
 from crossclr.analysis.experiments.losses import Losses
 from crossclr.analysis.experiments.modalities import Modalities
-from crossclr.analysis.studies.compared_losses import METHODS, configure, loss_option
-from crossclr.analysis.studies.open_study import B_TO_A
+from crossclr.analysis.studies.compared_losses import loss_option
+from crossclr.analysis.studies.open_study import TO_A
 from crossclr.analysis.studies.run_experiments import missing_jobs
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.evaluation import evaluate_runs, retrieval_metrics
 from crossclr.training import Run
-from tests.analysis.conftest import write_study
 
 
 def test_every_experiment_has_tables_as_csv_and_latex(tables, study):
@@ -41,17 +39,17 @@ def test_the_table_of_losses_holds_mean_and_deviation_of_the_runs(tables, study)
     assert [str(row[0]) for row in table.rows[:-1]] == [v.name for v in Losses().variants(study)]
     for row, variant in zip(table.rows, Losses().variants(study), strict=False):
         scores = [json.loads((study.finished.find(job) / "results.json").read_text()) for job in variant.jobs()]
-        values = [found["test"]["clip/b->a"]["R@1"] for found in scores]
+        values = [found["test"]["clip/text->sound"]["R@1"] for found in scores]
         assert row[1].mean == pytest.approx(sum(values) / 2)
         assert row[1].std == pytest.approx(abs(values[0] - values[1]) / math.sqrt(2))
-        kept = [found["neighbours"]["b"] for found in scores]
+        kept = [found["neighbours"]["text"] for found in scores]
         assert row[-1].mean == pytest.approx(sum(kept) / 2)
 
 
 def test_runs_are_ordinary_run_folders(tables, study):
     job = Losses().variants(study)[0].jobs()[0]
     run = Run.open(job.path(study.out))
-    assert run.results["test"]["clip/b->a"]["nDCG"] > 0
+    assert run.results["test"]["clip/text->sound"]["nDCG"] > 0
     found = evaluate_runs([run.path], baseline=False)
     for direction, scores in found.runs["seed-0"].items():
         assert run.results["test"][direction] == pytest.approx(scores, abs=1e-4)
@@ -73,43 +71,6 @@ def test_ablation_has_all_eight_combinations(tables, study):
         assert loss_option(variant.config, "temperature") == study.tuner.best("crossclr").options["temperature"]
 
 
-def test_what_is_fitted_is_shown_part_by_part(tables, study):
-    table = tables["fitting"][0]
-    variants = Fitting().variants(study)
-    assert [[str(cell) for cell in row[:3]] for row in table.rows] == [
-        [*"–––"],
-        [*"✓––"],
-        [*"–✓–"],
-        [*"––✓"],
-        [*"✓✓–"],
-        [*"✓✓✓"],
-    ]
-    for row, variant in zip(table.rows, variants, strict=True):
-        marks = tuple(str(cell) == "✓" for cell in row[:3])
-        config = variant.config
-        assert marks == (config.views is not None, config.anchors is not None, config.hubs is not None)
-        found = study.results(variant)
-        values = [one["test"]["clip/b->a"]["R@1"] for one in found]
-        assert row[3].mean == pytest.approx(sum(values) / 2)
-        for one in found:  # nothing is fitted that is not asked for
-            fitted = (one["fitted"] or {}).get("clip/b->a", {"views": [], "anchors": False, "hubs": None})
-            used = bool(fitted["views"]), fitted["anchors"], fitted["hubs"] is not None
-            assert all(asked or not has for asked, has in zip(marks, used, strict=True))
-    # The first row is CLIP's of the other table, and the last one the recipe, with the options that tuning found.
-    clip = [str(row[0]) for row in tables["losses"][0].rows].index("CLIP")
-    assert [cell.mean for cell in table.rows[0][3:]] == [cell.mean for cell in tables["losses"][0].rows[clip][1:]]
-    whole = configure(study.base, METHODS["clip-fitted"], study.options("clip"))
-    assert variants[-1].config == whole
-    difference = table.rows[1][3].mean - table.rows[0][3].mean
-    assert f"Views: R@1 {difference:+.1f} (p = " in table.caption
-
-
-def test_a_study_without_clip_has_no_parts_to_show(tmp_path):
-    study = open_study(write_study(tmp_path / "data", methods=["crossclr"]), tmp_path / "out")
-    assert Fitting().skip(study) == "CLIP is not among the losses of this study."
-    assert run_experiments(["fitting"], study) == {"fitting": []}
-
-
 def test_the_gain_of_a_part_is_the_mean_difference(tables, study):
     ablation = Ablation()
     for place, part in enumerate(PARTS):
@@ -117,7 +78,7 @@ def test_the_gain_of_a_part_is_the_mean_difference(tables, study):
         for on in product((False, True), repeat=3):
             if on[place]:
                 off = tuple(used and number != place for number, used in enumerate(on))
-                pairs = (study.values(ablation.variant(study, which), B_TO_A, "R@1") for which in (on, off))
+                pairs = (study.values(ablation.variant(study, which), TO_A, "R@1") for which in (on, off))
                 differences += [x - y for x, y in zip(*pairs, strict=True)]
         assert ablation.gain(study, part).difference == pytest.approx(np.mean(differences))
 
@@ -128,7 +89,7 @@ def test_pairs_of_modalities_keep_their_direction(tables, study):
         f"{m}: {x}" for m in ("sound", "text") for x in ("NT-Xent", "CrossCLR")
     ]
     variant = Modalities().variant(study, ("sound", "text"), "crossclr")
-    assert table.rows[3][1].mean == pytest.approx(np.mean(study.values(variant, B_TO_A, "R@1")))  # text asks sound
+    assert table.rows[3][1].mean == pytest.approx(np.mean(study.values(variant, TO_A, "R@1")))  # text asks sound
     assert str(table.rows[3][3]) == "–"  # text asks text
 
 

@@ -36,7 +36,7 @@ def test_it_needs_nothing_else(text):
 
 def test_every_experiment_and_figure_has_its_sentence_command_and_config(text, study):
     anchors = re.findall(r'<h2 id="([^"]+)"', text)
-    experiments = ["losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting"]
+    experiments = ["losses", "ablation", "sweeps", "modalities", "experts", "positives"]
     figures = ["histograms", "map", "graph", "influential", "text-examples", "clip-examples"]
     assert anchors == ["claims", *experiments, *figures]
     sections = dict(zip(anchors, re.split(r'<h2 id="[^"]+"', text)[1:], strict=True))

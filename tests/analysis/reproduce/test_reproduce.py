@@ -32,7 +32,7 @@ def test_losses_show_the_paper_next_to_ours_and_nothing_runs_twice(youcook2, tmp
     assert wanted.missing() == []
     ours = next(one for one in numbers if (one.row, one.metric) == ("CLIP", "R@10") and one.group == "video → text")
     stored = [
-        json.loads(path.read_text())["test"]["clip/a->b"]["R@10"]
+        json.loads(path.read_text())["test"]["clip/video->text"]["R@10"]
         for path in tmp_path.glob("runs/clip-*/*/results.json")
     ]
     assert ours.paper == 55.0

@@ -1,16 +1,8 @@
-"""Runs of a study: named by what decides them, and begun with the weights of others where only the end differs."""
+"""Runs of a study are named by what decides them."""
 
-import json
-from pathlib import Path
-
-import pytest
-
-from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
-from crossclr.analysis.studies.compared_losses import METHODS, configure
-from crossclr.analysis.studies.stored_trainings import Finished, Job, digest, perform
-from crossclr.analysis.studies.trainer import Trainer
+from crossclr.analysis import EXPERIMENTS, open_study
+from crossclr.analysis.studies.stored_trainings import digest
 from crossclr.training import RunConfig, load_config
-from crossclr.training.config.recipes import FITTED_SEARCH
 from tests.analysis.conftest import write_study
 
 
@@ -28,63 +20,15 @@ def test_a_part_that_a_later_version_adds_changes_no_name():
 
 
 def test_what_decides_a_run_changes_its_name():
-    plain = load_config("emoji", {"hubs": None, "anchors": None, "views": None})
+    plain = load_config("emoji")
     names = {digest(plain)}
     for key, value in (
-        ("views", {}),
-        ("hubs", {}),
-        ("anchors", {}),
         ("loss.local.prune_threshold", None),
         ("data.a", "fluent"),
     ):
-        names.add(digest(load_config("emoji", {"hubs": None, "anchors": None, "views": None, key: value})))
-    assert len(names) == 6
+        names.add(digest(load_config("emoji", {key: value})))
+    assert len(names) == 3
     assert digest(plain.model_copy(update={"seed": 7})) == digest(plain)
-
-
-@pytest.fixture(scope="module")
-def base(study_file):
-    return open_study(study_file, Path(study_file).parent / "unused").base
-
-
-def test_fitted_search_begins_with_the_weights_of_its_loss(base, tmp_path, monkeypatch):
-    plain, fitted = configure(base, METHODS["clip"]), configure(base, METHODS["clip-fitted"])
-    alone = perform(Job("fitted", fitted), tmp_path / "alone")  # trains, since there is nothing to begin with
-    perform(Job("plain", plain, keep=True), tmp_path / "both")
-    monkeypatch.setattr(Trainer, "train", lambda self, config: pytest.fail("it was trained again"))
-    begun = perform(Job("fitted", fitted), tmp_path / "both")
-    for name in ("fitted", "validation", "test", "neighbours", "epochs", "best_epoch"):
-        assert begun[name] == alone[name]
-    assert begun["fitted"].keys() == {"clip/b->a", "clip/a->b"}
-    folder = Finished(tmp_path / "both").find(Job("fitted", fitted))
-    assert json.loads((folder / "results.json").read_text())["test"] == alone["test"]
-
-
-def test_weights_of_another_seed_are_no_beginning(base, tmp_path, monkeypatch):
-    other = configure(base, METHODS["clip"]).model_copy(update={"seed": 1})
-    perform(Job("plain", other, keep=True), tmp_path)
-    trained = []
-    train = Trainer.train
-    monkeypatch.setattr(Trainer, "train", lambda self, config: trained.append(config.seed) or train(self, config))
-    perform(Job("fitted", configure(base, METHODS["clip-fitted"])), tmp_path)
-    assert trained == [0]
-
-
-def test_a_study_fits_search_on_kept_weights_and_tunes_it_once(tmp_path, monkeypatch):
-    study = write_study(tmp_path / "data", methods=["crossclr", "crossclr-fitted", "clip"])
-    trained = []
-    train = Trainer.train
-    monkeypatch.setattr(Trainer, "train", lambda self, config: trained.append(config) or train(self, config))
-    study = open_study(study, tmp_path / "out")
-    tables = run_experiments(["losses"], study)
-    assert not any(config.fits_search for config in trained)
-    scores, _, tuning = tables["losses"]
-    assert [row[0].text for row in scores.rows[:3]] == ["CrossCLR", "CrossCLR, fitted search", "CLIP"]
-    assert [row[0].text for row in tuning.rows] == ["CrossCLR", "CLIP"]
-    variant = EXPERIMENTS["losses"].variants(study)[1]
-    assert study.tuned("crossclr-fitted").loss == study.tuned("crossclr").loss
-    assert all(getattr(variant.config, name) is not None for name in FITTED_SEARCH)
-    assert all(found["fitted"] is not None for found in study.results(variant))
 
 
 def test_an_ablation_of_fewer_seeds(tmp_path):

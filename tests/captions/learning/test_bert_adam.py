@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from crossclr.captions.learning.bert_adam import BertAdam, parameter_groups, warmup_linear
-from crossclr.captions.learning.moving_average import MovingAverage
+from crossclr.captions.learning.caption_training import MovingAverage
 
 
 def test_steps_equal_a_loop_over_numbers():

@@ -8,7 +8,7 @@ import signal
 import pytest
 import torch
 
-from crossclr.captions.caption_config import CaptionConfig, CaptionModelConfig, load_caption_config, preset_names
+from crossclr.captions.caption_config import PRESETS, CaptionConfig, CaptionModelConfig, load_caption_config
 from crossclr.captions.caption_run import CaptionRun
 from crossclr.captions.data.caption_set import CaptionSet
 from crossclr.captions.data.training_sentences import TrainingSentences
@@ -20,6 +20,7 @@ from crossclr.captions.pipeline import generate_captions, resume_captions, train
 from crossclr.evaluation.export.embedding_files import save_embeddings
 from crossclr.models import Embeddings
 from crossclr.training import Interrupted, fit, seed_everything
+from crossclr.training.config.config_files import config_names
 
 NOUNS = ("onion", "leek", "carrot", "potato")
 SMALL = {"dim": 32, "heads": 4, "word_dim": 16, "dropout": 0.1, "feature_dropout": 0.0}
@@ -141,7 +142,7 @@ def make_config(files, **changes):
 @pytest.fixture(scope="module")
 def whole(files, tmp_path_factory):
     """A run that was never stopped."""
-    return train_captions(make_config(files), out=tmp_path_factory.mktemp("runs") / "whole", with_meteor=False)
+    return train_captions(make_config(files), out=tmp_path_factory.mktemp("runs") / "whole", meteor=False)
 
 
 def content(run, name):
@@ -168,10 +169,10 @@ def test_a_run_has_its_files_and_scores(whole):
 
 
 def test_equal_seeds_give_equal_bytes_and_others_do_not(whole, files, tmp_path):
-    again = train_captions(make_config(files), out=tmp_path / "again", with_meteor=False)
+    again = train_captions(make_config(files), out=tmp_path / "again", meteor=False)
     for name in SAME:
         assert content(again, name) == content(whole, name)
-    other = train_captions(make_config(files, seed=1), out=tmp_path / "other", with_meteor=False)
+    other = train_captions(make_config(files, seed=1), out=tmp_path / "other", meteor=False)
     assert content(other, "last/model.safetensors") != content(whole, "last/model.safetensors")
 
 
@@ -188,10 +189,10 @@ def test_a_stopped_run_continues_bit_by_bit(whole, files, tmp_path, monkeypatch,
 
     monkeypatch.setattr(CaptionTraining, "step", interrupted)
     with pytest.raises(Interrupted) as stopped:
-        train_captions(make_config(files), out=tmp_path / "run", with_meteor=False)
+        train_captions(make_config(files), out=tmp_path / "run", meteor=False)
     assert str(stopped.value) == str(tmp_path / "run")
     assert len(taken) == stop_at
-    run = resume_captions(tmp_path / "run", with_meteor=False)
+    run = resume_captions(tmp_path / "run", meteor=False)
     assert len(taken) == 12
     for name in SAME:
         assert content(run, name) == content(whole, name), name
@@ -208,9 +209,9 @@ def test_a_kill_between_checkpoints_repeats_the_epoch(whole, files, tmp_path, mo
 
     monkeypatch.setattr(CaptionTraining, "step", killed)
     with pytest.raises(MemoryError):
-        train_captions(make_config(files), out=tmp_path / "run", with_meteor=False)
+        train_captions(make_config(files), out=tmp_path / "run", meteor=False)
     monkeypatch.setattr(CaptionTraining, "step", step)
-    run = resume_captions(tmp_path / "run", with_meteor=False)
+    run = resume_captions(tmp_path / "run", meteor=False)
     for name in SAME:
         assert content(run, name) == content(whole, name), name
 
@@ -227,7 +228,7 @@ def test_generating_gives_what_the_scores_were_taken_from(whole, files):
 
 def test_early_stopping(files, tmp_path):
     config = make_config(files, **{"training.early_stop": 1, "training.epochs": 30, "optimiser.learning_rate": 1e-9})
-    run = train_captions(config, out=tmp_path / "run", with_meteor=False)
+    run = train_captions(config, out=tmp_path / "run", meteor=False)
     assert run.results["epochs"] < 30
 
 
@@ -243,7 +244,7 @@ def test_faults_show_before_anything_is_written(files, tmp_path):
             train_captions(make_config(files, **changes), out=tmp_path / "run")
     silent = make_embeddings(paragraphs(4))
     save_embeddings(Embeddings(**{**vars(silent), "texts": ()}), tmp_path / "silent.h5")
-    with pytest.raises(ValueError, match="no sentence to learn from"):
+    with pytest.raises(ValueError, match="no sentence to train on"):
         train_captions(make_config(files, **{"data.train": str(tmp_path / "silent.h5")}), out=tmp_path / "run")
     with pytest.raises(ValueError, match="no sentences to score against"):
         train_captions(make_config(files, **{"data.validate": str(tmp_path / "silent.h5")}), out=tmp_path / "run")
@@ -270,19 +271,19 @@ def test_sentences_of_embedding_files_without_text_come_from_json(whole, files, 
             "data.captions": [str(tmp_path / "train.json"), str(tmp_path / "val.json")],
         },
     )
-    run = train_captions(config, out=tmp_path / "run", with_meteor=False)
+    run = train_captions(config, out=tmp_path / "run", meteor=False)
     assert content(run, "last/model.safetensors") == content(whole, "last/model.safetensors")
     assert content(run, "vocabulary.json") == content(whole, "vocabulary.json")
 
 
 def test_presets_are_whole_and_the_papers_is_the_papers():
-    for name in preset_names():
+    for name in config_names(PRESETS):
         assert load_caption_config(name).name == name
     paper = load_caption_config("paper")
     assert paper.model == CaptionModelConfig(dim=768, layers=2, heads=12, word_dim=300, memory_cells=1)
     assert (paper.training.batch_size, paper.training.epochs, paper.training.early_stop) == (16, 50, 10)
     assert (paper.optimiser.learning_rate, paper.optimiser.epsilon, paper.optimiser.warmup) == (1e-4, 1e-6, 0.1)
-    with pytest.raises(ValueError, match="presets: msvd, paper, small"):
+    with pytest.raises(ValueError, match=r"no shipped config 'large'.*msvd, paper, small"):
         load_caption_config("large")
     with pytest.raises(ValueError, match=r"model\.dimm is not a field"):
         load_caption_config("paper", ["model.dimm=3"])

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from crossclr.captions.scoring import caption_metrics as metrics
-from crossclr.captions.scoring.caption_metrics import METRICS, clean, score_captions
+from crossclr.captions.scoring.caption_metrics import METRICS, clean, mean_repetition, repetition, score_captions
 from crossclr.captions.scoring.meteor import MeteorError
 from crossclr.captions.scoring.predictions import Caption
 
@@ -43,13 +43,13 @@ def test_the_order_of_sentences_in_the_file_does_not_matter(metric_cases):
         for key, captions in predictions_of(case).items()
     }
     assert sum(turned[key] != captions for key, captions in predictions_of(case).items()) > 100
-    found = score_captions(turned, references_of(case), with_meteor=False)
+    found = score_captions(turned, references_of(case), meteor=False)
     assert found.metrics["CIDEr"] == pytest.approx(case["expected"]["CIDEr"], abs=1e-4)
 
 
 def test_missing_predictions_are_named(metric_cases):
     case = metric_cases["identical_20_plus_empty"]
-    found = score_captions({**predictions_of(case), "other": []}, references_of(case), with_meteor=False)
+    found = score_captions({**predictions_of(case), "other": []}, references_of(case), meteor=False)
     assert any("2 videos" in note and "no prediction" in note for note in found.notes)
     assert any("1 predicted" in note for note in found.notes)
 
@@ -93,7 +93,7 @@ def test_cider_of_a_small_corpus_by_a_loop():
                 norm = math.sqrt(sum(x * x for x in h.values()) * sum(x * x for x in r.values()))
                 if norm:
                     total += penalty * sum(min(x, r.get(g, 0)) * r.get(g, 0) for g, x in h.items()) / norm / 4 / 2
-    found = score_captions({k: [Caption(t)] for k, t in written.items()}, wanted, with_meteor=False)
+    found = score_captions({k: [Caption(t)] for k, t in written.items()}, wanted, meteor=False)
     assert found.metrics["CIDEr"] == pytest.approx(100 * 10 * total / documents, rel=1e-9)
     assert set(found.each) == set(written)
 
@@ -105,4 +105,26 @@ def test_cleaning_takes_only_ascii_letters():
 @pytest.mark.parametrize(("references", "message"), [({}, "no references"), ({"v": ["12 3"]}, "'v' have no word")])
 def test_unusable_references_are_an_error(references, message):
     with pytest.raises(ValueError, match=message):
-        score_captions({}, references, with_meteor=False)
+        score_captions({}, references, meteor=False)
+
+
+def test_repetition_by_hand():
+    # unigrams: the 3, pot 2, stir 1, cover 1 -> (2 + 1) repeated of 7
+    assert repetition(["stir the pot", "cover the the pot."], 1) == pytest.approx(300 / 7)
+
+
+def test_ngrams_do_not_cross_sentences():
+    assert repetition(["a b", "a b"], 3) == 0
+    assert repetition(["a b", "a b"], 2) == 50
+
+
+def test_repetition_with_commas_full_stop_and_case():
+    assert repetition(["Salt, salt."], 1) == 0
+    assert repetition(["salt, salt."], 1) == 50
+    assert repetition(["salt . salt."], 1) == pytest.approx(100 / 3)  # only the last full stop goes
+
+
+def test_nothing_is_no_repetition():
+    assert repetition([], 4) == 0
+    assert mean_repetition([], 4) == 0
+    assert mean_repetition([[], ["a a"]], 1) == 25

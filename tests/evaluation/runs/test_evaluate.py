@@ -73,7 +73,7 @@ def test_one_run(runs):
     embeddings = embed_run(runs[0])
     assert evaluation.runs == {"one": evaluate_embeddings(embeddings)}
     # The same figures by hand from the model's own output.
-    assert evaluation.runs["one"]["clip/b->a"] == retrieval_metrics(embeddings.clip_b, embeddings.clip_a)
+    assert evaluation.runs["one"]["clip/text->video"] == retrieval_metrics(embeddings.clip_b, embeddings.clip_a)
     run = Run.open(runs[0])
     assert evaluation.baseline == cca_baseline(run.open_source(), "test", validation="val")
     assert run.results is not None
@@ -90,7 +90,7 @@ def test_several_runs_are_joined_also_across_features(runs):
         a = torch.cat([a, embeddings.clip_a / embeddings.clip_a.norm(dim=1, keepdim=True)], dim=1)
         b = torch.cat([b, embeddings.clip_b / embeddings.clip_b.norm(dim=1, keepdim=True)], dim=1)
     assert evaluation.joined is not None
-    assert evaluation.joined["clip/b->a"] == pytest.approx(retrieval_metrics(b, a))
+    assert evaluation.joined["clip/text->video"] == pytest.approx(retrieval_metrics(b, a))
     assert evaluate_runs(runs, split="val").baseline is not None
 
 
@@ -113,9 +113,9 @@ def test_table_and_json(runs):
     text = console.file.getvalue()
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
-    for shown in ("CCA baseline", "one", "two", "⊕ all runs", "clip/b->a", "R@50", "20 sentences"):
+    for shown in ("CCA baseline", "one", "two", "⊕ all runs", "text → video", "R@50", "20 sentences"):
         assert shown in text
-    assert f"{evaluation.runs['one']['clip/b->a']['MnR']:.1f}" in text
+    assert f"{evaluation.runs['one']['clip/text->video']['MnR']:.1f}" in text
     assert json.loads(json.dumps(evaluation.to_dict()))["runs"] == evaluation.runs
 
 
@@ -161,8 +161,8 @@ def test_texts_bring_scores_that_see_meaning(tmp_path):
     evaluation = evaluate_runs([path])
     embeddings = embed_run(path)
     for results in (evaluation.runs["run"], evaluation.baseline):
-        assert {"nDCG", "sR@1", "sR@5", "sR@10", "R@1"} <= set(results["clip/b->a"])
-    assert evaluation.runs["run"]["clip/a->b"]["nDCG"] == semantic_scores(embeddings)["clip/a->b"]["nDCG"]
+        assert {"nDCG", "sR@1", "sR@5", "sR@10", "R@1"} <= set(results["clip/text->video"])
+    assert evaluation.runs["run"]["clip/video->text"]["nDCG"] == semantic_scores(embeddings)["clip/video->text"]["nDCG"]
     pooled = pooled_split(Run.open(path).open_source(), "test")
     assert evaluation.neighbours == {"run": kept_neighbours(pooled, embeddings)}
     console = Console(width=80, file=io.StringIO())
@@ -171,10 +171,10 @@ def test_texts_bring_scores_that_see_meaning(tmp_path):
     assert "…" not in text
     for metric in ("R@1", "MnR", "nDCG", "sR@10"):
         assert metric in text
-        assert f"{evaluation.runs['run']['clip/b->a'][metric]:.1f}" in text
-    assert f"{evaluation.neighbours['run']['b']:.1f}" in text
+        assert f"{evaluation.runs['run']['clip/text->video'][metric]:.1f}" in text
+    assert f"{evaluation.neighbours['run']['text']:.1f}" in text
     plain = evaluate_runs([path], semantics=False)
-    assert "nDCG" not in plain.runs["run"]["clip/b->a"]
+    assert "nDCG" not in plain.runs["run"]["clip/text->video"]
     assert plain.neighbours == {}
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.features import Ragged, Side
-from crossclr.models import ModelConfig, Views, build_model
+from crossclr.models import ModelConfig, build_model
 from crossclr.search.encoders import onnx_export
 from crossclr.search.encoders.onnx_export import ExportError, export_encoder, export_run
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
@@ -22,8 +22,6 @@ KINDS = {
     "mean": {"encoder_b": {"pooler": "mean", "heads": 2, "input_norm": "l2"}},
     "mlp": {"encoder_b": {"kind": "mlp", "blocks": 2}},
     "mlp-max": {"encoder_b": {"kind": "mlp", "blocks": 0, "sequence_pooling": "max", "input_norm": "coot"}},
-    "views": {"encoder_b": {"pooler": "mean", "heads": 2}},
-    "views-max": {"encoder_b": {"kind": "mlp", "blocks": 0, "sequence_pooling": "max"}},
     "mlp-both": {"encoder_b": {"kind": "mlp", "sequence_pooling": "mean_max"}, "output_dim": 12},
 }
 
@@ -33,9 +31,6 @@ def models(kind, two_level=False):
     model = build_model(ModelConfig(dim=16, **KINDS[kind]), (3, 7), two_level).eval()
     for parameter in model.parameters():  # zeros and ones of a fresh model would hide a forgotten gain or bias
         torch.nn.init.normal_(parameter, std=0.3)
-    if kind.startswith("views"):
-        tensors = (torch.randn(3), torch.randn(3, 5), torch.randn(7), torch.randn(7, 5))
-        model.views = Views(*tensors, torch.tensor([3, 2]), torch.tensor([0.5, 0.3, 0.2]))
     return model
 
 

@@ -1,9 +1,8 @@
-"""The experiments: the paper's tables and curves, and one on fitted search."""
+"""The experiments: the paper's tables and curves."""
 
 from crossclr.analysis.experiments.ablation import Ablation
 from crossclr.analysis.experiments.contract import Curve, Experiment
 from crossclr.analysis.experiments.experts import Experts
-from crossclr.analysis.experiments.fitted_search import Fitting
 from crossclr.analysis.experiments.losses import Losses
 from crossclr.analysis.experiments.modalities import Modalities
 from crossclr.analysis.experiments.multiple_positives import Positives
@@ -16,7 +15,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     "modalities": Modalities(),
     "experts": Experts(),
     "positives": Positives(),
-    "fitting": Fitting(),
 }
 
 __all__ = ["EXPERIMENTS", "Curve", "Experiment"]

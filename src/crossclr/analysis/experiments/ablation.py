@@ -11,7 +11,7 @@ import numpy as np
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.significance import Comparison, paired
 from crossclr.analysis.studies.compared_losses import loss_option
-from crossclr.analysis.studies.open_study import B_TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, Study, Variant
 from crossclr.analysis.tables import Cell, Table
 
 PARTS = ("weighting", "intra-modal term", "pruning")
@@ -64,10 +64,10 @@ class Ablation(Experiment):
         for on, line in zip(product((False, True), repeat=len(PARTS)), cells, strict=True):
             rows.append([*(Cell(text="✓" if used else "–") for used in on), *line])
         caption = " ".join(f"{part.capitalize()}: {self.gain(study, part).words()}." for part in PARTS)
-        caption = f"Change of {study.arrow(B_TO_A)} R@1 by each part, over all combinations of the others. {caption}"
+        caption = f"Change of {study.arrow(TO_A)} R@1 by each part, over all combinations of the others. {caption}"
         return [Table("ablation", "Ablation", [*PARTS, *heads], rows, caption, [("", len(PARTS)), *groups])]
 
-    def gain(self, study: Study, part: str, direction: str = B_TO_A, metric: str = "R@1") -> Comparison:
+    def gain(self, study: Study, part: str, side: str = TO_A, metric: str = "R@1") -> Comparison:
         """The gain of a part: for each seed the mean over all combinations of the other parts, paired by seed.
 
         Trainings of one seed share initial weights and batches, so they count as one observation.
@@ -77,6 +77,6 @@ class Ablation(Experiment):
         for others in product((False, True), repeat=len(PARTS) - 1):
             for used, values in found.items():
                 on = (*others[:place], used, *others[place:])
-                values.append(study.values(self.variant(study, on), direction, metric))
+                values.append(study.values(self.variant(study, on), side, metric))
         without, with_it = (np.mean(found[used], axis=0).tolist() for used in (False, True))
         return paired(with_it, without, "without it")

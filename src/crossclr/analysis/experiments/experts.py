@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from crossclr.analysis.experiments.contract import Experiment
-from crossclr.analysis.studies.open_study import B_TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, Study, Variant
 from crossclr.analysis.studies.study import with_overrides
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.tables import Cell, Table
 from crossclr.evaluation import fuse
 from crossclr.models import Embeddings
+from crossclr.models.directions import direction_keys
 
 METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "nDCG", "sR@1")
 
@@ -44,28 +45,29 @@ class Experts(Experiment):
         named = [(name, self.single(study, name)) for name in study.settings.experts]
         named += [(name, self.joined(study, name)) for name in study.settings.joined_experts]
         for name, variant in named:
-            cells = [Cell.of(study.values(variant, B_TO_A, metric)) for metric in METRICS]
+            cells = [Cell.of(study.values(variant, TO_A, metric)) for metric in METRICS]
             rows.append([Cell(text=name), *cells])
         for names in study.settings.fused_experts:
             results = [self.fused(study, names, seed) for seed in range(len(study.few_seeds))]
-            cells = [Cell.of([found[B_TO_A].get(metric, float("nan")) for found in results]) for metric in METRICS]
+            cells = [Cell.of([found[TO_A].get(metric, float("nan")) for found in results]) for metric in METRICS]
             rows.append([Cell(text=" ⊕ ".join(names)), *cells])
         heads = ["experts", *METRICS]
         best = max(rows, key=lambda row: row[1].mean)
         alone = max(rows[: len(study.settings.experts)], key=lambda row: row[1].mean)
         caption = (
-            f"{study.arrow(B_TO_A)}, CrossCLR, {len(study.few_seeds)} seeds. The best is {best[0]} with R@1 "
+            f"{study.arrow(TO_A)}, CrossCLR, {len(study.few_seeds)} seeds. The best is {best[0]} with R@1 "
             f"{best[1]}; the best single expert is {alone[0]} with {alone[1]}."
         )
         lowest = frozenset(heads.index(metric) for metric in ("MdR", "MnR"))
         return [Table("experts", self.title, heads, rows, caption, lowest=lowest)]
 
     def fused(self, study: Study, names: list[str], number: int) -> dict[str, dict[str, float]]:
-        """Metrics of several fused experts, for one of the seeds."""
-        parts = [_embedded(study, self.single(study, name), number) for name in names]
+        """Metrics of several fused experts for one of the seeds, by the side that is searched."""
+        embeddings = fuse([_embedded(study, self.single(study, name), number) for name in names])
         config = self.single(study, names[0]).config
         split = config.splits.test or ""
-        return open_trainer(config).measure(fuse(parts), split)
+        found = open_trainer(config).measure(embeddings, split)
+        return {side: found[key] for side, key in direction_keys(embeddings.modalities).items()}
 
 
 def _embedded(study: Study, variant: Variant, number: int) -> Embeddings:

@@ -9,8 +9,8 @@ import numpy as np
 
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.significance import Comparison, Interval, against_best, bootstrap_interval
-from crossclr.analysis.studies.compared_losses import METHODS, tuned_name
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, SEMANTIC, STRICT, Study, Variant
+from crossclr.analysis.studies.compared_losses import METHODS
+from crossclr.analysis.studies.open_study import SEMANTIC, STRICT, TO_A, TO_B, Study, Variant
 from crossclr.analysis.tables import Cell, Table
 
 
@@ -43,7 +43,7 @@ class Losses(Experiment):
         rows = [[Cell(text=v.name), *line] for v, line in zip(variants, cells, strict=True)]
         baseline = study.baseline()
         metrics = heads[: groups[0][1]]  # of one direction
-        plain = [Cell.of([baseline[d][m]]) for d in (B_TO_A, A_TO_B) for m in metrics]
+        plain = [Cell.of([baseline[study.directions[d]][m]]) for d in (TO_A, TO_B) for m in metrics]
         rows.append([Cell(text="CCA (closed form)"), *plain, Cell(text="–"), Cell(text="–")])
         return Table("losses", "Losses", ["loss", *heads], rows, self._sentence(study), [("", 1), *groups])
 
@@ -51,13 +51,13 @@ class Losses(Experiment):
         """Each loss of ours against the best rival, metric by metric."""
         rows = []
         for name in self._ours(study):
-            for direction in (B_TO_A, A_TO_B):
+            for side in (TO_A, TO_B):
                 for metric in (*STRICT, *SEMANTIC):
-                    found = self.compare(study, name, direction, metric)
+                    found = self.compare(study, name, side, metric)
                     if found is None or math.isnan(found.difference):
                         continue
-                    interval = self.interval(study, METHODS[name].title, found.rival, direction, metric)
-                    words = [METHODS[name].title, f"{study.arrow(direction)} {metric}", found.rival]
+                    interval = self.interval(study, METHODS[name].title, found.rival, side, metric)
+                    words = [METHODS[name].title, f"{study.arrow(side)} {metric}", found.rival]
                     words += [f"{found.difference:+.2f}", "–" if interval is None else str(interval)]
                     words += [f"{found.relative:+.1f}%", found.shown]
                     rows.append([Cell(text=word) for word in words])
@@ -71,7 +71,7 @@ class Losses(Experiment):
     def tuning(self, study: Study) -> Table:
         """The tuned options of every loss."""
         rows = []
-        for name in dict.fromkeys(map(tuned_name, study.methods)):
+        for name in study.methods:
             words = [METHODS[name].title, _options(study.options(name))]
             if name in study.given:
                 rows.append([Cell(text=w) for w in (*words, "–", f"tuned in {study.tuned_in}", "–", "0")])
@@ -88,26 +88,26 @@ class Losses(Experiment):
         )
         return Table("losses-tuning", "Tuned options", heads, rows, caption)
 
-    def compare(self, study: Study, name: str, direction: str, metric: str) -> Comparison | None:
+    def compare(self, study: Study, name: str, side: str, metric: str) -> Comparison | None:
         """A loss against the best rival in one metric."""
-        values = self.values(study, direction, metric)
+        values = self.values(study, side, metric)
         rivals = [METHODS[rival].title for rival in study.methods if not METHODS[rival].ours]
         return against_best(METHODS[name].title, values, rivals)
 
-    def interval(self, study: Study, title: str, rival: str, direction: str, metric: str) -> Interval | None:
+    def interval(self, study: Study, title: str, rival: str, side: str, metric: str) -> Interval | None:
         """Bootstrap interval of the difference between two losses; None if there are no ranks to compute it from."""
         if metric not in STRICT:
             return None
         cutoff = int(metric.removeprefix("R@"))
         variants = {variant.name: variant for variant in self.variants(study)}
-        ranks = [study.ranks(variants[name], direction) for name in (title, rival)]
+        ranks = [study.ranks(variants[name], side) for name in (title, rival)]
         if ranks[0] is None or ranks[1] is None:
             return None
         return bootstrap_interval(100.0 * (ranks[0] <= cutoff), 100.0 * (ranks[1] <= cutoff))
 
-    def values(self, study: Study, direction: str, metric: str) -> dict[str, Sequence[float]]:
+    def values(self, study: Study, side: str, metric: str) -> dict[str, Sequence[float]]:
         """One metric of every loss, for each seed."""
-        return {variant.name: study.values(variant, direction, metric) for variant in self.variants(study)}
+        return {variant.name: study.values(variant, side, metric) for variant in self.variants(study)}
 
     def _ours(self, study: Study) -> list[str]:
         return [name for name in study.methods if METHODS[name].ours]
@@ -115,15 +115,15 @@ class Losses(Experiment):
     def _sentence(self, study: Study) -> str:
         parts = []
         for metric in ("R@1", "nDCG"):
-            values = self.values(study, B_TO_A, metric)
+            values = self.values(study, TO_A, metric)
             means = {name: float(np.mean(found)) for name, found in values.items()}
             means = {name: mean for name, mean in means.items() if not math.isnan(mean)}
             if not means:
                 continue
             first = max(means, key=lambda name: means[name])
-            part = f"{first} has the best {study.arrow(B_TO_A)} {metric} ({means[first]:.1f})"
+            part = f"{first} has the best {study.arrow(TO_A)} {metric} ({means[first]:.1f})"
             ours = self._ours(study)[:1]
-            found = self.compare(study, ours[0], B_TO_A, metric) if ours else None
+            found = self.compare(study, ours[0], TO_A, metric) if ours else None
             if found is not None:
                 part += f"; {METHODS[ours[0]].title} differs by {found.words()}"
             parts.append(part)

@@ -9,7 +9,7 @@ import numpy as np
 
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.studies.compared_losses import METHODS
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, TO_B, Study, Variant
 from crossclr.analysis.studies.study import with_overrides
 from crossclr.analysis.tables import Cell, Table
 
@@ -86,6 +86,6 @@ class Modalities(Experiment):
                 if pair is None or query == target:
                     cells.append(Cell(text="–"))
                     continue
-                direction = B_TO_A if pair[1] == query else A_TO_B
-                cells.append(Cell.of(study.values(self.variant(study, pair, method), direction, metric)))
+                side = TO_A if pair[1] == query else TO_B
+                cells.append(Cell.of(study.values(self.variant(study, pair, method), side, metric)))
         return cells

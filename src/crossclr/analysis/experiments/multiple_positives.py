@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.significance import paired
-from crossclr.analysis.studies.open_study import B_TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, Study, Variant
 from crossclr.analysis.tables import Cell, Table
 
 
@@ -33,8 +33,8 @@ class Positives(Experiment):
         names += [(str(k), f"{beta:g}") for k in study.settings.positives for beta in study.settings.positive_weights]
         rows = [[Cell(text=k), Cell(text=beta), *line] for (k, beta), line in zip(names, cells, strict=True)]
         best = max(range(1, len(rows)), key=lambda row: cells[row][0].mean)
-        without = study.values(variants[0], B_TO_A, "R@1")
-        found = paired(study.values(variants[best], B_TO_A, "R@1"), without, "CrossCLR without extra positives")
-        caption = f"The best cell, K = {names[best][0]} and β = {names[best][1]}, changes {study.arrow(B_TO_A)} R@1 by "
+        without = study.values(variants[0], TO_A, "R@1")
+        found = paired(study.values(variants[best], TO_A, "R@1"), without, "CrossCLR without extra positives")
+        caption = f"The best cell, K = {names[best][0]} and β = {names[best][1]}, changes {study.arrow(TO_A)} R@1 by "
         caption += f"{found.words()}. It was selected on the same test results, so this estimate is optimistic."
         return [Table("positives", "Extra positives", ["K", "β", *heads], rows, caption, [("", 2), *groups])]

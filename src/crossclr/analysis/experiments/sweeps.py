@@ -8,7 +8,7 @@ import numpy as np
 
 from crossclr.analysis.experiments.contract import Curve, Experiment
 from crossclr.analysis.studies.compared_losses import loss_option
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, TO_B, Study, Variant
 from crossclr.analysis.tables import Cell, Table
 
 TITLES = {
@@ -56,13 +56,13 @@ class Sweeps(Experiment):
     def curve(self, study: Study, option: str) -> Curve:
         """Mean and standard deviation of the main metrics over the values of an option."""
         values = study.settings.sweeps[option]
-        shown = {f"{study.arrow(d)} {m}": (d, m) for m in ("R@1", "nDCG") for d in (B_TO_A, A_TO_B)}
+        shown = {f"{study.arrow(d)} {m}": (d, m) for m in ("R@1", "nDCG") for d in (TO_A, TO_B)}
         means: dict[str, list[float]] = {name: [] for name in shown}
         stds: dict[str, list[float]] = {name: [] for name in shown}
         for value in values:
             variant = self.variant(study, option, value)
-            for name, (direction, metric) in shown.items():
-                found = study.values(variant, direction, metric)
+            for name, (side, metric) in shown.items():
+                found = study.values(variant, side, metric)
                 means[name].append(float(np.mean(found)))
                 stds[name].append(float(np.std(found, ddof=1)) if len(found) > 1 else 0.0)
         means = {name: line for name, line in means.items() if not np.isnan(line).all()}

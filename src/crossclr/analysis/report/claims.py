@@ -11,7 +11,7 @@ from crossclr.analysis.experiments.sweeps import Sweeps
 from crossclr.analysis.figures.similarities import Similarities
 from crossclr.analysis.significance import Comparison, paired
 from crossclr.analysis.studies.compared_losses import METHODS
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Study
+from crossclr.analysis.studies.open_study import TO_A, TO_B, Study
 from crossclr.analysis.tables import Cell, Table
 
 PARTS = {
@@ -39,11 +39,11 @@ def claims(study: Study, found: Sequence[Similarities]) -> list[Claim]:
     return [*answers, *_queue(study), *_spread(found), *_neighbours(study)]
 
 
-_MAIN = ((B_TO_A, "R@1"), (B_TO_A, "nDCG"), (A_TO_B, "R@1"))
+_MAIN = ((TO_A, "R@1"), (TO_A, "nDCG"), (TO_B, "R@1"))
 
 
-def _arrow(study: Study, direction: str, metric: str) -> str:
-    return f"{study.arrow(direction)} {metric}"
+def _arrow(study: Study, side: str, metric: str) -> str:
+    return f"{study.arrow(side)} {metric}"
 
 
 def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
@@ -93,7 +93,7 @@ def _neighbours(study: Study) -> list[Claim]:
         return []
     compared = [
         (f"within {name}", paired(study.kept(variants[ours], side), study.kept(variants[rival], side), rival))
-        for side, name in (("a", study.settings.a), ("b", study.settings.b))
+        for side, name in zip("ab", study.base.data.modalities, strict=True)
     ]
     question = f"Does the joint space keep more input-space neighbours than with {rival} (kept@10, %)?"
     return [Claim(question, *_verdict(compared))]

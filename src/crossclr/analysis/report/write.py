@@ -20,7 +20,7 @@ from crossclr.analysis.figures.images import Pictures
 from crossclr.analysis.report.claims import claims, claims_table
 from crossclr.analysis.report.html_page import Page
 from crossclr.analysis.studies.compared_losses import METHODS, loss_option
-from crossclr.analysis.studies.open_study import B_TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, Study, Variant
 from crossclr.analysis.studies.run_experiments import TABLES, run_experiments
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.tables import Table
@@ -134,10 +134,10 @@ def _scores(study: Study) -> plots.Plot:
     for name, variant in zip(study.methods, losses.variants(study), strict=True):
         figures = {}
         for metric in ("R@1", "R@10", "nDCG", "sR@1"):
-            values = study.values(variant, B_TO_A, metric)
+            values = study.values(variant, TO_A, metric)
             if not np.isnan(values).all():
                 spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-                figures[f"{study.arrow(B_TO_A)} {metric}"] = (float(np.nanmean(values)), spread)
+                figures[f"{study.arrow(TO_A)} {metric}"] = (float(np.nanmean(values)), spread)
         rows.append((variant.name, METHODS[name].ours, figures))
     return plots.scores(rows)
 
@@ -185,7 +185,7 @@ class Drawn:
         self._source(page, shown[0])
         ours = self._config("crossclr")
         pruning = (loss_option(ours, name) for name in ("prune_threshold", "prune_by", "min_keep"))
-        page.section("graph", "Connectivity", f"Inputs of modality {study.settings.b}, split {train}.")
+        page.section("graph", "Connectivity", f"Inputs of modality {study.base.data.modalities[1]}, split {train}.")
         network = graph.connectivity_graph(trainer.inputs(train), *pruning)
         page.plot(plots.network(network), graph.sentence(network))
         self._source(page, "crossclr")
@@ -208,7 +208,7 @@ class Drawn:
         )
         self._source(page, "crossclr")
         embeddings = self.embeddings("crossclr")
-        a, b = study.settings.a, study.settings.b
+        a, b = study.base.data.modalities
         for anchor, title, found_examples in (
             ("text-examples", f"Retrieval: {b} → {a}", examples.text_examples(embeddings)),
             ("clip-examples", f"Retrieval: {a} → {a}", examples.clip_examples(embeddings)),

@@ -12,7 +12,7 @@ from crossclr.analysis.experiments.modalities import Modalities
 from crossclr.analysis.experiments.sweeps import Sweeps
 from crossclr.analysis.reproduce.paper_numbers import PaperTable
 from crossclr.analysis.studies.compared_losses import METHODS, configure
-from crossclr.analysis.studies.open_study import A_TO_B, B_TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, TO_B, Study, Variant
 from crossclr.training import load_config
 
 Results = Mapping[str, Mapping[str, float]]  # group of columns -> metric -> value
@@ -88,15 +88,15 @@ def _kept(variant: Variant, seeds: int) -> Variant:
 
 def _directions(study: Study, variant: Variant) -> list[Results]:
     """By seed: metrics by direction in words; a training that failed has none."""
+    tests = [results.get("test") or {} for results in study.results(variant)]
     return [
-        {study.arrow(name): found for name, found in (results.get("test") or {}).items() if name in (B_TO_A, A_TO_B)}
-        for results in study.results(variant)
+        {study.arrow(side): found[key] for side, key in variant.directions.items() if key in found} for found in tests
     ]
 
 
 def _fused(study: Study, names: list[str]) -> list[Results]:
     found = [Experts().fused(study, names, number) for number in range(len(study.few_seeds))]
-    return [{study.arrow(name): results[name] for name in (B_TO_A, A_TO_B)} for results in found]
+    return [{study.arrow(side): metrics for side, metrics in results.items()} for results in found]
 
 
 def _modality_rows(study: Study) -> dict[str, list[Results]]:
@@ -104,10 +104,11 @@ def _modality_rows(study: Study) -> dict[str, list[Results]]:
     experiment = Modalities()
     for a, b in experiment.pairs(study):
         for method in ("ntxent", "crossclr"):
-            found = study.results(experiment.variant(study, (a, b), method))
-            for name, direction in ((f"{b} → {a}", B_TO_A), (f"{a} → {b}", A_TO_B)):
+            variant = experiment.variant(study, (a, b), method)
+            tests = [results.get("test") or {} for results in study.results(variant)]
+            for name, side in ((f"{b} → {a}", TO_A), (f"{a} → {b}", TO_B)):
                 row = f"{name}: {METHODS[method].title}"
-                rows[row] = [{"retrieval": (results.get("test") or {}).get(direction, {})} for results in found]
+                rows[row] = [{"retrieval": found.get(variant.directions[side], {})} for found in tests]
     return rows
 
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from crossclr.losses import LOSSES
 from crossclr.training import RunConfig
 from crossclr.training.config.config_files import check_config, put_value
-from crossclr.training.config.recipes import FITTED_SEARCH
 
 
 class Range(BaseModel):
@@ -49,9 +48,7 @@ class Method:
         loss: the loss and its options; None uses those of the study's config.
         options: replace options of the loss.
         space: the options that are tuned.
-        ours: whether it is CrossCLR or uses fitted search; all others are rivals.
-        overrides: further changes to the config, by dotted name.
-        tuned_as: the method whose tuned options it uses, if the two differ only after training.
+        ours: whether it is CrossCLR; all others are rivals.
     """
 
     title: str
@@ -59,8 +56,6 @@ class Method:
     options: Mapping[str, Any] = field(default_factory=dict)
     space: Mapping[str, Range] = field(default_factory=dict)
     ours: bool = False
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    tuned_as: str | None = None
 
 
 METHODS: dict[str, Method] = {
@@ -70,18 +65,6 @@ METHODS: dict[str, Method] = {
         options={"extra_positives": 2, "positive_weight": 0.15},
         space={**CROSSCLR_SPACE, "positive_weight": Range(low=0.02, high=0.5)},
         ours=True,
-    ),
-    "crossclr-fitted": Method(
-        "CrossCLR, fitted search", space=CROSSCLR_SPACE, ours=True, overrides=FITTED_SEARCH, tuned_as="crossclr"
-    ),
-    # The recipe `fitted`: it separates the gain of fitted search from the gain of the loss.
-    "clip-fitted": Method(
-        "CLIP, fitted search",
-        {"name": "clip", "learnable": False},
-        space={"temperature": TEMPERATURE},
-        ours=True,
-        overrides=FITTED_SEARCH,
-        tuned_as="clip",
     ),
     "maxmargin": Method("MaxMargin", {"name": "maxmargin", "margin": 0.2}, space={"margin": Range(low=0.02, high=0.8)}),
     "milnce": Method("MIL-NCE", {"name": "milnce"}, space={"temperature": TEMPERATURE}),
@@ -101,16 +84,6 @@ METHODS: dict[str, Method] = {
         space={"margin": Range(low=0.02, high=0.8), "cluster_low": Range(low=0.01, high=2.0)},
     ),
 }
-
-
-def tuned_name(name: str) -> str:
-    """The method whose tuned options a method uses.
-
-    Example:
-        >>> tuned_name("clip"), tuned_name("clip-fitted")
-        ('clip', 'clip')
-    """
-    return METHODS[name].tuned_as or name
 
 
 def loss_option(config: RunConfig, name: str) -> Any:
@@ -162,6 +135,7 @@ def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None
     if values["loss"]["global"] is not None and local["name"] != "coot":
         above = {**local, "queue_size": 0} if local["name"] == "crossclr" else dict(local)
     values["loss"].update({"local": local, "global": above})
-    for key, value in {**{name: value for name, value in given.items() if "." in name}, **method.overrides}.items():
-        put_value(values, key, value)
+    for key, value in given.items():
+        if "." in key:
+            put_value(values, key, value)
     return check_config(values, method.title)

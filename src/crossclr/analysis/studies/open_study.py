@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 import yaml
 
-from crossclr.analysis.studies.compared_losses import METHODS, configure, tuned_name
+from crossclr.analysis.studies.compared_losses import METHODS, configure
 from crossclr.analysis.studies.stored_trainings import Finished, Job, digest
 from crossclr.analysis.studies.study import StudyConfig, base_config, load_study
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.studies.tuning import Tuner
 from crossclr.analysis.tables import Cell
 from crossclr.evaluation import embed_baseline
+from crossclr.evaluation.retrieval.validation import check_selection
+from crossclr.models.directions import Direction, direction_keys
 from crossclr.storage import write_file, write_json
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import RunConfig
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
 STUDY, TUNED = "study.yaml", "tuned.json"
-B_TO_A, A_TO_B = "clip/b->a", "clip/a->b"
+TO_A, TO_B = "a", "b"  # a direction at clip level, by the side that is searched
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class Variant:
     config: RunConfig
     seeds: Sequence[int]
     keep: int = 0
+
+    @property
+    def directions(self) -> dict[str, str]:
+        """Keys of the directions in results, by the side that is searched."""
+        return direction_keys(self.config.data.modalities)
 
     def jobs(self) -> list[Job]:
         """One training for each seed."""
@@ -99,7 +106,6 @@ class Study:
 
     def options(self, name: str) -> dict[str, float]:
         """The tuned options of a loss, from another study where they were given."""
-        name = tuned_name(name)
         if name in self.given:
             return self.given[name]
         return self.tuner.best(name).options if self.trials else {}
@@ -128,36 +134,42 @@ class Study:
         """The results of every seed of a variant."""
         return [self.finished.results(job) for job in variant.jobs()]
 
-    def values(self, variant: Variant, direction: str, metric: str) -> list[float]:
+    def values(self, variant: Variant, side: str, metric: str) -> list[float]:
         """One metric for each seed; NaN where a training failed or the data does not have the metric."""
+        direction = variant.directions[side]
         tests = [results.get("test") or {} for results in self.results(variant)]
         return [float(test.get(direction, {}).get(metric, math.nan)) for test in tests]
 
-    def ranks(self, variant: Variant, direction: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    def ranks(self, variant: Variant, side: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         """(seeds, queries) ranks on the test split; None where a training stored none."""
-        found = [self.finished.ranks(job).get(direction) for job in variant.jobs()]
+        found = [self.finished.ranks(job).get(variant.directions[side]) for job in variant.jobs()]
         known = [ranks for ranks in found if ranks is not None]
         return np.stack(known) if len(known) == len(found) else None
 
     def kept(self, variant: Variant, side: str) -> list[float]:
         """Percent of input-space neighbours that each seed keeps within a modality."""
         found = [results.get("neighbours") or {} for results in self.results(variant)]
-        return [float(kept.get(side, math.nan)) for kept in found]
+        name = dict(zip("ab", variant.config.data.modalities, strict=True))[side]
+        return [float(kept.get(name, math.nan)) for kept in found]
 
-    def arrow(self, direction: str) -> str:
-        """A direction with the names of the modalities."""
-        a, b = self.settings.a, self.settings.b
-        return f"{b} → {a}" if direction == B_TO_A else f"{a} → {b}"
+    @property
+    def directions(self) -> dict[str, str]:
+        """Keys of the directions in results, by the side that is searched."""
+        return direction_keys(self.base.data.modalities)
+
+    def arrow(self, side: str) -> str:
+        """A direction in words, such as ``text → video``."""
+        return Direction.parse(self.directions[side]).words
 
     def score_columns(self, variants: Sequence[Variant]) -> tuple[list[str], list[tuple[str, int]], list[list[Cell]]]:
         """Heads, groups and cells of a table: metrics of both directions and the neighbours kept."""
-        has_texts = not math.isnan(self.values(variants[0], B_TO_A, "nDCG")[0])
+        has_texts = not math.isnan(self.values(variants[0], TO_A, "nDCG")[0])
         metrics = [*STRICT, *(SEMANTIC if has_texts else ())]
-        heads = [*metrics, *metrics, self.settings.a, self.settings.b]
-        groups = [(self.arrow(B_TO_A), len(metrics)), (self.arrow(A_TO_B), len(metrics)), ("neighbours kept", 2)]
+        heads = [*metrics, *metrics, *self.base.data.modalities]
+        groups = [(self.arrow(TO_A), len(metrics)), (self.arrow(TO_B), len(metrics)), ("neighbours kept", 2)]
         rows = []
         for variant in variants:
-            cells = [Cell.of(self.values(variant, d, m)) for d in (B_TO_A, A_TO_B) for m in metrics]
+            cells = [Cell.of(self.values(variant, d, m)) for d in (TO_A, TO_B) for m in metrics]
             rows.append([*cells, *(Cell.of(self.kept(variant, side)) for side in ("a", "b"))])
         return heads, groups, rows
 
@@ -181,7 +193,8 @@ def open_study(
         tuned_in: folder of another study whose tuned options are used, if tuning here would take too long.
 
     Raises:
-        ValueError: validation or test split is missing, or tuning would use the test split.
+        ValueError: validation or test split is missing, tuning would use the test split, or ``validation.select_by``
+            names what the data does not have.
     """
     settings = load_study(data)
     base = base_config(settings, overrides)
@@ -193,6 +206,7 @@ def open_study(
             f"splits.validate and splits.test are both {base.splits.test!r}, so tuning would use the test samples; "
             "hold some training samples out with data.split_parts, as the shipped study youcook2-spoken does"
         )
+    check_selection(base.validation.select_by, base.data.modalities)
     other = None if tuned_in is None else Path(tuned_in)
     study = Study(settings, base, Path(out), seeds, trials, str(data), overrides, other)
     stored = {

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from crossclr.analysis.experiments import EXPERIMENTS
-from crossclr.analysis.studies.compared_losses import tuned_name
 from crossclr.analysis.studies.open_study import TUNED, Study, Variant
 from crossclr.analysis.studies.stored_trainings import Job, digest
 from crossclr.analysis.studies.worker_pool import Pool, open_pool
@@ -45,7 +44,7 @@ def run_experiments(
             raise ValueError(f"there is no experiment {name!r}; {suggest(name, EXPERIMENTS)}")
     shown = [name for name in names if EXPERIMENTS[name].skip(study) is None]
     with open_pool(study.out, jobs) as pool:
-        wanted = dict.fromkeys(tuned_name(loss) for name in shown for loss in EXPERIMENTS[name].tunes(study))
+        wanted = dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(study))
         losses = [loss for loss in wanted if loss not in study.given] if study.trials else []
         with show_progress("tuning", study.tuner.missing(losses), console) as step:
             study.tuner.tune(losses, pool, step)
@@ -66,9 +65,7 @@ def missing_jobs(variants: Sequence[Variant], study: Study) -> list[Job]:
         key = (digest(job.config), job.config.seed)
         known = wanted.get(key, job)  # equal configs of other experiments: the first one names the folder
         wanted[key] = replace(known, keep=known.keep or job.keep)
-    missing = [job for job in wanted.values() if study.finished.find(job) is None]
-    # Trainings that can start from the weights of others come last.
-    return sorted(missing, key=lambda job: job.config.fits_search)
+    return [job for job in wanted.values() if study.finished.find(job) is None]
 
 
 def run_all(jobs: Sequence[Job], pool: Pool, progress: Step) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crossclr.analysis.studies.trainer import Trained, Trainer, open_trainer
+from crossclr.analysis.studies.trainer import Trained, open_trainer
 from crossclr.storage import write_file, write_json
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run, RunConfig, TrainingError
-from crossclr.training.config.run_config import FITTED
 from crossclr.training.run_folder.checkpoint import save_checkpoint
 from crossclr.training.run_folder.folder import RESULTS
 from crossclr.training.run_folder.journal import METRICS
@@ -109,24 +108,12 @@ def perform(job: Job, out: Path) -> dict[str, Any]:
     trainer = open_trainer(job.config)
     trained: Trained | None = None
     try:
-        trained = _from_twin(job, trainer, Finished(out)) or trainer.train(job.config)
+        trained = trainer.train(job.config)
         results = trained.results
     except TrainingError as error:
         results = {"name": job.name, "seed": job.config.seed, "error": str(error)}
     write_run(job, job.path(out), trained, results)
     return results
-
-
-def _from_twin(job: Job, trainer: Trainer, finished: Finished) -> Trained | None:
-    """Start from the weights of a finished training that differs only in what is fitted after training."""
-    config = job.config
-    if not config.fits_search:
-        return None
-    twin = replace(job, config=config.model_copy(update=dict.fromkeys(FITTED)), keep=True)
-    if finished.find(twin) is None:
-        return None
-    run = finished.open(twin)
-    return trainer.finish(run.load_model(), config, run.metrics(), finished.results(twin))
 
 
 def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from crossclr.analysis.studies.compared_losses import METHODS, Range
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
 from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
 
-EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives", "fitting")
+EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives")
 Overrides = dict[str, Any]
 
 
@@ -33,8 +33,6 @@ class StudyConfig(_Strict):
 
     config: str = Field(description="Shipped config or YAML file with data, model and schedule of every training.")
     about: str = Field(default="", description="A sentence about the data, for the report.")
-    a: str = Field(default="A", description="Name of modality A in the report.")
-    b: str = Field(default="B", description="Name of modality B in the report.")
     set: Overrides = Field(
         default={}, description="Changes to the config, by dotted name, so that a training takes about a minute."
     )

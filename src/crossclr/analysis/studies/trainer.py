@@ -12,12 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from crossclr.evaluation import Semantics, kept_neighbours, pooled_split
-from crossclr.evaluation.fitted_search.choice import choose_search
 from crossclr.evaluation.retrieval.metrics import embedding_ranks, rank_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.models import Embeddings, TwoBranch, embed_source, pool_source
+from crossclr.models import Embeddings, TwoBranch, embed_source
 from crossclr.training import JointTraining, MemoryRecorder, RunConfig, fit, make_fabric
 from crossclr.training.joint_training import memory_form
 from crossclr.training.torch_settings import torch_settings
@@ -109,12 +108,6 @@ class Trainer:
                 "epochs": about["epochs"],
                 "best_epoch": about["best_epoch"],
                 "warning": about["warning"],
-                "fitted": choose_search(
-                    model,
-                    config,
-                    lambda split: self.embed(model, split),
-                    lambda split: pool_source(model, self.source, split, BATCH),
-                ),
                 "split": splits.test,
                 "validation": None,
                 "test": None,

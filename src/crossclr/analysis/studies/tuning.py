@@ -12,6 +12,7 @@ from typing import Any
 from crossclr.analysis.studies.compared_losses import METHODS, Range, configure, loss_option
 from crossclr.analysis.studies.stored_trainings import Finished, Job, digest
 from crossclr.analysis.studies.worker_pool import Pool
+from crossclr.models.directions import Direction
 from crossclr.training import RunConfig
 
 JOURNAL = "tuning.jsonl"
@@ -25,12 +26,12 @@ def objective(results: Mapping[str, Any], metrics: Sequence[str]) -> float:
 
     Example:
         >>> there, back = {"R@1": 10.0, "R@10": 30.0}, {"R@1": 20.0, "R@10": 40.0}
-        >>> objective({"validation": {"clip/b->a": there, "clip/a->b": back}}, ["R@1", "R@10", "nDCG"])
+        >>> objective({"validation": {"clip/text->video": there, "clip/video->text": back}}, ["R@1", "R@10", "nDCG"])
         25.0
     """
     if results.get("error"):
         return FAILED
-    directions = [results["validation"][name] for name in ("clip/b->a", "clip/a->b")]
+    directions = [scores for key, scores in results["validation"].items() if Direction.parse(key).level == "clip"]
     values = [scores[metric] for scores in directions for metric in metrics if metric in scores]
     if not values:
         raise ValueError(f"tune_by names {', '.join(metrics)}, but validation has {', '.join(directions[0])}")

@@ -70,30 +70,17 @@ class CaptionSet:
 
 @dataclass(frozen=True)
 class Batch:
-    """Clips of some videos, time by time, as the captioner takes them.
+    """Clips of some videos, time by time, as the captioner takes them."""
 
-    Args:
-        features: (clips, longest, dim) padded with zeros.
-        rows: (clips,) rows of each.
-        clips: (clips) their numbers in the set.
-        active: videos that have a first, second, ... clip.
-        videos: their numbers in the set, those with more clips first.
-    """
-
-    features: Tensor
-    rows: Tensor
-    clips: tuple[int, ...]
-    active: tuple[int, ...]
-    videos: tuple[int, ...]
+    features: Tensor  # (clips, longest, dim) padded with zeros
+    rows: Tensor  # (clips,) rows of each
+    clips: tuple[int, ...]  # their numbers in the set
+    active: tuple[int, ...]  # how many videos have a first, second, ... clip
+    videos: tuple[int, ...]  # their numbers in the set, those with more clips first
 
 
 def make_batcher(data: CaptionSet, max_clips: int | None = None) -> Callable[[Sequence[int]], Batch]:
-    """A function that gathers videos (by number) into a batch.
-
-    Args:
-        data: the set.
-        max_clips: use only this many clips of a video; None: all.
-    """
+    """A function that gathers videos (by number) into a batch, with at most ``max_clips`` clips of each."""
     starts = data.starts
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), data.rows.cumsum(0)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ def load_caption_set(
         data: the section ``data`` of the config.
         part: name of a split, or an ``.h5`` or ``.npz`` file.
         max_rows: raw features: more rows of a clip are sampled down to this.
-        progress: called with the finished samples and all samples.
+        progress: called with the numbers of finished samples and of all samples.
 
     Raises:
         ValueError: there are no such embeddings, or required sentences are missing.
@@ -47,7 +47,7 @@ def load_caption_set(
     source = run.open_source()
     if data.features == "raw":
         return _with_captions(from_source(source, part, max_rows, progress), data)
-    model = untrained_model(run) if data.untrained else run.load_model(data.checkpoint, fitted=False)
+    model = untrained_model(run) if data.untrained else run.load_model(data.checkpoint)
     embeddings = embed_source(model, source, part, progress=progress)
     return _with_captions(from_embeddings(embeddings, data.features, str(run.path), source), data)
 
@@ -113,10 +113,8 @@ def from_source(source: Source, split: str, max_rows: int, progress: Progress | 
     return CaptionSet(keys, tuple(counts), features, lengths, tuple(map(tuple, texts)), _times(keys, counts, source))
 
 
-def _times(
-    keys: tuple[str, ...], counts: tuple[int, ...] | list[int], source: Source | None
-) -> tuple[tuple[float, float], ...]:
-    """Start and stop of clips in seconds if the data has them; else their position in the video."""
+def _times(keys: Sequence[str], counts: Sequence[int], source: Source | None) -> tuple[tuple[float, float], ...]:
+    """Start and stop of clips in seconds if the data has them; otherwise their positions in the video."""
     found: list[tuple[float, float]] = []
     for key, count in zip(keys, counts, strict=True):
         times = source.clip_times(key) if source is not None and source.two_level else ()

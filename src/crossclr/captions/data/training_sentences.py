@@ -15,21 +15,13 @@ from crossclr.captions.data.vocabulary import BOS, EOS, PAD, Vocabulary, tokenis
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """Clips of some videos, time by time, with a sentence each.
+    """Clips of some videos, time by time, with a sentence each."""
 
-    Args:
-        features: (sentences, longest, dim) padded with zeros.
-        rows: (sentences,) rows of each.
-        words: (sentences, length) [BOS] words [EOS], padded; no longer than the longest sentence here.
-        lengths: (sentences,) positions that count.
-        active: videos that have a first, second, ... sentence.
-    """
-
-    features: Tensor
-    rows: Tensor
-    words: Tensor
-    lengths: Tensor
-    active: tuple[int, ...]
+    features: Tensor  # (sentences, longest, dim) padded with zeros
+    rows: Tensor  # (sentences,) rows of each
+    words: Tensor  # (sentences, length) [BOS] words [EOS], padded; no longer than the longest sentence here
+    lengths: Tensor  # (sentences,) positions that count
+    active: tuple[int, ...]  # how many videos have a first, second, ... sentence
 
     def targets(self) -> tuple[Tensor, Tensor]:
         """The positions with a next word to predict (sentences, length - 1), and these words, flat."""
@@ -38,27 +30,11 @@ class TrainingBatch:
         return taught, following[taught]
 
 
-def encode_sentence(text: str, vocabulary: Vocabulary, max_words: int) -> list[int]:
-    """[BOS], at most ``max_words`` words, [EOS].
-
-    Example:
-        >>> from crossclr.captions.data.vocabulary import SPECIALS
-        >>> encode_sentence("cut it", Vocabulary([*SPECIALS, "cut"]), 20)
-        [4, 7, 6, 5]
-    """
-    return [BOS, *vocabulary.encode(tokenise(text)[:max_words]), EOS]
-
-
 class TrainingSentences:
-    """The training videos with their sentences.
+    """The training videos with their sentences; each clip has at least one.
 
-    Args:
-        data: the videos; each clip has at least one sentence.
-        vocabulary: the words.
-        max_words: longer sentences are cut.
-        max_clips: use only this many clips of a video.
-        captions_per_clip: how often an epoch contains a video whose clips have several captions, each time with
-            different captions as long as there are enough.
+    An epoch contains a video whose clips have several captions ``captions_per_clip`` times, each time with different
+    captions as long as there are enough.
     """
 
     def __init__(
@@ -68,11 +44,13 @@ class TrainingSentences:
         if missing is not None:
             video = next(key for key, stop in zip(data.keys, data.starts[1:], strict=True) if missing < stop)
             raise ValueError(
-                f"a clip of {video!r} has no sentence to learn from; name the files of sentences in data.captions"
+                f"a clip of {video!r} has no sentence to train on; name files with sentences in data.captions"
             )
         self.data = data
         self._gather = make_batcher(data, max_clips)
-        self._encoded = [[encode_sentence(text, vocabulary, max_words) for text in texts] for texts in data.texts]
+        self._encoded = [
+            [[BOS, *vocabulary.encode(tokenise(text)[:max_words]), EOS] for text in texts] for texts in data.texts
+        ]
         several = any(len(texts) > 1 for texts in data.texts)
         self.draws = captions_per_clip if several else 1
 

@@ -1,4 +1,4 @@
-"""Words and their numbers."""
+"""The words of a captioner: their numbers and their initial vectors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.storage.read_error import reading
 
 SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[VID]", "[BOS]", "[EOS]", "[UNK]")
 PAD, CLS, SEP, VID, BOS, EOS, UNK = range(7)
+SPREAD = 0.4  # standard deviation of vectors for words that are not in the file, as in MART
 
 
 class Vocabulary:
@@ -42,12 +47,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, sentences: Iterable[str], min_count: int = 3) -> Vocabulary:
-        """The words that occur more than ``min_count`` times, the most frequent first.
-
-        Args:
-            sentences: training sentences.
-            min_count: a word must occur more often than this; 3 for YouCook2 and 5 for ActivityNet in MART.
-        """
+        """The words that occur more than ``min_count`` times (MART: 3 for YouCook2), the most frequent first."""
         counts = Counter(word for sentence in sentences for word in tokenise(sentence))
         kept = [word for word, count in counts.items() if count > min_count]
         return cls([*SPECIALS, *sorted(kept, key=lambda word: (-counts[word], word))])
@@ -98,3 +98,51 @@ def _tokeniser() -> Any:
     except ImportError as error:
         raise ValueError(f"reading sentences needs nltk ({error}): pip install 'crossclr[captions]'") from error
     return NLTKWordTokenizer()
+
+
+def read_word_vectors(
+    path: str | os.PathLike[str], vocabulary: Vocabulary, dim: int, generator: torch.Generator | None = None
+) -> tuple[Tensor, int]:
+    """A vector for each word of the vocabulary (words, dim), and how many words the file has.
+
+    Args:
+        path: GloVe's text format (a word and its numbers on each line) or an ``.npz`` with ``words`` and ``vec``.
+        vocabulary: the words.
+        dim: numbers of each vector.
+        generator: samples vectors for words that are not in the file.
+
+    Raises:
+        ValueError: the file's vectors have another length, or it has none of the words.
+    """
+    path = Path(path)
+    vectors = torch.empty(len(vocabulary), dim).normal_(0.0, SPREAD, generator=generator)
+    found = _from_npz(path, vocabulary, dim) if path.suffix == ".npz" else _from_text(path, vocabulary, dim)
+    if not found:
+        raise ValueError(f"{path} has none of the {len(vocabulary)} words of the vocabulary")
+    for number, vector in found.items():
+        vectors[number] = torch.from_numpy(vector)
+    return vectors, len(found)
+
+
+def _from_npz(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.ndarray]:
+    with reading(path, ".npz"), np.load(path, allow_pickle=False) as file:
+        if not {"words", "vec"} <= set(file.files):
+            raise ValueError(f"{path} must hold the arrays words and vec, but holds {', '.join(file.files)}")
+        words, values = file["words"].tolist(), file["vec"].astype(np.float32)
+    if values.ndim != 2 or len(words) != len(values) or values.shape[1] != dim:
+        raise ValueError(f"{path}: {len(words)} words with vectors of shape {values.shape}; {dim} channels are needed")
+    return {vocabulary.numbers[w]: values[row] for row, w in enumerate(words) if w in vocabulary.numbers}
+
+
+def _from_text(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.ndarray]:
+    found: dict[int, np.ndarray] = {}
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            word, _, numbers = line.rstrip().partition(" ")
+            if word not in vocabulary.numbers:
+                continue
+            vector = np.array(numbers.split(), dtype=np.float32)
+            if len(vector) != dim:
+                raise ValueError(f"{path}, line {number}: {word!r} has {len(vector)} numbers, {dim} are needed")
+            found[vocabulary.numbers[word]] = vector
+    return found

@@ -14,19 +14,13 @@ from torch.nn import functional
 from crossclr.captions.caption_config import CaptionConfig
 from crossclr.captions.data.training_sentences import TrainingBatch, TrainingSentences
 from crossclr.captions.learning.bert_adam import BertAdam, parameter_groups, warmup_linear
-from crossclr.captions.learning.moving_average import MovingAverage
 from crossclr.captions.network.captioner import Captioner
 from crossclr.training import Schedule, Trainable, TrainingError, make_fabric
 from crossclr.training.trainable import loop_settings
 
 
 def smoothed_loss(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Σ KL(target ‖ softmax): 1 − smoothing on the right word, the rest spread evenly over all others.
-
-    Args:
-        logits: (count, words).
-        targets: (count,) the right words.
-        smoothing: probability that is spread over the other words.
+    """Σ KL(target ‖ softmax) of logits (count, words): 1 − smoothing on the target, the rest spread over all others.
 
     Example:
         >>> float(smoothed_loss(torch.zeros(1, 4), torch.tensor([2]), 0.0))  # log 4
@@ -40,14 +34,55 @@ def smoothed_loss(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     return total - entropy * len(targets)
 
 
-class CaptionTraining(Trainable[TrainingBatch]):
-    """Trains a captioner on the CPU.
+class MovingAverage:
+    """average = d · average + (1 − d) · weights, with d = min(decay, (1 + t) / (10 + t)) at step t.
 
-    Args:
-        config: how to train.
-        model: the captioner.
-        sentences: the training data.
+    A ``decay`` of 0 keeps the weights themselves.
+
+    Example:
+        >>> model = nn.Linear(1, 1, bias=False)
+        >>> _ = model.weight.data.fill_(0.0)
+        >>> average = MovingAverage(model, 0.9999)
+        >>> _ = model.weight.data.fill_(1.0)
+        >>> average.update(step=0)  # d = 1 / 10
+        >>> round(float(average.weights["weight"]), 4)
+        0.9
     """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay = model, decay
+        self.weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Add the weights after step ``step`` (from 0)."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        current = [weight.detach() for weight in self.model.parameters()]
+        torch._foreach_lerp_(list(self.weights.values()), current, 1 - decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[nn.Module]:
+        """The model with the averaged weights; its own weights are restored afterwards."""
+        own = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
+        try:
+            self._put(self.weights)
+            yield self.model
+        finally:
+            self._put(own)
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Restore stored averages."""
+        for name, weight in self.weights.items():
+            weight.copy_(weights[name])
+
+    def _put(self, weights: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, weight in self.model.named_parameters():
+                weight.copy_(weights[name])
+
+
+class CaptionTraining(Trainable[TrainingBatch]):
+    """Trains a captioner on the CPU."""
 
     model: Captioner
 

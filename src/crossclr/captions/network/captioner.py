@@ -13,30 +13,20 @@ from crossclr.captions.caption_config import CaptionModelConfig
 from crossclr.captions.network.input_embedding import CaptionEmbedding
 from crossclr.captions.network.layer import Layer, LayerCache
 from crossclr.captions.network.memory import EPSILON
-from crossclr.captions.network.unpadded import Layout
 
 Memory = list[Tensor]  # (count, cells, dim) for each layer
 
 
 @dataclass
 class Writing:
-    """Sentences that are being written.
+    """Sentences that are being written."""
 
-    Args:
-        caches: the cache of each layer.
-        valid: (count, length) positions that are not padding; the video part and all of the text part.
-        rows: positions of the video part.
-        padded: whether any position of the video parts is padding.
-        blank: (1, dim) replaces the feature row in the text part.
-        length: positions of the text part so far.
-    """
-
-    caches: list[LayerCache]
-    valid: Tensor
-    rows: int
-    padded: bool
-    blank: Tensor
-    length: int = 0
+    caches: list[LayerCache]  # the cache of each layer
+    valid: Tensor  # (count, length) positions that are not padding; the video part and all of the text part
+    rows: int  # positions of the video part
+    padded: bool  # whether any position of the video parts is padding
+    blank: Tensor  # (1, dim) replaces the feature row in the text part
+    length: int = 0  # positions of the text part so far
 
     def select(self, chosen: Tensor) -> Writing:
         """Some sentences, or some several times."""
@@ -65,38 +55,17 @@ class Captioner(nn.Module):
         self, config: CaptionModelConfig, feature_dim: int, vocabulary_size: int, recurrent: bool = True
     ) -> None:
         super().__init__()
-        self.config, self.feature_dim, self.vocabulary_size = config, feature_dim, vocabulary_size
-        self.recurrent = recurrent
+        self.feature_dim, self.recurrent = feature_dim, recurrent
         self.text_length = config.max_words + 2
-        self.embedding = CaptionEmbedding(
-            feature_dim,
-            vocabulary_size,
-            config.word_dim,
-            config.dim,
-            config.max_rows,
-            self.text_length,
-            config.dropout,
-            config.feature_dropout,
-        )
-        self.layers = nn.ModuleList(
-            Layer(config.dim, config.heads, config.memory_cells, config.dropout, recurrent)
-            for _ in range(config.layers)
-        )
+        self.embedding = CaptionEmbedding(config, feature_dim, vocabulary_size, self.text_length)
+        self.layers = nn.ModuleList(Layer(config, recurrent) for _ in range(config.layers))
         self.transform = nn.Sequential(
             nn.Linear(config.dim, config.dim), nn.GELU(), nn.LayerNorm(config.dim, eps=EPSILON)
         )
         self.to_words = nn.Linear(config.dim, vocabulary_size)
         self.apply(_initialise)
 
-    def forward(
-        self,
-        features: Tensor,
-        rows: Tensor,
-        words: Tensor,
-        lengths: Tensor,
-        active: Sequence[int],
-        memory: Memory | None = None,
-    ) -> Tensor:
+    def forward(self, features: Tensor, rows: Tensor, words: Tensor, lengths: Tensor, active: Sequence[int]) -> Tensor:
         """All sentences of a batch of videos at once.
 
         Sentences are ordered by time: the first sentences of all videos, then the second ones, and so on; videos with
@@ -108,24 +77,17 @@ class Captioner(nn.Module):
             words: (sentences, length) [BOS] words [EOS], padded.
             lengths: (sentences,) words of each sentence.
             active: videos that have a first, second, ... sentence.
-            memory: before the first sentences; None: from the video part.
 
         Returns:
             (sentences, length, dim) hidden rows of the text part, zeros on padding; `logits` turns them into words.
         """
-        x, _, _, layout = self._run(features, rows, words, lengths, active, memory)
-        return layout.pad(x)[:, layout.video_length :]
+        return self._run(features, rows, words, lengths, active)[0]
 
     def after(
         self, features: Tensor, rows: Tensor, words: Tensor, lengths: Tensor, memory: Memory | None = None
     ) -> tuple[Tensor, Memory | None]:
         """Single sentences (one for each video): hidden rows, and the memory after them (None without recurrence)."""
-        x, hiddens, befores, layout = self._run(features, rows, words, lengths, [len(rows)], memory)
-        found = [
-            layer.remember(layout.pad(hidden), layout.valid, before)  # type: ignore[operator]
-            for layer, hidden, before in zip(self.layers, hiddens, befores, strict=True)
-        ]
-        return layout.pad(x)[:, layout.video_length :], found if self.recurrent else None
+        return self._run(features, rows, words, lengths, [len(rows)], memory, remember=True)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., dim) to (..., words)."""
@@ -175,18 +137,18 @@ class Captioner(nn.Module):
         words: Tensor,
         lengths: Tensor,
         active: Sequence[int],
-        memory: Memory | None,
-    ) -> tuple[Tensor, list[Tensor], list[Tensor], Layout]:
+        memory: Memory | None = None,
+        remember: bool = False,
+    ) -> tuple[Tensor, Memory | None]:
         if sum(active) != len(rows) or any(b > a for a, b in pairwise(active)):
             raise ValueError(f"{len(rows)} sentences are not ordered by time for {list(active)} videos")
         x, layout = self.embedding.packed(features, rows, words, lengths)
-        hiddens, befores = [], []
+        after = []
         for number, layer in enumerate(self.layers):
-            given = None if memory is None else memory[number]
-            x, hidden, before = layer(x, layout, active, given)
-            hiddens.append(hidden)
-            befores.append(before)
-        return x, hiddens, befores, layout
+            x, hidden, before = layer(x, layout, active, None if memory is None else memory[number])
+            if remember and self.recurrent:
+                after.append(layer.remember(layout.pad(hidden), layout.valid, before))  # type: ignore[operator]
+        return layout.pad(x)[:, layout.video_length :], after or None
 
 
 def _initialise(module: nn.Module) -> None:

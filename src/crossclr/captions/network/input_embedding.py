@@ -1,24 +1,17 @@
 """The input of the captioner: words and feature rows as positions of one sequence."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
+from crossclr.captions.caption_config import CaptionModelConfig
 from crossclr.captions.data.vocabulary import CLS, PAD, SEP, VID
 from crossclr.captions.network.memory import EPSILON
 from crossclr.captions.network.unpadded import Layout
 from crossclr.models.layers.dropout import Dropout
 
 
-def sinusoids(length: int, dim: int) -> Tensor:
-    """(length, dim) the usual table: sine on even, cosine on odd channels, wavelengths from 2π to 20000π.
-
-    Example:
-        >>> sinusoids(2, 2).numpy().round(4)
-        array([[0.    , 1.    ],
-               [0.8415, 0.5403]], dtype=float32)
-    """
+def _sinusoids(length: int, dim: int) -> Tensor:
+    """(length, dim) the usual table: sine on even, cosine on odd channels, wavelengths from 2π to 20000π."""
     channel = torch.arange(dim, dtype=torch.float64)
     rate = 10000.0 ** (-(channel - channel % 2) / dim)
     angle = torch.arange(length, dtype=torch.float64).unsqueeze(1) * rate
@@ -40,53 +33,24 @@ class CaptionEmbedding(nn.Module):
 
     Every position is the sum of its word, its feature row (zeros if it has none), its part and its position. The text
     starts at the same position, however many feature rows there are.
-
-    Args:
-        feature_dim: channels of a feature row.
-        vocabulary_size: words.
-        word_dim: channels of a word vector.
-        dim: channels of a position.
-        max_rows: feature rows of a sentence.
-        text_length: positions of the text part.
-        dropout: on words and on the sum.
-        feature_dropout: on feature rows.
     """
 
-    def __init__(
-        self,
-        feature_dim: int,
-        vocabulary_size: int,
-        word_dim: int,
-        dim: int,
-        max_rows: int,
-        text_length: int,
-        dropout: float,
-        feature_dropout: float,
-    ) -> None:
+    def __init__(self, config: CaptionModelConfig, feature_dim: int, vocabulary_size: int, text_length: int) -> None:
         super().__init__()
+        dim, dropout = config.dim, config.dropout
         self.feature_dim = feature_dim
-        self.video_length = max_rows + 2
-        self.words = nn.Embedding(vocabulary_size, word_dim, padding_idx=PAD)
-        self.word_input = _inputs(word_dim, dim, dropout)
-        self.feature_input = _inputs(feature_dim, dim, feature_dropout)
+        self.video_length = config.max_rows + 2
+        self.words = nn.Embedding(vocabulary_size, config.word_dim, padding_idx=PAD)
+        self.word_input = _inputs(config.word_dim, dim, dropout)
+        self.feature_input = _inputs(feature_dim, dim, config.feature_dropout)
         self.parts = nn.Embedding(2, dim)
         self.norm = nn.LayerNorm(dim, eps=EPSILON)
         self.dropout = Dropout(dropout)
         self.positions: Tensor
-        self.register_buffer("positions", sinusoids(self.video_length + text_length, dim), persistent=False)
+        self.register_buffer("positions", _sinusoids(self.video_length + text_length, dim), persistent=False)
 
     def packed(self, features: Tensor, rows: Tensor, words: Tensor, lengths: Tensor) -> tuple[Tensor, Layout]:
-        """Whole sentences, without padding.
-
-        Args:
-            features: (count, longest, feature_dim), padded with anything.
-            rows: (count,) feature rows of each.
-            words: (count, length) of the text part.
-            lengths: (count,) how many of them count.
-
-        Returns:
-            (rows, dim), and where the rows stand.
-        """
+        """Whole sentences without padding (rows, dim), and where the rows stand; arguments as for the captioner."""
         ids, valid = self._video_ids(features.shape[1], rows)
         place = torch.arange(words.shape[1], device=words.device)
         layout = Layout.of(valid, place < lengths.unsqueeze(1))

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.captions.network.attention import Heads
+from crossclr.captions.caption_config import CaptionModelConfig
+from crossclr.captions.network.attention import KEY_VALUE, QUERY, Heads
 from crossclr.captions.network.memory import EPSILON, MemoryStart, MemoryUpdate
 from crossclr.captions.network.unpadded import Layout
 from crossclr.models.layers.dropout import Dropout
@@ -17,21 +18,15 @@ from crossclr.models.layers.dropout import Dropout
 
 @dataclass
 class LayerCache:
-    """The cache of a layer while a sentence is written, allocated for all positions at the start.
+    """The cache of a layer while a sentence is written, allocated for all positions at the start."""
 
-    Args:
-        key: (count, heads, length, dim / heads) of self-attention; likewise ``value``.
-        memory_key: (count, heads, cells + length, dim / heads) of the attention over memory; likewise ``memory_value``.
-        hidden: (count, length, dim) input of the memory.
-        memory: (count, cells, dim) memory before this sentence.
-    """
-
-    key: Tensor
+    key: Tensor  # (count, heads, length, dim / heads) of self-attention; likewise ``value``
     value: Tensor
+    # (count, heads, cells + length, dim / heads) of the attention over memory; likewise ``memory_value``
     memory_key: Tensor
     memory_value: Tensor
-    hidden: Tensor
-    memory: Tensor
+    hidden: Tensor  # (count, length, dim) input of the memory
+    memory: Tensor  # (count, cells, dim) memory before this sentence
 
     def select(self, rows: Tensor) -> LayerCache:
         """Some sentences, or some several times."""
@@ -41,23 +36,19 @@ class LayerCache:
 class Layer(nn.Module):
     """A = norm(x + attention(x));  H = gelu(W A);  output = norm(A + W'' (W' attention(H, [M; H]))).
 
-    Args:
-        dim: channels.
-        heads: attention heads.
-        cells: memory cells.
-        dropout: everywhere.
-        recurrent: update the memory; otherwise each sentence starts from its own video positions.
+    Without ``recurrent``, the memory of each sentence comes from its own video positions.
     """
 
-    def __init__(self, dim: int, heads: int, cells: int, dropout: float, recurrent: bool = True) -> None:
+    def __init__(self, config: CaptionModelConfig, recurrent: bool = True) -> None:
         super().__init__()
-        self.cells = cells
+        dim, heads, dropout = config.dim, config.heads, config.dropout
+        self.cells = config.memory_cells
         self.attention = Heads(dim, heads, dropout)
         self.attention_output = nn.Linear(dim, dim)
         self.attention_norm = nn.LayerNorm(dim, eps=EPSILON)
         self.hidden = nn.Linear(dim, dim)
-        self.memory_start = MemoryStart(dim, cells, dropout)
-        self.memory_update = MemoryUpdate(dim, heads, dropout) if recurrent else None
+        self.memory_start = MemoryStart(config)
+        self.memory_update = MemoryUpdate(config) if recurrent else None
         self.memory_attention = Heads(dim, heads, dropout)
         self.memory_projection = nn.Linear(dim, dim)
         self.output = nn.Linear(dim, dim)
@@ -67,23 +58,16 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, layout: Layout, active: Sequence[int], memory: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All sentences of a batch at once.
+        """All sentences of a batch at once; ``x`` (rows, dim) is packed and ordered as for `MemoryUpdate.chain`.
 
-        Args:
-            x: (rows, dim) packed, with sentences ordered by time as for `MemoryUpdate.chain`.
-            layout: where the rows stand.
-            active: videos of each time.
-            memory: (videos, cells, dim) before the first sentences; None: from the video part.
-
-        Returns:
-            (rows, dim), H of the same shape, and (sentences, cells, dim) memory before each sentence.
+        Returns (rows, dim), H of the same shape, and the memory before each sentence (sentences, cells, dim).
         """
-        query, key, value = self.attention.split(layout.pad(self.attention.projection(x)))
+        query, key, value = self.attention.split(layout.pad(self.attention.project(x)))
         mixed = layout.pack(self.attention.mix(query, key, value, layout.allowed))
         attended, hidden = self._first_half(x, mixed)
         before = self._memories(hidden, layout, active, memory)
-        query, key, value = self.memory_attention.split(layout.pad(self.memory_attention.projection(hidden)))
-        memory_key, memory_value = self.memory_attention.key_value(before)
+        query, key, value = self.memory_attention.split(layout.pad(self.memory_attention.project(hidden)))
+        memory_key, memory_value = self.memory_attention.parts_of(before, KEY_VALUE)
         key, value = torch.cat([memory_key, key], dim=2), torch.cat([memory_value, value], dim=2)
         allowed = functional.pad(layout.allowed, (self.cells, 0), value=True)  # every position sees the memory
         mixed = layout.pack(self.memory_attention.mix(query, key, value, allowed))
@@ -91,38 +75,28 @@ class Layer(nn.Module):
 
     def begin(self, x: Tensor, valid: Tensor | None, room: int, memory: Tensor | None) -> tuple[Tensor, LayerCache]:
         """The video part (count, rows, dim), with room for ``room`` positions in all; ``valid`` None: no padding."""
-        count, rows, dim = x.shape
-        query, key, value = self.attention.all(x)
+        query, key, value = self.attention.parts_of(x)
         attended, hidden = self._first_half(x, self.attention.mix(query, key, value, _columns(valid)))
         if memory is None:
-            weights = x.new_ones(count, rows) if valid is None else valid.to(x.dtype)
+            weights = torch.ones_like(x[:, :, 0]) if valid is None else valid.to(x.dtype)
             memory = self.memory_start((hidden * weights.unsqueeze(2)).sum(1) / weights.sum(1, keepdim=True))
-        memory_key, memory_value = self.memory_attention.key_value(torch.cat([memory, hidden], dim=1))
-        query = self.memory_attention.query(hidden)
+        memory_key, memory_value = self.memory_attention.parts_of(torch.cat([memory, hidden], dim=1), KEY_VALUE)
+        (query,) = self.memory_attention.parts_of(hidden, QUERY)
         mixed = self.memory_attention.mix(query, memory_key, memory_value, _columns(valid, self.cells))
-        heads, cells = self.attention.heads, self.cells
-        cache = LayerCache(
-            key=x.new_empty(count, heads, room, dim // heads),
-            value=x.new_empty(count, heads, room, dim // heads),
-            memory_key=x.new_empty(count, heads, cells + room, dim // heads),
-            memory_value=x.new_empty(count, heads, cells + room, dim // heads),
-            hidden=x.new_empty(count, room, dim),
-            memory=memory,
-        )
-        cache.key[:, :, :rows], cache.value[:, :, :rows] = key, value
-        cache.memory_key[:, :, : cells + rows], cache.memory_value[:, :, : cells + rows] = memory_key, memory_value
-        cache.hidden[:, :rows] = hidden
+        free = room - x.shape[1]
+        given = (key, value, memory_key, memory_value, hidden)
+        cache = LayerCache(*(_with_room(tensor, free) for tensor in given), memory)
         return self._second_half(attended, mixed), cache
 
     def step(self, x: Tensor, cache: LayerCache, valid: Tensor | None, position: int) -> Tensor:
         """One more position (count, 1, dim); it sees the ``valid`` (count, position + 1) positions, None: all."""
-        query, key, value = self.attention.all(x)
+        query, key, value = self.attention.parts_of(x)
         stop, place = position + 1, self.cells + position
         cache.key[:, :, position], cache.value[:, :, position] = key[:, :, 0], value[:, :, 0]
         mixed = self.attention.mix(query, cache.key[:, :, :stop], cache.value[:, :, :stop], _columns(valid))
         attended, hidden = self._first_half(x, mixed)
         cache.hidden[:, position] = hidden[:, 0]
-        query, key, value = self.memory_attention.all(hidden)
+        query, key, value = self.memory_attention.parts_of(hidden)
         cache.memory_key[:, :, place], cache.memory_value[:, :, place] = key[:, :, 0], value[:, :, 0]
         keys, values = cache.memory_key[:, :, : place + 1], cache.memory_value[:, :, : place + 1]
         mixed = self.memory_attention.mix(query, keys, values, _columns(valid, self.cells))
@@ -132,7 +106,7 @@ class Layer(nn.Module):
         """The memory after a sentence (count, length, dim), or None without recurrence."""
         if self.memory_update is None:
             return None
-        key, value = self.memory_update.attention.key_value(hidden)
+        key, value = self.memory_update.attention.parts_of(hidden, KEY_VALUE)
         out: Tensor = self.memory_update(memory, key, value, valid)
         return out
 
@@ -158,3 +132,11 @@ def _columns(valid: Tensor | None, memory_cells: int = 0) -> Tensor | None:
     if valid is None:
         return None
     return functional.pad(valid, (memory_cells, 0), value=True)[:, None, None, :]
+
+
+def _with_room(x: Tensor, free: int) -> Tensor:
+    """A copy (..., length, dim) with ``free`` more positions, which are not initialised."""
+    *counts, length, dim = x.shape
+    whole = x.new_empty(*counts, length + free, dim)
+    whole[..., :length, :] = x
+    return whole

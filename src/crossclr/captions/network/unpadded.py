@@ -10,23 +10,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """The positions of the rows of a packed batch.
+    """The positions of the rows of a packed batch."""
 
-    Args:
-        valid: (sentences, length) positions that are not padding; the video part, then the text part.
-        index: (rows,) place of each packed row among all sentences · length positions.
-        allowed: (sentences, 1, length, length) which position may see which.
-        video_rows: packed rows of the video part.
-        video_owner: the sentence of each of them.
-        video_length: positions of the video part.
-    """
-
-    valid: Tensor
-    index: Tensor
-    allowed: Tensor
-    video_rows: Tensor
-    video_owner: Tensor
-    video_length: int
+    valid: Tensor  # (sentences, length) positions that are not padding; the video part, then the text part
+    index: Tensor  # (rows,) place of each packed row among all sentences · length positions
+    allowed: Tensor  # (sentences, 1, length, length) which position may see which
+    video_rows: Tensor  # packed rows of the video part
+    video_owner: Tensor  # the sentence of each of them
+    video_length: int  # positions of the video part
 
     @classmethod
     def of(cls, video: Tensor, text: Tensor) -> Layout:

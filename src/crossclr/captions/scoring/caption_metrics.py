@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
@@ -13,7 +15,6 @@ from rich.table import Table
 
 from crossclr.captions.scoring.meteor import SECONDS, Meteor, MeteorError
 from crossclr.captions.scoring.predictions import Caption, paragraph
-from crossclr.captions.scoring.repetition import mean_repetition
 
 LANGUAGE = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr")
 REPETITION = ("RE@1", "RE@2", "RE@3", "RE@4")
@@ -75,10 +76,9 @@ def score_captions(
     predictions: Mapping[str, Sequence[Caption]],
     references: Mapping[str, Sequence[str]],
     *,
-    with_meteor: bool = True,
+    meteor: Meteor | bool = True,
     meteor_seconds: float = SECONDS,
     java: str = "java",
-    meteor: Meteor | None = None,
 ) -> Scores:
     """Score each video's paragraph against its references.
 
@@ -88,16 +88,15 @@ def score_captions(
     Args:
         predictions: sentences of each video.
         references: one or more paragraphs (or captions) of each video.
-        with_meteor: include METEOR, which needs Java and some seconds.
+        meteor: include METEOR, which needs Java and some seconds to start; or a METEOR process that is running.
         meteor_seconds: stop METEOR after this many seconds without an answer.
-        java: the program that METEOR is started with.
-        meteor: a running METEOR process, to save its start.
+        java: the program that starts METEOR.
 
     Raises:
         ValueError: there are no references, or one of them has no word.
 
     Example:
-        >>> found = score_captions({"v": [Caption("a cat sleeps")]}, {"v": ["a cat sleeps"]}, with_meteor=False)
+        >>> found = score_captions({"v": [Caption("a cat sleeps")]}, {"v": ["a cat sleeps"]}, meteor=False)
         >>> round(found.metrics["Bleu_3"]), found.metrics["METEOR"], found.metrics["RE@1"]
         (100, None, 0.0)
     """
@@ -113,10 +112,10 @@ def score_captions(
     values, _ = bleu.compute_score(wanted, written, verbose=0)
     metrics.update({f"Bleu_{n}": 100.0 * float(value) for n, value in enumerate(values, 1)})
     notes = []
-    if with_meteor:
+    if meteor is not False:
         try:
             texts = [written[key][0] for key in wanted]
-            with nullcontext(meteor) if meteor is not None else Meteor(java, meteor_seconds) as running:
+            with nullcontext(meteor) if isinstance(meteor, Meteor) else Meteor(java, meteor_seconds) as running:
                 metrics["METEOR"] = 100.0 * running.score(texts, list(wanted.values()))[0]
         except MeteorError as error:
             notes.append(f"no METEOR: {error}")
@@ -135,6 +134,59 @@ def score_captions(
         for key, c, r in zip(wanted, single_cider, single_rouge, strict=True)
     }
     return Scores(metrics, len(wanted), predicted, tuple(notes), each)
+
+
+def human_ceiling(
+    references: Mapping[str, Sequence[str]], seed: int = 0, *, meteor: Meteor | bool = True
+) -> Scores | None:
+    """Score human captions leave-one-out: a random one of each video against the others.
+
+    Args:
+        references: the captions of each video.
+        seed: selects the captions.
+        meteor: as for `score_captions`.
+
+    Returns:
+        The scores, or None if any video has a single reference.
+
+    Example:
+        >>> human_ceiling({"v": ["a cat sleeps"]}) is None
+        True
+    """
+    if any(len(several) < 2 for several in references.values()):
+        return None
+    draw = random.Random(seed)
+    chosen = {key: draw.randrange(len(several)) for key, several in references.items()}
+    written = {key: [Caption(several[chosen[key]])] for key, several in references.items()}
+    others = {
+        key: [text for number, text in enumerate(several) if number != chosen[key]]
+        for key, several in references.items()
+    }
+    return score_captions(written, others, meteor=meteor)
+
+
+def repetition(sentences: Sequence[str], n: int) -> float:
+    """RE@n: the share of a paragraph's n-grams that occurred before, in percent.
+
+    This is Σ (count − 1) / Σ count over all n-grams, times 100, or 0 if there are none. n-grams do not cross
+    sentences; their counts are pooled over the paragraph. Case and punctuation matter, except for commas and one final
+    full stop.
+
+    Example:
+        >>> repetition(["cut the onion", "cut the leek."], 2)  # "cut the" occurs twice among four bigrams
+        25.0
+    """
+    counts: Counter[tuple[str, ...]] = Counter()
+    for sentence in sentences:
+        words = re.sub(" +", " ", sentence.removesuffix(".").rstrip().replace(",", " ")).split(" ")
+        counts.update(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
+    total = counts.total()
+    return 100.0 * (total - len(counts)) / total if total else 0.0
+
+
+def mean_repetition(paragraphs: Sequence[Sequence[str]], n: int) -> float:
+    """The mean over videos; 0 where there are none."""
+    return sum(repetition(sentences, n) for sentences in paragraphs) / len(paragraphs) if paragraphs else 0.0
 
 
 def _scorers() -> tuple[Any, Any, Any]:

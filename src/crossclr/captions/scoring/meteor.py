@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,73 +23,19 @@ class MeteorError(RuntimeError):
 
 
 class Meteor:
-    """The running program; it takes seconds to start, so one process can score many corpora.
+    """A METEOR process. Starting it takes seconds, so one process can score many corpora.
+
+    A thread sends the texts, and a timer stops the process if it does not answer.
 
     Args:
         java: the program to start.
-        seconds: how long to wait for an answer before the program is ended.
+        seconds: how long to wait for an answer before the process is stopped.
 
     Raises:
         MeteorError: there is no Java or no jar.
     """
 
     def __init__(self, java: str = "java", seconds: float = SECONDS) -> None:
-        self._process = _Process(java, seconds)
-
-    def __enter__(self) -> Meteor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop the program."""
-        self._process.close()
-
-    def score(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
-        """METEOR of a corpus and of each of its texts, as fractions of one.
-
-        The corpus value comes from the summed statistics of all texts; it is not the mean of the single values.
-
-        Args:
-            predictions: one text each.
-            references: one or more texts each.
-
-        Raises:
-            MeteorError: the program died, hung or returned invalid output; it cannot be used any more.
-        """
-        if not predictions:
-            return 0.0, []
-        lines = [
-            " ||| ".join(["SCORE", *map(_plain, several), _plain(text)])
-            for text, several in zip(predictions, references, strict=True)
-        ]
-        statistics = self._process.ask(lines, len(lines))
-        answers = self._process.ask([" ||| ".join(["EVAL", *statistics])], len(lines) + 1)
-        try:
-            numbers = [float(answer) for answer in answers]
-        except ValueError:
-            raise MeteorError(f"METEOR answered {answers[0]!r} where a number was expected") from None
-        return numbers[-1], numbers[:-1]
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.replace("|||", " ").split())
-
-
-def _jar() -> Path:
-    found = importlib.util.find_spec("pycocoevalcap")
-    for place in (found.submodule_search_locations or []) if found else []:
-        jar = Path(place) / "meteor" / "meteor-1.5.jar"
-        if jar.is_file():
-            return jar
-    raise MeteorError("METEOR comes with pycocoevalcap, which is not installed: pip install 'crossclr[captions]'")
-
-
-class _Process:
-    """The program, a thread that feeds it, and a timer that stops it when it gives no answer."""
-
-    def __init__(self, java: str, seconds: float) -> None:
         jar = _jar()
         program = shutil.which(java)
         if program is None:
@@ -110,7 +56,14 @@ class _Process:
             self._messages.close()
             raise MeteorError(f"{program} could not be started: {error}") from error
 
+    def __enter__(self) -> Meteor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
+        """Stop the process."""
         self._end()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -119,10 +72,35 @@ class _Process:
         self._process.wait()
         self._messages.close()
 
-    def ask(self, lines: Sequence[str], count: int) -> list[str]:
+    def score(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
+        """METEOR of a corpus and of each of its texts, as fractions of one.
+
+        The corpus value comes from the summed statistics of all texts; it is not the mean of the single values.
+
+        Args:
+            predictions: one text each.
+            references: one or more texts each.
+
+        Raises:
+            MeteorError: the process died, hung or returned invalid output; it cannot be used any more.
+        """
+        if not predictions:
+            return 0.0, []
+        lines = [
+            " ||| ".join(["SCORE", *map(_plain, several), _plain(text)])
+            for text, several in zip(predictions, references, strict=True)
+        ]
+        statistics = self._answers(lines, len(lines))
+        answers = self._answers([" ||| ".join(["EVAL", *statistics])], len(lines) + 1)
+        try:
+            numbers = [float(answer) for answer in answers]
+        except ValueError:
+            raise MeteorError(f"METEOR answered {answers[0]!r} where a number was expected") from None
+        return numbers[-1], numbers[:-1]
+
+    def _answers(self, lines: Sequence[str], count: int) -> list[str]:
         """Send lines and read ``count`` answers at the same time, so that no pipe can fill up."""
-        feeder = threading.Thread(target=self._send, args=(lines,), daemon=True)
-        feeder.start()
+        threading.Thread(target=self._send, args=(lines,), daemon=True).start()
         return [self._answer() for _ in range(count)]
 
     def _send(self, lines: Sequence[str]) -> None:
@@ -133,27 +111,22 @@ class _Process:
 
     def _answer(self) -> str:
         assert self._process.stdout is not None  # noqa: S101 (it was opened as a pipe)
-        with self._clock():
+        timer = threading.Timer(self._seconds, self._stop_late)
+        timer.daemon = True
+        timer.start()
+        try:
             line = self._process.stdout.readline()
+        finally:
+            timer.cancel()
         if line.endswith(b"\n"):
             return line.decode(errors="replace").strip()
         if self._late:
             raise MeteorError(f"METEOR's Java program gave no answer for {self._seconds:g} s and was stopped")
         self._messages.seek(0)
-        told = self._messages.read()[-300:].decode(errors="replace").strip() or "without a message"
-        raise MeteorError(f"METEOR's Java program ended early: {' '.join(told.split())}")
+        message = self._messages.read()[-300:].decode(errors="replace").strip() or "without a message"
+        raise MeteorError(f"METEOR's Java program ended early: {' '.join(message.split())}")
 
-    @contextlib.contextmanager
-    def _clock(self) -> Iterator[None]:
-        timer = threading.Timer(self._seconds, self._ring)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _ring(self) -> None:
+    def _stop_late(self) -> None:
         self._late = True
         self._end()
 
@@ -164,3 +137,16 @@ class _Process:
                 group(self._process.pid, signal.SIGKILL)
             else:
                 self._process.kill()
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("|||", " ").split())
+
+
+def _jar() -> Path:
+    found = importlib.util.find_spec("pycocoevalcap")
+    for place in (found.submodule_search_locations or []) if found else []:
+        jar = Path(place) / "meteor" / "meteor-1.5.jar"
+        if jar.is_file():
+            return jar
+    raise MeteorError("METEOR comes with pycocoevalcap, which is not installed: pip install 'crossclr[captions]'")

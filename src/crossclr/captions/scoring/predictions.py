@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -102,7 +103,7 @@ def _read_object(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
 
 def _captions(value: Any, where: str) -> list[Caption]:
     if isinstance(value, str):
-        return [Caption(value)]
+        value = [value]
     if isinstance(value, dict) and "sentences" in value:
         texts = value["sentences"]
         times = value.get("timestamps") or [[0.0, 0.0]] * len(texts)
@@ -110,10 +111,8 @@ def _captions(value: Any, where: str) -> list[Caption]:
             raise ValueError(f"{where} has {len(texts)} sentences but {len(times)} timestamps")
         value = [{"sentence": text, "timestamp": time} for text, time in zip(texts, times, strict=True)]
     if isinstance(value, list):
-        try:
+        with contextlib.suppress(TypeError, KeyError, ValueError):
             return [_caption(item) for item in value]
-        except (TypeError, KeyError, ValueError):
-            pass
     raise ValueError(
         f'{where} must be a list of {{"sentence": text, "timestamp": [start, stop]}}, or sentences, '
         f"found {json.dumps(value)[:80]}"

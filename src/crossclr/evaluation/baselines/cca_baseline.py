@@ -70,7 +70,7 @@ def cca_baseline(
         progress: show progress bars.
 
     Returns:
-        metrics by ``clip/b->a``, ``clip/a->b`` and, for data of two levels, ``video/b->a`` and ``video/a->b``.
+        metrics by direction, as `evaluate_embeddings` returns them.
     """
     return evaluate_embeddings(embed_baseline(source, split, train=train, validation=validation, progress=progress))
 

@@ -39,7 +39,7 @@ def pooled_batches(
         task = bar.add_task(description, total=len(keys))
         for start in range(0, len(keys), BATCH):
             samples = [source.read(key) for key in keys[start : start + BATCH]]
-            yield _pooled(samples)
+            yield _pooled(samples, source.modalities)
             bar.update(task, completed=start + len(samples))
 
 
@@ -64,10 +64,11 @@ def joined(batches: Sequence[Embeddings]) -> Embeddings:
         groups=tuple(group for batch in batches for group in batch.groups),
         video_a=both("video_a"),
         video_b=both("video_b"),
+        modalities=batches[0].modalities,
     )
 
 
-def _pooled(samples: Sequence[Sample]) -> Embeddings:
+def _pooled(samples: Sequence[Sample], modalities: tuple[str, str]) -> Embeddings:
     counts = [len(sample.clips) for sample in samples]
     firsts = np.cumsum([0, *counts[:-1]])
     two_level = all(sample.video is not None and sample.paragraph is not None for sample in samples)
@@ -82,6 +83,7 @@ def _pooled(samples: Sequence[Sample]) -> Embeddings:
         groups=tuple(sample.group for sample in samples),
         video_a=_means([s.video for s in samples if s.video is not None]) if two_level else None,
         video_b=_means([s.paragraph for s in samples if s.paragraph is not None]) if two_level else None,
+        modalities=modalities,
     )
 
 

@@ -13,6 +13,7 @@ from crossclr.evaluation.meaning.neighbourhoods import NEIGHBOURS, neighbours_ke
 from crossclr.evaluation.meaning.relevance import Relevance
 from crossclr.evaluation.meaning.shared_captions import SharedCaptions, shared_ranks
 from crossclr.evaluation.retrieval.metrics import rank_metrics, sentences_of
+from crossclr.models.directions import direction_keys
 from crossclr.models.embeddings import Embeddings
 
 SEMANTIC = ("nDCG", "sR@1", "sR@5", "sR@10")
@@ -45,25 +46,26 @@ class Semantics:
         return cls(relevance, turned, SharedCaptions(texts, owners, clips), clip_of)
 
     def scores(self, embeddings: Embeddings) -> dict[str, dict[str, float]]:
-        """``nDCG`` and ``sR@1 sR@5 sR@10`` in percent, by ``clip/b->a`` and ``clip/a->b``."""
+        """``nDCG`` and ``sR@1 sR@5 sR@10`` in percent, by direction at clip level."""
         clip_of, clips = embeddings.clip_of, len(embeddings.clip_a)
         if not torch.equal(clip_of, self.clip_of):
             raise ValueError("these embeddings are of other samples than the captions")
         asked, _ = sentences_of(clip_of, clips)
-        clips_ask, sentences = embeddings.a_to_b()
-        pairs = {"clip/b->a": embeddings.b_to_a(), "clip/a->b": (clips_ask[asked], sentences)}
-        found = {direction: self.of_queries(direction, *pair) for direction, pair in pairs.items()}
-        return {direction: {"nDCG": mean_percent(gain), **_shared(ranks)} for direction, (gain, ranks) in found.items()}
+        a, b = embeddings.clip_a, embeddings.clip_b
+        pairs = {"a": (b, a), "b": (a[asked], b)}
+        found = {side: self.of_queries(side, *pair) for side, pair in pairs.items()}
+        keys = direction_keys(embeddings.modalities)
+        return {keys[side]: {"nDCG": mean_percent(gain), **_shared(ranks)} for side, (gain, ranks) in found.items()}
 
-    def of_queries(self, direction: str, queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
+    def of_queries(self, side: str, queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
         """(queries,) nDCG from 0 to 1, and the rank of the first item that shares a caption.
 
         Args:
-            direction: ``clip/b->a`` or ``clip/a->b``, in which the clips that have sentences are the queries.
-            queries: of that direction.
-            gallery: all items of the other modality.
+            side: the side that is searched: ``a``, the clips, or ``b``, the sentences.
+            queries: of the other side; if sentences are searched, the clips that have any.
+            gallery: all items of the searched side.
         """
-        if direction == "clip/b->a":
+        if side == "a":
             relevance, asking, found = self.relevance, self.clip_of, torch.arange(len(gallery))
         else:
             relevance, asking, found = self.turned, torch.unique(self.clip_of), self.clip_of
@@ -77,8 +79,8 @@ def semantic_scores(embeddings: Embeddings) -> dict[str, dict[str, float]]:
         >>> rows = torch.eye(3)
         >>> keys = ("x", "y", "z")
         >>> found = Embeddings(rows, rows[[1, 0, 2]], torch.arange(3), keys, torch.ones(3, dtype=torch.int64), keys,
-        ...                    texts=("a dog", "A dog.", "a cat"))
-        >>> semantic_scores(found)["clip/b->a"]["sR@1"]  # the two dogs are swapped, which is no error
+        ...                    texts=("a dog", "A dog.", "a cat"), modalities=("image", "text"))
+        >>> semantic_scores(found)["clip/text->image"]["sR@1"]  # the two dogs are swapped, which is no error
         100.0
     """
     if not embeddings.texts:
@@ -87,7 +89,7 @@ def semantic_scores(embeddings: Embeddings) -> dict[str, dict[str, float]]:
 
 
 def kept_neighbours(pooled: Embeddings, embeddings: Embeddings) -> dict[str, float]:
-    """Percent of input-space neighbours that the joint space keeps, within ``a`` and within ``b``.
+    """Percent of input-space neighbours that the joint space keeps within each modality, by its name.
 
     Args:
         pooled: the mean input row of each clip and sentence, as `pooled_split` returns them.
@@ -95,9 +97,10 @@ def kept_neighbours(pooled: Embeddings, embeddings: Embeddings) -> dict[str, flo
     """
     if pooled.clip_keys != embeddings.clip_keys or len(pooled.clip_b) != len(embeddings.clip_b):
         raise ValueError("the input features and the embeddings are not of the same samples")
+    a, b = embeddings.modalities
     return {
-        "a": neighbours_kept(pooled.clip_a, embeddings.clip_a),
-        "b": neighbours_kept(pooled.clip_b, embeddings.clip_b),
+        a: neighbours_kept(pooled.clip_a, embeddings.clip_a),
+        b: neighbours_kept(pooled.clip_b, embeddings.clip_b),
     }
 
 

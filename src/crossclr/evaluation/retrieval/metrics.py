@@ -11,6 +11,7 @@ from torch import Tensor
 
 from crossclr.evaluation.retrieval.ground_truth import Targets
 from crossclr.evaluation.retrieval.ranks import Matrix, retrieval_ranks
+from crossclr.models.directions import direction_keys
 from crossclr.models.embeddings import Embeddings
 
 
@@ -101,8 +102,8 @@ def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Metrics by ``level/direction/metric``, as training records them.
 
     Example:
-        >>> flat({"clip/a->b": {"R@1": 5.0}})
-        {'clip/a->b/R@1': 5.0}
+        >>> flat({"clip/video->text": {"R@1": 5.0}})
+        {'clip/video->text/R@1': 5.0}
     """
     return {f"{name}/{metric}": value for name, found in results.items() for metric, value in found.items()}
 
@@ -115,7 +116,8 @@ def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None)
         progress: show progress bars; None shows them for long computations only.
 
     Returns:
-        metrics by ``clip/b->a``, ``clip/a->b`` and, for data of two levels, ``video/b->a`` and ``video/a->b``.
+        metrics by direction, such as ``clip/text->video`` and ``clip/video->text``, with the names of the embeddings'
+        modalities; for data of two levels also ``video/text->video`` and ``video/video->text``.
     """
     return {name: rank_metrics(ranks) for name, ranks in embedding_ranks(embeddings, progress=progress).items()}
 
@@ -123,18 +125,19 @@ def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None)
 def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, Tensor]:
     """(queries,) rank of every query, by level and direction; `evaluate_embeddings` summarises them.
 
-    ``b->a`` is text to video if B is text. Every sentence of a clip is a query for it (``b->a``); if the clip is the
-    query, any of its sentences is correct (``a->b``). Clips without a sentence are in the gallery but are no queries.
+    Every sentence of a clip is a query for it; if the clip is the query, any of its sentences is correct. Clips without
+    a sentence are in the gallery but are no queries.
     """
     queries, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
-    all_clips, gallery = embeddings.a_to_b()
+    keys = direction_keys(embeddings.modalities)
     ranks = {
-        "clip/b->a": retrieval_ranks(*embeddings.b_to_a(), embeddings.clip_of, progress=progress),
-        "clip/a->b": retrieval_ranks(all_clips[queries], gallery, sentences, progress=progress),
+        keys["a"]: retrieval_ranks(embeddings.clip_b, embeddings.clip_a, embeddings.clip_of, progress=progress),
+        keys["b"]: retrieval_ranks(embeddings.clip_a[queries], embeddings.clip_b, sentences, progress=progress),
     }
     if embeddings.video_a is not None and embeddings.video_b is not None:
-        ranks["video/b->a"] = retrieval_ranks(embeddings.video_b, embeddings.video_a, progress=progress)
-        ranks["video/a->b"] = retrieval_ranks(embeddings.video_a, embeddings.video_b, progress=progress)
+        keys = direction_keys(embeddings.modalities, "video")
+        ranks[keys["a"]] = retrieval_ranks(embeddings.video_b, embeddings.video_a, progress=progress)
+        ranks[keys["b"]] = retrieval_ranks(embeddings.video_a, embeddings.video_b, progress=progress)
     return ranks
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from crossclr.evaluation.retrieval.metrics import evaluate_embeddings, flat
+from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings, flat
 from crossclr.features import Source
 from crossclr.models import TwoBranch, embed_source
+from crossclr.models.directions import direction_keys
+from crossclr.training import ConfigError
 from crossclr.training.trainable import Progress, Validate, Validation
 
 
@@ -29,6 +31,35 @@ def retrieval_validator(source: Source, split: str | None, batch_size: int) -> V
         return Validation(flat(evaluate_embeddings(embeddings, progress=False)), facts)
 
     return validate
+
+
+def check_selection(name: str, modalities: tuple[str, str]) -> None:
+    """Check that validation measures what ``validation.select_by`` names, before anything is trained or written.
+
+    Args:
+        name: ``level/metric`` or ``level/direction/metric``.
+        modalities: names of the two modalities of the data.
+
+    Raises:
+        ConfigError: the data does not have this direction, or there is no such metric.
+
+    Example:
+        >>> check_selection("clip/text->video/R@1", ("video", "text"))
+        >>> check_selection("clip/text->image/R@1", ("video", "text"))
+        Traceback (most recent call last):
+        ...
+        crossclr.training.config.config_files.ConfigError: validation.select_by: the data has no direction ...
+    """
+    direction, _, metric = name.rpartition("/")
+    level = direction.partition("/")[0]
+    known = list(direction_keys(modalities, level).values())
+    if direction not in (level, *known):
+        raise ConfigError(
+            f"validation.select_by: the data has no direction {direction!r}; choose {' or '.join(known)}, or "
+            f"{level}/{metric} for the mean of both"
+        )
+    if metric not in METRICS:
+        raise ConfigError(f"validation.select_by: there is no metric {metric!r}; choose one of {', '.join(METRICS)}")
 
 
 def mean_cosine(rows: Tensor) -> float:

@@ -18,6 +18,7 @@ from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings
 from crossclr.evaluation.runs.fusion import fuse
 from crossclr.evaluation.runs.result_tables import plain_table
 from crossclr.models import Embeddings, embed_source
+from crossclr.models.directions import direction_words
 from crossclr.training import Run, RunConfig
 
 Results = dict[str, dict[str, float]]  # metrics by level and direction
@@ -34,7 +35,7 @@ class Evaluation:
         runs: results by run.
         joined: results of all runs fused (⊕), or None for a single run.
         baseline: results of CCA on the same features, or None if it was not requested.
-        neighbours: by run, percent of the nearest input-space neighbours that it keeps, within ``a`` and ``b``.
+        neighbours: by run, percent of the nearest input-space neighbours that it keeps within each modality.
     """
 
     split: str
@@ -66,20 +67,22 @@ class Evaluation:
         ):
             tables.append(self._table(f"Meaning-aware metrics on {self.split!r}", SEMANTIC))
         if self.neighbours:
-            table = plain_table(f"Neighbours kept ({KEPT}, %)", ["within A", "within B"])
+            modalities = list(dict.fromkeys(modality for kept in self.neighbours.values() for modality in kept))
+            table = plain_table(f"Neighbours kept ({KEPT}, %)", [f"within {modality}" for modality in modalities])
             for name, kept in self.neighbours.items():
-                table.add_row(name, *(f"{kept[side]:.1f}" for side in ("a", "b")))
+                cells = (f"{kept[modality]:.1f}" if modality in kept else "" for modality in modalities)
+                table.add_row(escape(name), *cells)
             tables.append(table)
         return tables
 
     def _table(self, title: str, metrics: Sequence[str]) -> Table:
         """One block of rows for each level and direction."""
         table, rows = plain_table(title, metrics), self.rows()
-        for direction in dict.fromkeys(direction for results in rows.values() for direction in results):
+        for direction, words in direction_words(key for results in rows.values() for key in results).items():
             found = {name: results[direction] for name, results in rows.items() if direction in results}
             if not any(metric in scores for scores in found.values() for metric in metrics):
                 continue
-            table.add_row(f"[bold]{direction}[/bold]")
+            table.add_row(f"[bold]{escape(words)}[/bold]")
             for name, scores in found.items():
                 cells = (f"{scores[metric]:.1f}" if metric in scores else "" for metric in metrics)
                 table.add_row(f"  {escape(name)}", *cells)

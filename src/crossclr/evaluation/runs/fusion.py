@@ -23,7 +23,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         embeddings: at least one; all of the same samples in the same order.
 
     Returns:
-        embeddings whose width is the sum of the runs' widths.
+        embeddings whose width is the sum of the runs' widths; a modality that has several names gets all of them, as
+        in ``video+audio``.
 
     Raises:
         ValueError: the samples differ, or only some runs have the video level.
@@ -42,13 +43,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
         name: _side_by_side([getattr(one, name) for one in embeddings], name)
         for name in ("clip_a", "clip_b", "video_a", "video_b", "context_a", "context_b")
     }
-    if any(one.anchored_a is not None for one in embeddings):
-        joined["anchored_a"] = _side_by_side([one.gallery_a for one in embeddings], "anchored_a")
-    for name in ("hub_a", "hub_b"):  # parts of equal length: cosines are averaged, and so are biases
-        given = [getattr(one, name) for one in embeddings]
-        if any(bias is not None for bias in given):
-            joined[name] = sum(bias for bias in given if bias is not None) / len(given)
-    return replace(first, **joined)
+    a, b = ("+".join(dict.fromkeys(names)) for names in zip(*(one.modalities for one in embeddings), strict=True))
+    return replace(first, **joined, modalities=(a, b))
 
 
 def _same(first: tuple[str, ...], other: tuple[str, ...], what: str, number: int) -> None:

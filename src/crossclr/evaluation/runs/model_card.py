@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.evaluation.retrieval.metrics import METRICS
+from crossclr.models.directions import direction_words
 from crossclr.storage import write_file
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run, RunConfig
 
 CARD = "README.md"
-_LEVELS = {"clip": "clips", "video": "whole videos"}
 
 
 def write_card(run: Run | str | Path) -> Path:
@@ -51,7 +51,8 @@ def model_card(run: Run) -> str:
 
 
 def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
-    dims = f"Rows of {shape['dims'][0]:,} channels (A) and {shape['dims'][1]:,} channels (B)."
+    a, b = config.data.modalities
+    dims = f"Rows of {shape['dims'][0]:,} channels ({a}) and {shape['dims'][1]:,} channels ({b})."
     levels = "Two levels: clips within videos." if shape["two_level"] else "One level: clips."
     splits = config.splits
     used = f"Trained on `{splits.train}`, epoch chosen on `{splits.validate_}`, measured on `{splits.test}`."
@@ -61,23 +62,15 @@ def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
 def _results(results: Mapping[str, Any] | None) -> str:
     if not results or not results.get("test"):
         return "The run is not finished or has no test split, so there are no results."
-    beside = {
-        "search not fitted": results.get("test_not_fitted") or {},
-        "CCA on the same features": results.get("cca_baseline") or {},
-    }
+    beside = {"CCA on the same features": results.get("cca_baseline") or {}}
     lines = [f"| split `{results['split']}` | " + " | ".join(METRICS) + " |", "|---" * (len(METRICS) + 1) + "|"]
+    words = direction_words(results["test"])
     for direction, metrics in results["test"].items():
-        lines.append(_row(_direction(direction), metrics))
+        lines.append(_row(words[direction], metrics))
         lines += [_row(f"— {name}", found[direction]) for name, found in beside.items() if direction in found]
     told = "R@K: percent of queries whose target is among the first K. MdR, MnR: median and mean rank (1 is best)."
     epoch = f"Best epoch: {results['best_epoch'] + 1} of {results['epochs']}. One seed ({results['seed']})."
     return "\n".join(lines) + f"\n\n{told} {epoch}"
-
-
-def _direction(name: str) -> str:
-    level, _, direction = name.partition("/")
-    source, _, target = direction.partition("->")
-    return f"{_LEVELS.get(level, level)}, {source.upper()} to {target.upper()}"
 
 
 def _row(name: str, metrics: Mapping[str, float]) -> str:
@@ -100,8 +93,9 @@ def _training(config: RunConfig, results: Mapping[str, Any] | None, environment:
 
 
 def _limits(config: RunConfig, shape: Mapping[str, Any]) -> str:
+    a, b = config.data.modalities
     lines = [
-        f"- It takes rows of exactly {shape['dims'][0]:,} (A) and {shape['dims'][1]:,} (B) channels, from the same "
+        f"- It takes rows of exactly {shape['dims'][0]:,} ({a}) and {shape['dims'][1]:,} ({b}) channels, from the same "
         "feature extractors as in training; rows of other extractors give meaningless vectors.",
         "- The results hold for one split of one data set; other data may differ. Ranks grow with the gallery.",
         "- Every query has a nearest item, even if nothing fits.",

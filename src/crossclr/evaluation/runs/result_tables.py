@@ -9,7 +9,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from crossclr.evaluation.fitted_search.choice import kept_words
+from crossclr.models.directions import direction_words
 
 SHOWN = ("R@1", "R@5", "R@10", "MdR")
 Results = dict[str, dict[str, float]]
@@ -19,8 +19,8 @@ def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Mean and sample standard deviation of each metric over several results.
 
     Example:
-        >>> runs = [{"test": {"clip/b->a": {"R@1": 1.0}}}, {"test": {"clip/b->a": {"R@1": 3.0}}}]
-        >>> summarise(runs)["mean"]["clip/b->a"]["R@1"]
+        >>> runs = [{"test": {"clip/text->video": {"R@1": 1.0}}}, {"test": {"clip/text->video": {"R@1": 3.0}}}]
+        >>> summarise(runs)["mean"]["clip/text->video"]["R@1"]
         2.0
     """
     tests = [result["test"] for result in results if result.get("test")]
@@ -38,22 +38,24 @@ def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def summary_table(summary: Mapping[str, Any], title: str) -> Table:
     """Mean ± standard deviation as a table for the terminal."""
     table = plain_table(title, SHOWN)
+    words = direction_words(summary["mean"])
     for direction, metrics in summary["mean"].items():
         spread = summary["std"][direction]
-        table.add_row(direction, *(f"{metrics[name]:.1f} ± {spread[name]:.1f}" for name in SHOWN))
+        table.add_row(words[direction], *(f"{metrics[name]:.1f} ± {spread[name]:.1f}" for name in SHOWN))
     return table
 
 
 def results_table(results: Mapping[str, Any], title: str) -> Table:
     """The final evaluation as a table for the terminal, with the CCA baseline for comparison."""
     table = plain_table(title, SHOWN)
-    beside = {"search not fitted": results.get("test_not_fitted"), "CCA baseline": results.get("cca_baseline")}
-    for direction, metrics in (results.get("test") or {}).items():
-        table.add_row(direction, *(f"{metrics[name]:.1f}" for name in SHOWN))
+    beside = {"CCA baseline": results.get("cca_baseline")}
+    measured = results.get("test") or {}
+    words = direction_words(measured)
+    for direction, metrics in measured.items():
+        table.add_row(words[direction], *(f"{metrics[name]:.1f}" for name in SHOWN))
         for title, other in beside.items():
             if other and direction in other and other[direction] != metrics:
                 table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
-    table.caption = kept_words(results.get("fitted")) or None
     return table
 
 

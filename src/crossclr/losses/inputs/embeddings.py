@@ -17,20 +17,14 @@ class NotFiniteError(ValueError):
 
 @dataclass(frozen=True)
 class EmbeddedBatch:
-    """One batch of samples in several modalities.
+    """One batch of samples in several modalities."""
 
-    Args:
-        rows: number of samples N, present or not.
-        embeddings: modality -> (N, D) unit rows in float32 or float64; zeros where a sample lacks the modality.
-        present: modality -> (N,) which samples have it; None: all of them.
-        ids: (N,) int64, or None if all samples are different items.
-        features: modality -> (N, Dx) unit rows of the inputs, without gradient; empty if the loss needs none.
-    """
-
-    rows: int
+    rows: int  # number of samples N, present or not
+    # modality -> (N, D) unit rows in float32 or float64; zeros where a sample lacks the modality
     embeddings: dict[str, Tensor]
-    present: dict[str, Tensor | None]
-    ids: Tensor | None
+    present: dict[str, Tensor | None]  # modality -> (N,) which samples have it; None: all of them
+    ids: Tensor | None  # (N,) int64, or None if all samples are different items
+    # modality -> (N, Dx) unit rows of the inputs, without gradient; empty if the loss needs none
     features: dict[str, Tensor]
 
     def both(self, x: str, y: str) -> Tensor | None:

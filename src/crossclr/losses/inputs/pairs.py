@@ -18,23 +18,14 @@ Weights = dict[tuple[str, str], float]
 
 @dataclass(frozen=True)
 class Pair:
-    """One modality and its partner: another modality, or the mean of all others (``second`` is then None).
+    """One modality and its partner: another modality, or the mean of all others (``second`` is then None)."""
 
-    Args:
-        first: name of the first modality.
-        second: name of the second; None: the mean of all other modalities.
-        weight: share in the weighted mean over the pairs.
-        x: (N, D) unit rows of the first.
-        y: (N, D) unit rows of the second.
-        anchors: (N,) which samples have both; None: all of them.
-    """
-
-    first: str
-    second: str | None
-    weight: float
-    x: Tensor
-    y: Tensor
-    anchors: Tensor | None
+    first: str  # name of the first modality
+    second: str | None  # name of the second; None: the mean of all other modalities
+    weight: float  # share in the weighted mean over the pairs
+    x: Tensor  # (N, D) unit rows of the first
+    y: Tensor  # (N, D) unit rows of the second
+    anchors: Tensor | None  # (N,) which samples have both; None: all of them
 
     def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """x, y and ids of the samples that have both modalities."""

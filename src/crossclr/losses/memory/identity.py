@@ -10,19 +10,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Identity:
-    """Rows that must not be negatives of each other.
+    """Rows that must not be negatives of each other."""
 
-    Args:
-        ids: (N,) ids of the batch.
-        repeated: whether an id occurs twice in the batch.
-        queue_ids: (few,) ids of older rows that also occur in the batch.
-        queue_rows: (few,) which rows of the queue these are; None if there are none.
-    """
-
-    ids: Tensor
-    repeated: bool
-    queue_ids: Tensor
-    queue_rows: Tensor | None = None
+    ids: Tensor  # (N,) ids of the batch
+    repeated: bool  # whether an id occurs twice in the batch
+    queue_ids: Tensor  # (few,) ids of older rows that also occur in the batch
+    queue_rows: Tensor | None = None  # (few,) which rows of the queue these are; None if there are none
 
     def within(self, rows: slice) -> Tensor | None:
         """(rows, N) equal ids in the batch; None if no id is repeated."""

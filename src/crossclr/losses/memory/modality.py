@@ -27,29 +27,18 @@ class InfluenceRules:
 
 @dataclass(frozen=True)
 class Influence:
-    """Influential rows and weights of one modality. They are constants: no gradient flows through them.
+    """Influential rows and weights of one modality. They are constants: no gradient flows through them."""
 
-    Args:
-        rules: the options.
-        features: (N, Dx) unit input features of the batch; None if connectivity is not used.
-        present: (N,) which samples have the modality; None: all of them.
-        scores: (N,) connectivity of the batch's rows; None if it is not used.
-        mask: (N,) influential rows of the batch; None if connectivity is not used.
-        queue_mask: (filled,) influential rows of the queue; None without a queue.
-        slots: where the batch's present rows are in the queue; None if the batch itself is the reference set.
-        pruned: scalar, share of the reference set that is influential.
-        held_back: whether ``min_keep`` limited the pruning.
-    """
-
-    rules: InfluenceRules
-    features: Tensor | None = None
-    present: Tensor | None = None
-    scores: Tensor | None = None
-    mask: Tensor | None = None
-    queue_mask: Tensor | None = None
+    rules: InfluenceRules  # the options
+    features: Tensor | None = None  # (N, Dx) unit input features of the batch; None if connectivity is not used
+    present: Tensor | None = None  # (N,) which samples have the modality; None: all of them
+    scores: Tensor | None = None  # (N,) connectivity of the batch's rows; None if it is not used
+    mask: Tensor | None = None  # (N,) influential rows of the batch; None if connectivity is not used
+    queue_mask: Tensor | None = None  # (filled,) influential rows of the queue; None without a queue
+    # where the batch's present rows are in the queue; None if the batch itself is the reference set
     slots: Tensor | None = None
-    pruned: Tensor | None = None
-    held_back: bool = False
+    pruned: Tensor | None = None  # scalar, share of the reference set that is influential
+    held_back: bool = False  # whether ``min_keep`` limited the pruning
 
     def negatives(self, candidates: Tensor | None) -> Tensor | None:
         """(N,) the candidates that are not influential; None: all rows."""

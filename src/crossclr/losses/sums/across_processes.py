@@ -21,17 +21,11 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True)
 class Sharing:
-    """The processes that share the work on a batch.
+    """The processes that share the work on a batch."""
 
-    Args:
-        rank: number of this process.
-        world: how many there are.
-        group: their process group; None is the default one.
-    """
-
-    rank: int
-    world: int
-    group: Any = None
+    rank: int  # number of this process
+    world: int  # how many there are
+    group: Any = None  # their process group; None is the default one
 
     def part(self, count: int) -> tuple[int, int]:
         """Start and end of this process's part of ``count`` anchors.

@@ -29,61 +29,37 @@ from crossclr.losses.sums.tile_kernel import TileKernel
 
 @dataclass(frozen=True)
 class Intra:
-    """The intra-modal negatives of the anchors.
+    """The intra-modal negatives of the anchors."""
 
-    Args:
-        weight: λ of the sum.
-        factor: μ of the logits.
-        keep: (N,) rows of the batch that serve as negatives; None: all.
-        zero_self: count exp(0) for the anchor itself instead of omitting it.
-        queue: (R, D) rows of the queue; the batch's own rows in it are masked.
-        queue_keep: (R,) which of them serve as negatives.
-        older: stretches of the queue without the batch; None: compare with the whole queue.
-    """
-
-    weight: float = 1.0
-    factor: float = 1.0
-    keep: Tensor | None = None
-    zero_self: bool = False
-    queue: Tensor | None = None
-    queue_keep: Tensor | None = None
+    weight: float = 1.0  # λ of the sum
+    factor: float = 1.0  # μ of the logits
+    keep: Tensor | None = None  # (N,) rows of the batch that serve as negatives; None: all
+    zero_self: bool = False  # count exp(0) for the anchor itself instead of omitting it
+    queue: Tensor | None = None  # (R, D) rows of the queue; the batch's own rows in it are masked
+    queue_keep: Tensor | None = None  # (R,) which of them serve as negatives
+    # stretches of the queue without the batch; None: compare with the whole queue
     older: tuple[slice, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Term:
-    """One partner modality of the anchors.
+    """One partner modality of the anchors."""
 
-    Args:
-        weights: (N,) weights of the anchors; 0 for other rows. Their sum is the weight of the term.
-        anchors: (N,) which rows are anchors; None: all.
-        keep: (N,) rows of the partner that serve as negatives; None: all.
-        extra: (N, k) additional positives of each anchor among the partner's rows, -1 for none.
-    """
-
-    weights: Tensor
-    anchors: Tensor | None = None
-    keep: Tensor | None = None
-    extra: Tensor | None = None
+    weights: Tensor  # (N,) weights of the anchors; 0 for other rows. Their sum is the weight of the term.
+    anchors: Tensor | None = None  # (N,) which rows are anchors; None: all
+    keep: Tensor | None = None  # (N,) rows of the partner that serve as negatives; None: all
+    extra: Tensor | None = None  # (N, k) additional positives of each anchor among the partner's rows, -1 for none
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """What the anchors of one modality are compared with; constants only.
+    """What the anchors of one modality are compared with; constants only."""
 
-    Args:
-        terms: one for each partner modality.
-        same: rows with equal ids, which are never negatives; None: all rows have different ids.
-        intra: intra-modal negatives; None: there are none.
-        extra_bias: log β, added to the logits of additional positives.
-        chunk_size: anchors computed at a time; None: all.
-    """
-
-    terms: tuple[Term, ...]
-    same: Identity | None = None
-    intra: Intra | None = None
-    extra_bias: float = 0.0
-    chunk_size: int | None = None
+    terms: tuple[Term, ...]  # one for each partner modality
+    same: Identity | None = None  # rows with equal ids, which are never negatives; None: all rows have different ids
+    intra: Intra | None = None  # intra-modal negatives; None: there are none
+    extra_bias: float = 0.0  # log β, added to the logits of additional positives
+    chunk_size: int | None = None  # anchors computed at a time; None: all
 
 
 def contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contrast) -> tuple[Tensor, Tensor]:

@@ -66,17 +66,11 @@ class Strip:
 
 @dataclass(frozen=True)
 class Positives:
-    """The positives of a tile's anchors in one partner modality.
+    """The positives of a tile's anchors in one partner modality."""
 
-    Args:
-        total: (rows,) log of their sum.
-        index: (rows, 1 + k) which rows of the partner they are.
-        share: (rows, 1 + k) the share of each in the sum.
-    """
-
-    total: Tensor
-    index: Tensor
-    share: Tensor
+    total: Tensor  # (rows,) log of their sum
+    index: Tensor  # (rows, 1 + k) which rows of the partner they are
+    share: Tensor  # (rows, 1 + k) the share of each in the sum
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossclr.models.adjustments.subsample import evenly_spaced
 from crossclr.models.closed_form.canonical import Problem, Spectrum
 from crossclr.models.closed_form.feature_map import LANDMARKS, ClosedFormSettings, FeatureMap, FeatureSpec, InputNorm
 from crossclr.models.closed_form.pair_moments import PairMoments
+from crossclr.models.subsample import evenly_spaced
 
 HELD_OUT = 1000  # maximum number of samples that score one fold
 INPUT_NORMS: tuple[InputNorm, ...] = ("l2", "standardise")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.models.adjustments.subsample import evenly_spaced
 from crossclr.models.closed_form.canonical import Problem
 from crossclr.models.closed_form.feature_map import LANDMARKS, ClosedFormSettings, FeatureMap, RowNorm, Similarities
 from crossclr.models.closed_form.pair_moments import Moments
+from crossclr.models.subsample import evenly_spaced
 
 
 class Branch(nn.Module):

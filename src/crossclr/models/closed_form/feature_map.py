@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.models.adjustments.subsample import evenly_spaced
+from crossclr.models.subsample import evenly_spaced
 
 InputNorm = Literal["none", "l2", "centre", "standardise"]
 CONSTANT = 1e-6  # a channel that deviates less than this share of its mean stays as it is

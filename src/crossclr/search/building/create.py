@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crossclr.models import Hubs
-from crossclr.search.building.hubness import FITTED, Hubness, apply_correction, with_correction
+from crossclr.search.building.hubness import apply_correction, with_correction
 from crossclr.search.building.index_files import FORMAT, INDEX, ITEMS, write_index
 from crossclr.search.building.item_map import place_items
 from crossclr.search.building.item_statistics import describe_items, other_modality
@@ -49,8 +48,7 @@ def build_index(
         media: where images, videos or sounds are (see `MediaFinder`).
         backend: ``faiss``, or ``milvus`` with a ``uri``.
         uri: address of the Milvus server, or a ``.db`` file.
-        hubness: correct scores against hubs, estimated from the items of the index. Default: the run's own correction,
-            if it has fitted one.
+        hubness: correct scores against hubs, estimated from the items of the index.
         settings: how to build the faiss index.
         batch_size: samples to embed at once.
         device: where to embed.
@@ -75,7 +73,7 @@ def build_index(
         if shards is None:
             found = embed_items(model, source, chosen, finder, batch_size, device, progress)
         else:
-            found = read_shard_items(shards, model.embedding_dim, run.digest(), progress, model.anchors)
+            found = read_shard_items(shards, model.embedding_dim, run.digest(), progress)
             wanted = _present(found, wanted, names, explicit=modalities is not None)
         meta: dict[str, Any] = {
             "format": FORMAT,
@@ -85,7 +83,7 @@ def build_index(
             "dim": int(found["a"].vectors.shape[1]),
             "text_side": text_side(run.config),
             "media_roots": sorted(finder.roots) if shards is None else [],
-            "hubness": hubness or (FITTED if model.hubs else False),
+            "hubness": hubness,
             "backend": backend,
             "modality_names": names,
             "modalities": {name: {"label": label} for name, label in _labels(names, found, wanted).items()},
@@ -93,7 +91,7 @@ def build_index(
         _report(progress, "building the index", 0)
         ids = _number(found, wanted)
         new_index = partial(_new_index, meta, settings, uri)
-        indexes = {name: _fill(new_index, name, ids[name], found, model.hubs, meta["hubness"]) for name in wanted}
+        indexes = {name: _fill(new_index, name, ids[name], found, meta["hubness"]) for name in wanted}
         _report(progress, "counting hubs", 1)
         items = Items(folder / ITEMS, writable=True)
         describe_items(items, indexes, found, ids, meta)
@@ -150,11 +148,10 @@ def _fill(
     name: str,
     ids: Ids,
     found: Mapping[str, EmbeddedItems],
-    hubs: Mapping[str, Hubs],
-    hubness: Hubness,
+    hubness: bool,
 ) -> Index:
     queries = found[other_modality(name)].vectors
-    rows = with_correction(found[name].vectors, queries, hubness, hubs.get(name))
+    rows = with_correction(found[name].vectors, queries, hubness)
     index = new_index(name, rows.shape[1])
     index.add(ids, rows)
     index.compact(apply_correction(queries, hubness))

@@ -1,20 +1,15 @@
 """Hubs, items that many queries return: how to count them, and a correction that lowers their scores."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from crossclr.models import Hubs
 from crossclr.search.index.contract import Index, Vectors
 from crossclr.search.index.faiss_index import FaissIndex
 
 NEAREST = 10  # a hub is among the ten best results of many queries
 MOST_TRIED = 5000
-FITTED: Literal["fitted"] = "fitted"
-Hubness = bool | Literal["fitted"]  # no correction, one from the items of the index, or the run's own
 
 
 @dataclass(frozen=True)
@@ -64,22 +59,16 @@ def correction(queries: Index, vectors: Vectors) -> Vectors:
     return (-0.5 * np.concatenate(means)).astype(np.float32)[:, None]
 
 
-def with_correction(vectors: Vectors, queries: Vectors, hubness: Hubness, fitted: Hubs | None) -> Vectors:
-    """Unit vectors with the correction as one more channel, if the index has one.
-
-    A correction from the items of the index needs ``queries``; the run's own is ``fitted``, and None counts as 0.
-    """
+def with_correction(vectors: Vectors, queries: Vectors, hubness: bool) -> Vectors:
+    """Unit vectors with the correction as one more channel, if the index has one."""
     if not hubness:
         return vectors
-    if hubness == FITTED:
-        bias = np.zeros(len(vectors)) if fitted is None else fitted(torch.from_numpy(vectors)).numpy()
-        return np.concatenate([vectors, bias[:, None].astype(np.float32)], axis=1)
     examples = FaissIndex(queries.shape[1])
     examples.add(np.arange(len(queries)), queries)
     examples.compact()
     return np.concatenate([vectors, correction(examples, vectors)], axis=1)
 
 
-def apply_correction(queries: Vectors, hubness: Hubness) -> Vectors:
+def apply_correction(queries: Vectors, hubness: bool) -> Vectors:
     """Queries with 1 in the channel of the correction, if the index has one."""
     return np.pad(queries, ((0, 0), (0, 1)), constant_values=1.0) if hubness else queries

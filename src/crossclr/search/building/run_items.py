@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
 from crossclr.models import Embeddings, TwoBranch, embed_source
@@ -77,7 +76,7 @@ def embed_items(
         embedded = embed_source(model, recorded, split, batch_size, device, report)
         seen.update(recorded.keys(split))
         clips = _clip_items(embedded, recorded, split)
-        both = (("a", clips, embedded.gallery_a), ("b", list(_sentence_items(embedded, clips)), embedded.clip_b))
+        both = (("a", clips, embedded.clip_a), ("b", list(_sentence_items(embedded, clips)), embedded.clip_b))
         for modality, items, vectors in both:
             found = EmbeddedItems(items, unit(vectors.numpy()), np.stack(recorded.pooled[modality]))
             parts[modality].append(_with_variants(found, source, model, modality, device))
@@ -133,10 +132,7 @@ def _variant_item(item: Item, variant: Variant) -> Item:
 
 
 def _encode(model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str) -> Vectors:
-    vectors = encode_rows(model.eval().to(device), modality, rows)
-    if modality == "a" and model.anchors is not None:
-        return unit(model.anchors.cpu()(torch.from_numpy(vectors)).numpy())
-    return vectors
+    return encode_rows(model.eval().to(device), modality, rows)
 
 
 def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:

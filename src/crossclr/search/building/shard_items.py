@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from crossclr.evaluation.export.bulk import MARK
 from crossclr.features import DataError
 from crossclr.features.reading.shard_files import ShardRows, find_shards, open_shard
-from crossclr.models import Anchors
 from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress
 from crossclr.search.encoders.feature_rows import unit
 from crossclr.search.index.contract import Vectors
@@ -23,14 +21,12 @@ def read_shard_items(
     dim: int,
     weights: str,
     progress: Progress | None = None,
-    anchors: Anchors | None = None,
 ) -> dict[str, EmbeddedItems]:
     """Items of both modalities; a modality that the shards do not contain has none.
 
     Samples with the same id are one clip, whose items after the first are numbered, as in ``b/id#2``.
 
-    The shards must come from the model with these ``weights`` (a digest). They contain the encoder's output, and the
-    run's ``anchors`` are applied to it.
+    The shards must come from the model with these ``weights`` (a digest).
 
     Raises:
         DataError: the vectors have another size.
@@ -52,8 +48,6 @@ def read_shard_items(
                 if rows is None:
                     continue
                 found = _vectors(path, rows, len(block), dim)
-                if modality == "a" and anchors is not None:
-                    found = unit(anchors(torch.from_numpy(found)).numpy())
                 vectors[modality].append(found)
                 for place, key in enumerate(block.ids):
                     seen[modality][key] += 1

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.models import Hubs
 from crossclr.search.building.hubness import with_correction
 from crossclr.search.building.index_files import INDEX, ITEMS, open_backend, read_meta, write_index
 from crossclr.search.building.item_map import place_new_items
@@ -75,7 +74,7 @@ def update_index(
             model = run.load_model()
             gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
             for modality, index in indexes.items():
-                _add(items, index, modality, gathered, model.hubs, meta, changes)
+                _add(items, index, modality, gathered, meta, changes)
         for index in indexes.values():
             index.compact()
         if splits:
@@ -101,7 +100,6 @@ def _add(
     index: Index,
     modality: str,
     gathered: Mapping[str, EmbeddedItems],
-    hubs: Mapping[str, Hubs],
     meta: dict[str, Any],
     changes: Changes,
 ) -> None:
@@ -113,7 +111,7 @@ def _add(
     ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
     places = place_new_items(items, index, found, meta["dim"])
     queries = gathered[other_modality(modality)].vectors
-    index.add(ids, with_correction(found.vectors, queries, meta["hubness"], hubs.get(modality)))
+    index.add(ids, with_correction(found.vectors, queries, meta["hubness"]))
     among = influence_of_new(items, modality, found, fresh, meta["modalities"][modality])
     columns = ids.tolist(), places.tolist(), among.connectivity.tolist(), among.share.tolist()
     items.put(

@@ -25,7 +25,6 @@ class PaddedEncoder(nn.Module):
         super().__init__()
         branch = model.branch_a if side == "a" else model.branch_b
         self.local, self.head = branch.local, branch.clip_head
-        self.views, self.side, self.pooling = model.views, side, model.pooling(side)
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
@@ -38,9 +37,6 @@ class PaddedEncoder(nn.Module):
         else:
             raise TypeError(f"cannot export an encoder of type {type(self.local).__name__}")
         embedded: Tensor = self.head(pooled)
-        if self.views is not None:
-            pool = _max if self.pooling == "max" else _mean
-            embedded = self.views(self.side, embedded, pool(rows, inside))
         return embedded / embedded.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
 
 

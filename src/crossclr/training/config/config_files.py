@@ -23,28 +23,28 @@ class ConfigError(ReadError):
     """A config that cannot be used; the message names every error with its key."""
 
 
-def config_names() -> list[str]:
-    """Names of the shipped configs.
+def config_names(folder: str = "configs") -> list[str]:
+    """Names of the configs shipped in a folder of the package.
 
     Example:
-        >>> "emoji" in config_names()
-        True
+        >>> "emoji" in config_names(), config_names("captions/presets")
+        (True, ['msvd', 'paper', 'small'])
     """
-    folder = resources.files("crossclr") / "configs"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    files = (resources.files("crossclr") / folder).iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-def config_text(name_or_path: str | Path) -> str:
-    """The YAML text of a shipped config (by name) or of a file (by path)."""
+def config_text(name_or_path: str | Path, folder: str = "configs") -> str:
+    """The YAML text of a file (by path) or of a config shipped in that folder (by name)."""
     path = Path(name_or_path)
     if path.is_file():
         return read_yaml_text(path, ConfigError)
     name = str(name_or_path)
-    if name in config_names():
-        return (resources.files("crossclr") / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
+    if name in config_names(folder):
+        return (resources.files("crossclr") / folder / f"{name}.yaml").read_text(encoding="utf-8")
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         raise ConfigError(f"there is no config file {name}")
-    raise ConfigError(f"there is no shipped config {name!r} and no such file; {suggest(name, config_names())}")
+    raise ConfigError(f"there is no shipped config {name!r} and no such file; {suggest(name, config_names(folder))}")
 
 
 def load_config(name_or_path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> RunConfig:

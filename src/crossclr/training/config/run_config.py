@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from crossclr.features.sources.data_config import DataConfig
 from crossclr.losses.loss_names import check_options
-from crossclr.models.model_config import AnchorsConfig, HubsConfig, ModelConfig, ViewsConfig
+from crossclr.models.model_config import ModelConfig
 
 
 class _Strict(BaseModel):
@@ -159,7 +159,7 @@ class ValidationConfig(_Strict):
     select_by: str = Field(
         default="clip/R@1",
         description="Metric that selects the best epoch: `level/metric` is the mean of both directions, "
-        "`level/direction/metric` one of them, as in `clip/b->a/R@1`.",
+        "`level/direction/metric` one of them, as in `clip/text->video/R@1`, by the names in data.modalities.",
     )
 
     @field_validator("select_by")
@@ -183,10 +183,6 @@ class SplitsConfig(_Strict):
     )
 
 
-FITTED = ("views", "anchors", "hubs")
-"""Names of the config sections that are fitted after training."""
-
-
 class FitConfig(_Strict):
     """How to train on any data: model, loss, optimiser, schedule and loop."""
 
@@ -200,26 +196,6 @@ class FitConfig(_Strict):
     schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="The loop.")
     validation: ValidationConfig = Field(default=ValidationConfig(), description="Validation during training.")
-    views: ViewsConfig | None = Field(
-        default=None,
-        description="After training, append linear projections of the input features to the embeddings, unless that "
-        "lowers a validation metric; null: off.",
-    )
-    anchors: AnchorsConfig | None = Field(
-        default=None,
-        description="After training, move clips towards the sentences of their nearest training clips, unless that "
-        "lowers the validation score; null: off.",
-    )
-    hubs: HubsConfig | None = Field(
-        default=None,
-        description="After training, lower the scores of items that are near every training sample of the other "
-        "modality, unless that lowers the validation score; null: off.",
-    )
-
-    @property
-    def fits_search(self) -> bool:
-        """Whether anything is fitted after training."""
-        return any(getattr(self, name) is not None for name in FITTED)
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

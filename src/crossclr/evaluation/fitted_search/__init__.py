@@ -1,1 +1,0 @@
-"""What is fitted for search after training, and how validation chooses it."""

@@ -1,1 +1,0 @@
-"""Search adjustments fitted after training: anchors, hub correction, linear views."""

@@ -1,0 +1,74 @@
+"""Directions of retrieval: their keys in results, such as ``clip/text->video``, and their words, ``text → video``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+LEVELS = {"clip": "clips", "video": "whole videos"}
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A search from one modality to the other, at one level.
+
+    Args:
+        level: ``clip`` or ``video``.
+        query: name of the modality of the queries.
+        searched: name of the modality that is searched.
+
+    Example:
+        >>> direction = Direction.parse("clip/text->video")
+        >>> direction.words, direction.key
+        ('text → video', 'clip/text->video')
+    """
+
+    level: str
+    query: str
+    searched: str
+
+    @classmethod
+    def parse(cls, key: str) -> Self:
+        """From its key."""
+        level, _, names = key.partition("/")
+        query, arrow, searched = names.partition("->")
+        if not (level and query and arrow and searched):
+            raise ValueError(f"{key!r} is not the key of a direction; an example of one is clip/text->video")
+        return cls(level, query, searched)
+
+    @property
+    def key(self) -> str:
+        """Its name in results and configs."""
+        return f"{self.level}/{self.query}->{self.searched}"
+
+    @property
+    def words(self) -> str:
+        """Its name in texts, without the level."""
+        return f"{self.query} → {self.searched}"
+
+
+def direction_keys(modalities: tuple[str, str], level: str = "clip") -> dict[str, str]:
+    """The keys of both directions, by the side that is searched: ``a``, the first modality, or ``b``, the second.
+
+    Example:
+        >>> direction_keys(("video", "text"))
+        {'a': 'clip/text->video', 'b': 'clip/video->text'}
+    """
+    a, b = modalities
+    return {"a": Direction(level, b, a).key, "b": Direction(level, a, b).key}
+
+
+def direction_words(keys: Iterable[str]) -> dict[str, str]:
+    """The words of directions that are shown together, by key; they name the level only if there are two.
+
+    Example:
+        >>> direction_words(["clip/text->video"])
+        {'clip/text->video': 'text → video'}
+        >>> list(direction_words(["clip/text->video", "video/text->video"]).values())
+        ['text → video (clips)', 'text → video (whole videos)']
+    """
+    found = {key: Direction.parse(key) for key in keys}
+    if len({one.level for one in found.values()}) < 2:
+        return {key: one.words for key, one in found.items()}
+    return {key: f"{one.words} ({LEVELS.get(one.level, one.level)})" for key, one in found.items()}
