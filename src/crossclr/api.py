@@ -200,7 +200,7 @@ class _Session:
             state = training.state_dict()
             if self.fabric.is_global_zero:
                 on_creation()
-                Run.create(path, config, training.model, state)
+                Run.create(path, config, training.model, state, source)
             self.fabric.barrier()
             run = Run.open(path)
             try:

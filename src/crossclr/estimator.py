@@ -22,6 +22,7 @@ from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import ArraySource, Batch, Ragged, Side
 from crossclr.models import TwoBranch, build_model
 from crossclr.storage import new_folder, write_file, write_json
+from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
 from crossclr.training.random_state import random_state as generator_states
@@ -191,6 +192,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         path = Path(path)
         if not (path / PARAMETERS).is_file():
             raise FileNotFoundError(f"{path} does not hold an estimator ({PARAMETERS} is absent)")
+        check_sealed(path, "save the estimator again")
         content = read_json_object(path / PARAMETERS)
         estimator = cls(**content["parameters"])
         model_config = FitConfig.model_validate({"model": content["model"]}).model

@@ -60,7 +60,9 @@ def test_run_folder_says_everything(tiny, tmp_path):
     assert sorted(path.name for path in run.path.iterdir()) == [
         "README.md",
         "best",
+        "checksums.json",
         "config.yaml",
+        "data.json",
         "environment.json",
         "last",
         "metrics.jsonl",

@@ -49,6 +49,7 @@ COMMANDS = {
     "card": Command("crossclr.cli.card:card", "Write the model card of a run."),
     "data": Command("crossclr.cli.data:app", "Check and describe a data set before training."),
     "config": Command("crossclr.cli.config:app", "List, show, copy and check configs."),
+    "verify": Command("crossclr.cli.verify:verify", "Check a run folder or an index for damage and changed data."),
     "doctor": Command("crossclr.cli.doctor:doctor", "Show what is installed, what is missing and how to install it."),
     "import-coot": Command("crossclr.cli.import_coot:import_coot", "Convert a COOT checkpoint to a model."),
 }

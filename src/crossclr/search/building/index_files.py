@@ -11,6 +11,7 @@ from crossclr.search.building.item_map import map_points
 from crossclr.search.index.contract import Index
 from crossclr.search.index.faiss_index import FaissIndex
 from crossclr.search.items.item_table import Items
+from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json_object
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
@@ -19,6 +20,7 @@ FORMAT = 2
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """What a generation says about itself."""
+    check_sealed(folder, "rebuild the index")
     return read_json_object(folder / META, "backend", "modalities", "weights")
 
 

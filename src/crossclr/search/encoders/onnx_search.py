@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json_object
 
 EXPORT = "export.json"
@@ -54,6 +55,7 @@ class OnnxSearch:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        check_sealed(self.folder, "export again")
         self.about = read_json_object(self.folder / EXPORT, "encoders")
         self.encoder_a, self.encoder_b = (
             OnnxEncoder(self.folder / self.about["encoders"][side]["file"]) for side in "ab"

@@ -21,6 +21,7 @@ from crossclr.search.index.contract import Ids, Mask, Vectors, allows, check_ite
 from crossclr.search.index.equal_vectors import SharedRows, share_rows
 from crossclr.search.index.faiss_graph import Bitmap, Graph, IndexSettings, bitmap, rows_of
 from crossclr.storage import new_folder
+from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.storage.read_error import reading
 
@@ -180,6 +181,7 @@ class FaissIndex:
     def open(cls, folder: Path) -> FaissIndex:
         """Open a saved index as a memory map."""
         with reading(folder, "index", advice="rebuild it"):
+            check_sealed(folder, "rebuild the index")
             values = read_json_object(folder / META, "dim", "settings")
             index = cls(values["dim"], IndexSettings(**values["settings"]))
             index._tail = np.load(folder / TAIL, mmap_mode="r")

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from crossclr.storage import complete_folder, new_folder
+from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json
 from crossclr.storage.read_error import ReadError, reading
 
@@ -74,6 +75,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights and state of the last complete checkpoint; the reverse of ``save_checkpoint``."""
     folder = complete_folder(folder)
     weights = load_weights(folder)
+    check_sealed(folder, ADVICE, CheckpointError)
     with reading(folder, "checkpoint", advice=ADVICE, kind=CheckpointError):
         state: dict[str, Any] = _decode(read_json(folder / REST, CheckpointError), load_file(folder / TENSORS))
     return weights, state
@@ -84,6 +86,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     folder = complete_folder(folder)
     if not (folder / MODEL).is_file():
         raise CheckpointError(f"there is no checkpoint in {folder} ({MODEL} is absent)")
+    check_sealed(folder, ADVICE, CheckpointError)
     return load_tensors(folder / MODEL)
 
 

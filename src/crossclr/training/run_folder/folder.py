@@ -1,6 +1,8 @@
 """The files of every run folder. Commands pass data to each other only through run folders.
 
 config.yaml        the whole config, defaults included
+data.json          a fingerprint of the data
+checksums.json     size and checksum of every file that no longer changes; the checkpoints have their own
 environment.json   versions, machine, command
 model.json         sizes of the model, to build it without the data
 metrics.jsonl      one line for every few steps and one for every epoch; equal runs have equal bytes
@@ -21,6 +23,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from crossclr.storage import new_folder, write_file, write_json
+from crossclr.storage.checksums import seal
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training.config.config_files import dump_config
 from crossclr.training.run_folder.checkpoint import CheckpointError, load_checkpoint, load_weights
@@ -28,6 +31,7 @@ from crossclr.training.run_folder.environment import environment
 from crossclr.training.run_folder.journal import read_metrics
 
 CONFIG, ENVIRONMENT, MODEL, RESULTS = "config.yaml", "environment.json", "model.json", "results.json"
+DATA = "data.json"
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 Which = Literal["best", "last"]
@@ -119,6 +123,7 @@ class RunFolder(Generic[ConfigT]):
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Store the final evaluation, which marks the run as finished."""
         write_json(self.path / RESULTS, results)
+        seal(self.path, [RESULTS])
 
 
 def free_folder(wanted: Path) -> Path:
