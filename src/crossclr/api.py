@@ -22,7 +22,7 @@ from crossclr.evaluation.runs.result_tables import results_table, summarise, sum
 from crossclr.features import DataError, open_source
 from crossclr.features.check.split_check import check_splits
 from crossclr.models import embed_source
-from crossclr.storage import write_file, write_json
+from crossclr.storage import FolderLock, write_file, write_json
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import (
     JointTraining,
@@ -33,6 +33,7 @@ from crossclr.training import (
     make_fabric,
 )
 from crossclr.training.processes import launch
+from crossclr.training.run_folder.checkpoint import ADVICE, CheckpointError
 from crossclr.training.run_folder.folder import CONFIG, MODEL, free_folder
 from crossclr.training.run_folder.run import Run
 from crossclr.training.torch_settings import torch_settings
@@ -188,6 +189,10 @@ class _Session:
 
     def train(self, config: RunConfig, path: Path, on_creation: Callable[[], None] = lambda: None) -> Run:
         """Train a new run."""
+        with self._locked(path):
+            return self._train(config, path, on_creation)
+
+    def _train(self, config: RunConfig, path: Path, on_creation: Callable[[], None]) -> Run:
         if path.exists():
             raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
         source = open_source(config.data)
@@ -214,11 +219,18 @@ class _Session:
         """Finish a run that was stopped."""
         if run.results is not None:
             return run
-        with torch_settings(run.config.training):
+        with self._locked(run.path), torch_settings(run.config.training):
             training = JointTraining(run.config, run.open_source(), self.fabric, self.loss)
             weights, state = run.load_state()
-            training.load_state_dict(weights, state)
+            try:
+                training.load_state_dict(weights, state)
+            except (LookupError, TypeError, AttributeError, RuntimeError) as error:
+                raise CheckpointError(f"{run.path / 'last'} does not fit this run ({error}); {ADVICE}") from error
             return self._finish(run, training, state)
+
+    def _locked(self, path: Path) -> contextlib.AbstractContextManager[Any]:
+        """Only the first process writes, so only it takes the lock."""
+        return FolderLock(path) if self.fabric.is_global_zero else contextlib.nullcontext()
 
     def _finish(self, run: Run, training: JointTraining, state: Mapping[str, Any] | None) -> Run:
         config, console = run.config, self.console

@@ -133,6 +133,14 @@ def main() -> None:
             raise
         sys.stderr.write(f"error: {_one_line(error)}\n")
         sys.exit(2)
+    except Exception as error:
+        if "--debug" in sys.argv[1:]:
+            raise
+        sys.stderr.write(
+            f"error: unexpected {type(error).__name__}: {_one_line(error)}. This is a fault of crossclr; please report "
+            "it with the traceback that you get with: crossclr --debug ...\n"
+        )
+        sys.exit(70)
 
 
 def _one_line(error: Exception) -> str:

@@ -19,7 +19,7 @@ PREVIOUS = ".previous"
 def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """A temporary folder to fill; it becomes ``path``, with a manifest, when the block ends without an error.
 
-    Parents are created. Leftovers of dead processes with the same target are removed first.
+    Parents are created. Leftovers of dead processes next to it are removed first.
 
     Args:
         path: the folder to create.
@@ -41,7 +41,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         raise FileExistsError(f"{path} already exists; choose another name")
     with naming_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        sweep(path.parent, target=path.name)
+        sweep(path.parent)
         temporary = temporary_path(path)
         try:
             temporary.mkdir()
@@ -67,7 +67,7 @@ def restore_folder(path: Path) -> None:
     if complete != path:
         complete.rename(path)
     remove(_previous(path))
-    sweep(path.parent, target=path.name)
+    sweep(path.parent)
 
 
 def _rename_folder(temporary: Path, path: Path, replace: bool) -> None:

@@ -25,7 +25,7 @@ def test_a_segment_within_its_recording():
 
 @pytest.mark.parametrize(
     ("start", "stop", "words"),
-    [(4.0, 4.0, "is empty"), (5.0, 3.0, "reversed"), (-1.0, 3.0, "negative"), (9.0, 12.0, "after the end")],
+    [(4, 4, "is empty"), (5, 3, "reversed"), (-1, 3, "negative"), (9, 12, "after the end")],
 )
 def test_a_segment_that_is_nowhere(start, stop, words):
     with pytest.raises(ValueError, match=words):

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from crossclr import api
 from crossclr.cli import app
 from crossclr.features import DataError
+from crossclr.search.building.create import build_index
+from crossclr.storage.checksums import seal
 from crossclr.storage.read_error import ReadError
 from crossclr.training import Run
 from crossclr.training.config.config_files import check_config
@@ -34,16 +36,12 @@ def reverse_texts(folder):
 def test_changed_data_is_refused_by_all_commands_until_accepted(run, tmp_path):
     reverse_texts(tmp_path / "data")
     (run.path / "results.json").unlink()  # as if it had been stopped
-    (run.path / "checksums.json").write_text(
-        json.dumps(
-            {k: v for k, v in json.loads((run.path / "checksums.json").read_text()).items() if "results" not in k}
-        )
-    )
+    seal(run.path, ["results.json"])
     for command in (
         lambda: api.evaluate([run.path]),
         lambda: api.resume(run.path),
         lambda: api.embed(run.path, split="val"),
-        lambda: __import__("crossclr.search.building.create", fromlist=["build_index"]).build_index(run.path),
+        lambda: build_index(run.path),
     ):
         with pytest.raises(DataError, match=r"sentences of 14 of 14 sampled samples changed .*verify .* --accept"):
             command()

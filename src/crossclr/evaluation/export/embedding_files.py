@@ -27,7 +27,7 @@ from torch.nn.functional import normalize
 from crossclr.features import clip_keys
 from crossclr.features.reading.hdf5 import data_set, open_hdf5
 from crossclr.models.embeddings import Embeddings
-from crossclr.storage import new_file
+from crossclr.storage import new_file, sweep
 from crossclr.storage.read_error import reading
 
 NAMES = {
@@ -57,6 +57,7 @@ def save_embeddings(embeddings: Embeddings, path: str | os.PathLike[str]) -> Pat
     hdf5 = is_hdf5(path)
     arrays = _arrays(embeddings)
     path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
     with new_file(path) as temporary:
         if hdf5:
             with h5py.File(temporary, "w") as file:

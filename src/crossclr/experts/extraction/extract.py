@@ -28,7 +28,7 @@ from crossclr.experts.extraction.training_set import (
 from crossclr.experts.media import MediaError
 from crossclr.experts.media.decoding import probe
 from crossclr.experts.registry import load
-from crossclr.storage import sweep, write_file, write_json
+from crossclr.storage import FolderLock, sweep, write_file, write_json
 
 META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
 PARAGRAPHS_AT_ONCE = 256
@@ -115,6 +115,10 @@ class Extraction:
         """Encode everything that is missing and write the folder."""
         for problem in self.listing.problems:
             self._omit(problem)
+        with FolderLock(self.out):
+            return self._run()
+
+    def _run(self) -> Report:
         self.out.mkdir(parents=True, exist_ok=True)
         sweep(self.out, recursive=True)
         todo = self.missing()
