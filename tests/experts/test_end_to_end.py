@@ -125,7 +125,7 @@ def best(shell, run, query):
 def test_a_query_finds_the_right_clip(shell, folder):
     experts = ["--experts", "appearance,audio,text", "--splits", "train=1"]
     code, shown = shell("extract", "videos", "--captions", "captions.json", *experts)
-    assert code == 1  # two of the real videos have no sound, and it says so
+    assert code == 0  # two of the real videos have no sound, and it says so
     assert shown.count("no sound track") == 2
     assert "19 datapoints" in shown
     assert shell("data", "check", "features")[0] == 0

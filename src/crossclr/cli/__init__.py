@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from crossclr.cli.allocator import keep_freed_memory
-from crossclr.extras import MissingExtraError
+from crossclr.extras import explain_missing
 from crossclr.notices import show_plainly
 from crossclr.suggestions import suggest
 
@@ -128,10 +128,11 @@ def main() -> None:
         app(prog_name="crossclr")
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, OSError, MissingExtraError) as error:
-        if "--debug" in sys.argv[1:]:
+    except (ValueError, OSError, ImportError) as error:
+        shown = explain_missing(error) if type(error) is ModuleNotFoundError else error
+        if "--debug" in sys.argv[1:] or shown is None or type(shown) is ImportError:
             raise
-        sys.stderr.write(f"error: {_one_line(error)}\n")
+        sys.stderr.write(f"error: {_one_line(shown)}\n")
         sys.exit(2)
     except Exception as error:
         if "--debug" in sys.argv[1:]:

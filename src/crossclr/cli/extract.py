@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +14,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.experts.extraction.extract import Extraction
+    from crossclr.experts.extraction.recordings import Problem
     from crossclr.experts.extraction.settings import Report
 
 CLEAN, OMITTED = 0, 1
-SHOWN = 50  # problems that the terminal shows; the manifest has all
+SHOWN, ALIKE = 20, 3  # lines and files of one reason that the terminal shows; the manifest has all
 
 
 def extract(
@@ -61,8 +63,8 @@ def extract(
     All experts share one pass over each file. To resume after an interruption, run the same command again. A file or
     segment that cannot be used is omitted and reported at the end.
 
-    Exit code: 0 everything was extracted, 1 something was omitted, 2 nothing could be extracted (or --strict stopped),
-    130 Ctrl-C.
+    Exit code: 0 every file was extracted (a video may lack sound), 1 something was omitted, 2 nothing could be
+    extracted (or --strict stopped), 130 Ctrl-C.
 
     Recommended models, with channels, parameters and the rough speed of one CPU core:
 
@@ -141,8 +143,7 @@ def show_plan(job: Extraction, console: Console) -> None:
             share.expert, expert.model, f"{share.rows:,}", f"{expert.dim:,}", _bytes(share.bytes), _time(share.seconds)
         )
     console.print(table)
-    for problem in plan.problems[:SHOWN]:
-        _say(console, f"will be omitted: {problem}")
+    _show_problems(plan.problems, "will be omitted", console, "")
     hours = f"{plan.hours:.1f} hours" if plan.hours >= 1 else f"{plan.hours * 60:.1f} minutes"
     _say(console, f"{plan.recordings} files to encode ({hours}), {plan.finished} already finished")
     _say(console, f"about {_time(plan.seconds)} (decoding {_time(plan.decoding)}, at the same time as the networks)")
@@ -151,17 +152,16 @@ def show_plan(job: Extraction, console: Console) -> None:
 
 def show_report(report: Report, console: Console) -> None:
     """Print the summary and the next command."""
-    for problem in report.problems[:SHOWN]:
-        _say(console, f"omitted: {problem}")
-    if len(report.problems) > SHOWN:
-        _say(console, f"... and {len(report.problems) - SHOWN} more; {report.out / 'manifest.json'} lists all")
+    listed = f"; {report.out / 'manifest.json'} lists all"
+    _show_problems([problem for problem in report.problems if not problem.minor], "omitted", console, listed)
+    _show_problems([problem for problem in report.problems if problem.minor], "note", console, listed)
     if report.unused:
         some = ", ".join(report.unused[:3]) + (", ..." if len(report.unused) > 3 else "")
         _say(console, f"{len(report.unused)} files are not named in the captions: {some}")
     for name, long_texts in report.long_texts.items():
         _say(console, f"{name}: {long_texts}")
     rows = ", ".join(f"{name} {count:,}" for name, count in report.rows.items())
-    kept = f" ({report.kept} already finished)" if report.kept else ""
+    kept = f" ({report.done} decoded now, {report.kept} already finished)" if report.kept else ""
     _say(console, f"{report.done + report.kept} files{kept}, {report.datapoints} datapoints, {report.clips} clips")
     _say(console, f"rows: {rows}")
     _say(console, f"written to {report.out}")
@@ -172,6 +172,23 @@ def show_report(report: Report, console: Console) -> None:
     _say(console, f"next: crossclr train {report.config}")
 
 
+def _show_problems(problems: Sequence[Problem], word: str, console: Console, listed: str) -> None:
+    """One line for each file, or one for each reason that many files share."""
+    names: dict[str, list[str]] = {}
+    for problem in problems:
+        names.setdefault(problem.what, []).append(problem.name)
+    lines = []
+    for what, found in names.items():
+        if len(found) <= ALIKE:
+            lines += [f"{word}: {name}: {what}" for name in found]
+        else:
+            lines.append(f"{word}: {len(found)} files, such as {', '.join(found[:2])}: {what}")
+    for line in lines[:SHOWN]:
+        _say(console, line)
+    if len(lines) > SHOWN:
+        _say(console, f"... and {len(lines) - SHOWN} more{listed}")
+
+
 def _run_and_exit(job: Extraction, console: Console) -> None:
     try:
         report = _run(job, console)
@@ -179,7 +196,7 @@ def _run_and_exit(job: Extraction, console: Console) -> None:
         _say(console, "stopped; run the same command again to resume")
         raise typer.Exit(130) from None
     show_report(report, console)
-    raise typer.Exit(OMITTED if report.problems else CLEAN)
+    raise typer.Exit(OMITTED if any(not problem.minor for problem in report.problems) else CLEAN)
 
 
 def _run(job: Extraction, console: Console) -> Report:

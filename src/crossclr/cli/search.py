@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.search import Hit, Searcher
+    from crossclr.search.queries.file_queries import FileQuery
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
@@ -109,6 +110,11 @@ def search(
     like: Annotated[
         str | None, typer.Option(metavar="ID", help="Find items similar to this one instead of a sentence.")
     ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Find items similar to this image, video or sound; its first 60 s are used.")
+    ] = None,
+    more: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find more like this item. Repeatable.")] = None,
+    less: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find less like this item. Repeatable.")] = None,
     find: Annotated[
         str | None, typer.Option(help="Modality of the results, such as video. Default: not the query's own.")
     ] = None,
@@ -116,7 +122,7 @@ def search(
     group: Annotated[list[str] | None, typer.Option(help="Only items of this group. Repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Find clips by a sentence, or items similar to an item.
+    """Find clips by a sentence, a file, items of the index, or several of these.
 
     Examples:
         crossclr search runs/emoji "red fruit"
@@ -124,19 +130,28 @@ def search(
         crossclr search runs/emoji --like a/1F34E@noto --find image --top 5
 
         crossclr search runs/youcook2 "cut the tomato" --split val --json
+
+        crossclr search runs/emoji --file photo.jpg
+
+        crossclr search runs/emoji "at night" --file photo.jpg --less a/1F34E@noto
     """
-    from crossclr.search import Searcher
+    from crossclr.search.quick_search import ask_running_service, open_without_torch
     from crossclr.search.service.answers import plain_hit
 
-    if (sentence is None) == (like is None):
-        raise ValueError("give either a sentence or an item with --like ID")
+    if sentence is None and like is None and file is None and not more:
+        raise ValueError("give a sentence, a file with --file, or an item with --like ID")
     if sentence is not None:
         _refuse_paths(sentence)
-    searcher = Searcher.open(run, text=sentence is not None)
-    try:
-        hits = searcher.search(text=sentence, like=like, find=find, top=top, splits=split or (), groups=group or ())
-    except KeyError as error:
-        raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
+    query: dict[str, Any] = {"text": sentence, "like": like, "find": find, "top": top}
+    query |= {"splits": split or (), "groups": group or ()}
+    plain = file is None and not more and not less
+    hits = ask_running_service(run, **query) if plain else None
+    if hits is None:
+        searcher = (open_without_torch(run, sentence) if file is None else None) or _open_with_torch(run)
+        try:
+            hits = searcher.search(**query, file=_encoded(searcher, file), more=more or (), less=less or ())
+        except KeyError as error:
+            raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
     if as_json:
         typer.echo(json.dumps([plain_hit(hit) for hit in hits], indent=2, ensure_ascii=False))
     else:
@@ -231,9 +246,27 @@ def _refuse_paths(sentence: str) -> None:
     is_path = "\0" not in sentence and len(sentence) < 1000 and path.is_file()
     if is_path or (media_type(path) is not None and " " not in sentence):
         raise ValueError(
-            f"{sentence!r} looks like a file, but a query is a sentence: describe in words what you are looking for, "
-            "or find items similar to an indexed one with --like ID"
+            f"{sentence!r} looks like a file, but a query is a sentence: search with the file by --file {sentence}, or "
+            "describe in words what you are looking for"
         )
+
+
+def _open_with_torch(run: Path) -> Searcher:
+    from crossclr.search import Searcher
+
+    return Searcher.open(run)
+
+
+def _encoded(searcher: Searcher, file: Path | None) -> FileQuery | None:
+    """The vector of a file that is a query."""
+    from crossclr.search import QueryError
+
+    if file is None:
+        return None
+    if searcher.files is None:
+        raise QueryError(searcher.no_files)
+    with file.open("rb") as opened:
+        return searcher.files.encode(opened)
 
 
 def _example(searcher: Searcher) -> str:

@@ -1,7 +1,7 @@
 """The contract of an expert: what it needs, what it returns, and where its rows come from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -92,6 +92,8 @@ class Expert(ABC):
     layer: str = ""
     version: str = ""
     batch_size: int = 16
+    spec: str = ""  # what `load` built it from; empty for an expert that was built in another way
+    options: Mapping[str, Any] = {}
 
     def origin(self) -> Origin:
         """The description that is stored with its rows."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from crossclr.experts.contract import Kind
-from crossclr.experts.media.images import KINETICS
+from crossclr.experts.networks.preparation import KINETICS
 
 Weights = Literal["package", "hub", "file"]
 

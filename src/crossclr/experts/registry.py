@@ -100,7 +100,8 @@ def load(spec: str, **options: Any) -> Expert:
     if unknown:
         raise ExpertError(f"expert {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}")
     expert: Expert = builder(**arguments)
-    expert.name = parsed.label
+    expert.name, expert.spec = parsed.label, spec
+    expert.options = {key: value for key, value in options.items() if key != "device"}
     return expert
 
 

@@ -2,51 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from crossclr.search.building.hubness import apply_correction
 from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
-from crossclr.search.encoders.text_queries import QueryError, TextQueries, open_text_queries
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.generations import current_generation
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.items.remarks import Remark, remarks
-from crossclr.training import Run
+from crossclr.search.items.things import Hit
+from crossclr.search.queries.combined import Weights, combine
+from crossclr.search.query_error import QueryError
+
+if TYPE_CHECKING:
+    from crossclr.search.queries.file_queries import FileQueries, FileQuery
+    from crossclr.training import Run
 
 MOST = 1000  # results of one query
+MOST_ITEMS = 50  # items that one query may like or dislike
 LONGEST_TEXT = 1000  # characters of a typed query
 _FILTERS = 32
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Hit:
-    """One result.
+class Queries(Protocol):
+    """An encoder of sentences: `TextQueries` with PyTorch, `OnnxQueries` without."""
 
-    Args:
-        item: the item.
-        score: its cosine to the query, plus the index's correction against hubs if it has one.
-    """
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """(texts, dim) unit vectors."""
 
-    item: Item
-    score: float
+    def warm_up(self) -> None:
+        """Load what the first query would wait for."""
 
 
 class Searcher:
-    """Find items by a sentence, by another item or by a vector.
+    """Find items by a sentence, a file, other items, all of these together, or a vector.
 
     Args:
         folder: a complete generation of an index.
         queries: encoder of sentences; None: typed queries are not possible.
         no_text: the reason why they are not.
+        files: encoder of files; None: files cannot be queries.
+        no_files: the reason why they cannot.
     """
 
-    def __init__(self, folder: Path, queries: TextQueries | None = None, no_text: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        queries: Queries | None = None,
+        no_text: str = "",
+        files: FileQueries | None = None,
+        no_files: str = "",
+    ) -> None:
         self.folder = folder
         self.meta = read_meta(folder)
         self.items = Items(folder / ITEMS)
@@ -54,6 +66,7 @@ class Searcher:
             name: open_backend(self.meta, folder, name) for name in self.meta["modalities"]
         }
         self.queries, self.no_text = queries, no_text
+        self.files, self.no_files = files, no_files
         self._codes = np.load(folder / CODES, mmap_mode="r")  # (ids, 2) split and group
         self._filter = lru_cache(_FILTERS)(self._make_filter)  # many queries share a filter
 
@@ -63,12 +76,16 @@ class Searcher:
 
         Args:
             run: a run that has an index, or its folder.
-            text: whether to load the model, which typed queries need.
+            text: whether to load the model, which sentences and files as queries need.
 
         Raises:
             FileNotFoundError: the run has no index yet.
             ValueError: the index was built from other weights.
         """
+        from crossclr.search.encoders.text_queries import open_text_queries
+        from crossclr.search.queries.file_queries import open_file_queries
+        from crossclr.training import Run
+
         run = run if isinstance(run, Run) else Run.open(run)
         folder = current_generation(run.path / INDEX)
         if folder is None:
@@ -77,13 +94,12 @@ class Searcher:
             raise ValueError(
                 f"the index was built from other weights than those of {run.path}; run crossclr index again"
             )
-        queries, reason = None, "typed queries are switched off"
-        if text:
-            try:
-                queries = open_text_queries(run)
-            except QueryError as error:
-                reason = str(error)
-        return cls(folder, queries, reason)
+        if not text:
+            return cls(folder, no_text="typed queries are switched off", no_files="queries by files are switched off")
+        model = run.load_model()
+        queries, no_text = _opened(lambda: open_text_queries(run, model))
+        files, no_files = _opened(lambda: open_file_queries(run, model))
+        return cls(folder, queries, no_text, files, no_files)
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -95,47 +111,71 @@ class Searcher:
         *,
         text: str | None = None,
         like: str | None = None,
+        file: FileQuery | None = None,
+        more: Sequence[str] = (),
+        less: Sequence[str] = (),
+        weights: Weights | None = None,
         vector: Sequence[float] | Vectors | None = None,
         find: str | None = None,
         top: int = 10,
         splits: Sequence[str] = (),
         groups: Sequence[str] = (),
     ) -> list[Hit]:
-        """The best items for one query.
+        """The best items for one query: a sentence, a file and items in any combination, or one vector.
 
         Args:
             text: a sentence of at most 1,000 characters.
             like: name of an item to find neighbours of; the item itself is not returned.
-            vector: a vector of the joint space.
-            find: modality of the results, by name or as ``a`` or ``b``. Default: not the query's own.
+            file: a file of your own, from ``files.encode``.
+            more: names of items that the results should resemble.
+            less: names of items that they should not resemble; they are not returned.
+            weights: how much each part counts.
+            vector: a vector of the joint space, alone.
+            find: modality of the results, by name or as ``a`` or ``b``. Default: a file's, or not the query's own.
             top: number of results.
             splits: return only items of these splits. Default: all.
             groups: return only items of these groups. Default: all.
 
         Raises:
-            QueryError: not exactly one of text, like and vector is given, or an argument is wrong.
-            KeyError: there is no item named ``like``.
+            QueryError: an argument is wrong, or nothing says what to find.
+            KeyError: there is no item of a given name.
         """
-        if sum(part is not None for part in (text, like, vector)) != 1:
-            raise QueryError("give exactly one of a text, an item to find neighbours of (like) and a vector")
         if not 1 <= top <= MOST:
             raise QueryError(f"top must be between 1 and {MOST}, got {top}")
-        like_item = self.item(like) if like is not None else None
-        wanted = self._modality(find, like_item)
-        if text is not None:
-            query = self._encode(text)
-        elif like_item is not None:
-            query = self.indexes[like_item.modality].vectors(np.array([like_item.id]))[:, : self.meta["dim"]]
-        else:
+        if len(more) + len(less) > MOST_ITEMS:
+            raise QueryError(f"one query may name at most {MOST_ITEMS} items, got {len(more) + len(less)}")
+        seed = self.item(like) if like is not None else None
+        liked = [*([seed] if seed else []), *map(self.item, more)]
+        disliked = [*map(self.item, less)]
+        wanted = self.modality(find, seed or (liked[0] if liked and text is None else None), file)
+        if vector is not None:
+            if text is not None or file is not None or liked or disliked:
+                raise QueryError("a vector is a whole query; give it without a text, a file and items")
             query = self._check_vector(vector)
+        else:
+            query = combine(
+                text=None if text is None else self._encode(text),
+                file=None if file is None else file.vector,
+                more=self._vectors(liked),
+                less=self._vectors(disliked),
+                weights=weights,
+            )
         query = apply_correction(query, self.meta["hubness"])
         allowed = self._filter(tuple(sorted(set(splits))), tuple(sorted(set(groups))))
-        own = like_item.id if like_item is not None and like_item.modality == wanted else -1
-        scores, ids = self.indexes[wanted].search(query, top + (own >= 0), allowed)
+        hidden = {item.id for item in [*([seed] if seed else []), *disliked] if item.modality == wanted}
+        scores, ids = self.indexes[wanted].search(query, top + len(hidden), allowed)
         by_id = {
-            key: score for key, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True) if key not in (-1, own)
+            key: score
+            for key, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True)
+            if key != -1 and key not in hidden
         }
         return [Hit(item, by_id[item.id]) for item in self.items.get(list(by_id)[:top])]
+
+    def sample(self, modality: str, count: int) -> list[Item]:
+        """Items of a modality, spread evenly over the collection."""
+        ids = [row[0] for row in self.items.columns("id", where=modality)]
+        step = max(1, len(ids) // count)
+        return self.items.get(ids[step // 2 :: step][:count])
 
     def item(self, name: str) -> Item:
         """The item with a name.
@@ -165,8 +205,21 @@ class Searcher:
         """Close the files."""
         self.items.close()
 
-    def _modality(self, find: str | None, like_item: Item | None) -> str:
+    def _vectors(self, items: Sequence[Item]) -> Vectors | None:
+        if not items:
+            return None
+        parts = [self.indexes[item.modality].vectors(np.array([item.id])) for item in items]
+        return np.concatenate(parts)[:, : self.meta["dim"]]
+
+    def modality(self, find: str | None, like_item: Item | None = None, file: FileQuery | None = None) -> str:
+        """The modality of the results of a query; ``find`` is what the caller requests, if anything.
+
+        Raises:
+            QueryError: there is no modality of this name.
+        """
         if find is None:
+            if file is not None and file.modality in self.indexes:
+                return file.modality
             own = like_item.modality if like_item is not None else self.meta["text_side"]
             return next((name for name in self.indexes if name != own), next(iter(self.indexes)))
         names = {self.meta["modality_names"][letter]: letter for letter in self.indexes}
@@ -206,3 +259,11 @@ class Searcher:
             if wanted:
                 mask &= np.isin(self._codes[:, column], [known.index(name) for name in wanted])
         return mask
+
+
+def _opened(make: Callable[[], T]) -> tuple[T | None, str]:
+    """What ``make`` returns, or None and the reason why it is not possible."""
+    try:
+        return make(), ""
+    except QueryError as error:
+        return None, str(error)

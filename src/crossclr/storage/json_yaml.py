@@ -139,7 +139,7 @@ def _text(path: Path, form: str, kind: type[ReadError]) -> str:
 
 
 def _check_size(value: Any, most: int | None) -> None:
-    """Refuse values that are nested too deeply or, through aliases, too many."""
+    """Refuse values that are nested too deeply; in YAML also too many (through aliases) and numbers beyond 64 bits."""
     level, depth, count = [value], 0, 0
     while level:
         depth, count = depth + 1, count + len(level)
@@ -147,6 +147,8 @@ def _check_size(value: Any, most: int | None) -> None:
             raise ValueError(f"it is nested more than {DEEPEST} levels deep")
         if most is not None and count > most:
             raise ValueError(f"it has more than {most:,} values")
+        if most is not None and any(isinstance(inner, int) and inner.bit_length() > 64 for inner in level):
+            raise ValueError("it has a whole number of more than 64 bits")
         level = [inner for outer in level if isinstance(outer, dict | list) for inner in _inner(outer)]
 
 

@@ -105,6 +105,21 @@ def test_a_missing_sound_track_is_told_and_its_channels_are_zero(folder):
     assert source.read("a").video[:, 3].all()
 
 
+def test_a_file_without_sound_is_decoded_once_and_reported_each_time(folder):
+    (folder / "videos" / "bad.mp4").unlink()
+    experts = [Colour(), Loudness(), Letters()]
+    first = run(folder, experts)
+    (silent,) = [problem for problem in first.problems if "no sound track" in problem.what]
+    assert silent.minor  # it is used without sound
+    again = run(folder, experts)
+    assert (again.done, again.kept) == (0, first.done)
+    assert silent in again.problems
+    write_video(folder / "videos" / "b.mp4", [(9, 9, 9)] * 20, sound=np.ones(32000))  # now it has sound
+    third = run(folder, experts)
+    assert third.done == 1
+    assert silent not in third.problems
+
+
 def test_pictures_against_sound_need_no_sentences(folder):
     (folder / "videos" / "bad.mp4").unlink()
     report = extract(folder / "videos", folder / "out", [Colour(), Loudness()])

@@ -4,7 +4,7 @@ import torch
 
 from crossclr.experts import ExpertError, load
 from crossclr.experts.contract import window_spans
-from crossclr.experts.media.images import IMAGENET, Preparation
+from crossclr.experts.networks.preparation import IMAGENET, Preparation
 
 FRAMES = np.random.default_rng(0).integers(0, 255, (6, 40, 56, 3), dtype=np.uint8)
 

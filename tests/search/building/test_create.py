@@ -101,8 +101,8 @@ def test_filters(searcher):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "exactly one"),
-        ({"text": "a", "like": "b/x"}, "exactly one"),
+        ({}, "say what to find"),
+        ({"text": "a", "vector": [1.0] * 32}, "a whole query"),
         ({"text": "  "}, "empty"),
         ({"text": "a", "top": 0}, "top"),
         ({"text": "a", "top": 10**9}, "top"),

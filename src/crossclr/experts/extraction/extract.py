@@ -1,5 +1,7 @@
 """`crossclr extract` as a function: recordings and sentences in, a feature set to train on out."""
 
+import contextlib
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -99,6 +101,8 @@ class Extraction:
         self.report = Report(out, unused=list(listing.unused))
         self.finished = FinishedRows(out, settings.stored)
         states = {key: path.stat() for key, path in self.files.items()}
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self.finished.recall_absences(json.loads((out / MANIFEST).read_text(encoding="utf-8"))["recordings"])
         for expert in self.media_experts:
             self.finished.expect(expert, {key: [found.st_size, found.st_mtime_ns] for key, found in states.items()})
 
@@ -106,7 +110,12 @@ class Extraction:
         """Unfinished recordings, each with the experts whose rows it lacks."""
         lacking = []
         for recording in self.listing.recordings:
-            experts = [expert for expert in self.media_experts if not self.finished.find(expert.name, recording.key)]
+            absent = self.finished.absences(recording.key)
+            experts = [
+                expert
+                for expert in self.media_experts
+                if expert.name not in absent and not self.finished.find(expert.name, recording.key)
+            ]
             if experts:
                 lacking.append((recording, experts))
         return lacking
@@ -125,6 +134,11 @@ class Extraction:
         self.report.done, self.report.kept = len(todo), len(self.listing.recordings) - len(todo)
         if todo:
             self._encode_media(todo)
+        for recording in self.listing.recordings:
+            absent = self.finished.absences(recording.key)
+            for expert in self.media_experts:
+                if expert.name in absent:
+                    self._omit(self._absence(recording.key, expert))
         self._find_durations()
         segments = self._segments()
         self._encode_texts(segments)
@@ -153,12 +167,18 @@ class Extraction:
         for expert in experts:
             rows = finished.rows.get(expert.name)
             if rows is None:
-                lacks = "sound track" if expert.needs.kind == "sound" else "images"
-                self._omit(Problem(name, f"it has no {lacks}, so no rows of {expert.name!r}"))
+                self.finished.mark_absent(expert.name, finished.recording.key)
+                if self.settings.strict:
+                    self._omit(self._absence(finished.recording.key, expert))
                 continue
             times = describe_times(expert.needs, len(rows), finished.duration)
             about = {"file": name, "duration_sec": finished.duration, **times}
             self.finished.add(expert, finished.recording.key, rows, **about)
+
+    def _absence(self, key: str, expert: Expert) -> Problem:
+        lacks = "sound track" if expert.needs.kind == "sound" else "images"
+        what = f"it has no {lacks}, so no rows of {expert.name!r}"
+        return Problem(self.files[key].name, what, minor=bool(self.text_experts) and len(self.media_experts) > 1)
 
     def _find_durations(self) -> None:
         for key, path in self.files.items():
@@ -225,7 +245,7 @@ class Extraction:
             section = write_arrays(self.out, data) if data.many else coot_section(data, self.out)
             write_file(self.out / CONFIG, training_config(data, section, name))
             self.report.config = self.out / CONFIG
-        write_json(self.out / MANIFEST, self._manifest(finished))
+        write_json(self.out / MANIFEST, self._manifest(finished, data))
         self.finished.remove_parts()
 
     def _join_rows(self, data: DataSet, finished: Mapping[str, set[str]]) -> None:
@@ -241,18 +261,26 @@ class Extraction:
                 if reads:
                     write_json(self.out / f"{expert.name}_sentence_splits.json", joined.sentence_tokens)
 
-    def _manifest(self, finished: Mapping[str, set[str]]) -> dict[str, Any]:
+    def _manifest(self, finished: Mapping[str, set[str]], data: DataSet) -> dict[str, Any]:
         return {
             "crossclr": __version__,
             "experts": {
-                expert.name: {**asdict(expert.origin()), "needs": asdict(expert.needs), "stored": self.settings.stored}
+                expert.name: {
+                    **asdict(expert.origin()),
+                    "needs": asdict(expert.needs),
+                    "stored": self.settings.stored,
+                    "spec": expert.spec,
+                    "options": dict(expert.options),
+                }
                 for expert in self.experts
             },
+            "modalities": [data.sides.a, data.sides.b],
             "recordings": {
                 key: {
                     "file": str(path),
                     "duration_sec": self.durations[key],
                     "experts": [expert.name for expert in self.media_experts if key in finished[expert.name]],
+                    "without": self.finished.absences(key),
                 }
                 for key, path in self.files.items()
                 if key in self.durations

@@ -45,6 +45,7 @@ class FinishedRows:
         self.out, self.stored, self.folder = out, stored, out / FOLDER
         self._wanted: dict[str, dict[str, str]] = {}  # expert -> key -> fingerprint
         self._earlier: dict[str, dict[str, Description]] = {}  # expert -> key -> description
+        self._without: dict[str, dict[str, str]] = {}  # key -> expert -> fingerprint of an input without such rows
 
     def expect(self, expert: Expert, made_from: Mapping[str, Any]) -> None:
         """Declare what the rows of each key are made from; rows made from anything else count as absent.
@@ -64,6 +65,19 @@ class FinishedRows:
             if description is not None and wanted is not None and description.get("fingerprint") == wanted:
                 return description
         return None
+
+    def recall_absences(self, recordings: Mapping[str, Any]) -> None:
+        """Take over what an earlier manifest says about recordings without input for an expert."""
+        self._without = {key: dict(about.get("without", {})) for key, about in recordings.items()}
+
+    def mark_absent(self, expert: str, key: str) -> None:
+        """Note that a recording has no input for an expert, so that it is not decoded for it again."""
+        self._without.setdefault(key, {})[expert] = self._wanted[expert][key]
+
+    def absences(self, key: str) -> dict[str, str]:
+        """The experts that a recording has no input for, with the fingerprint of that input."""
+        known = self._without.get(key, {})
+        return {name: mark for name, mark in known.items() if self._wanted.get(name, {}).get(key) == mark}
 
     def add(self, expert: Expert, key: str, rows: FloatRows, **about: Any) -> None:
         """Store the rows of a recording or paragraph, with what is known about them, as JSON values.

@@ -1,6 +1,6 @@
 """Decode a recording and prepare the inputs of its experts, in one pass over the file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,9 @@ from torch import Tensor
 
 from crossclr.experts.contract import Expert, FrameExpert, SoundExpert
 from crossclr.experts.media.decoding import End, decode
-from crossclr.experts.media.grids import Frame
+from crossclr.experts.media.grids import Frame, Sound
+
+Decoder = Callable[[Path, Sequence[float], Sequence[int], int], Iterator[Frame | Sound | End]]
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,16 @@ class Input:
     time: float  # seconds of the recording up to here
 
 
-def prepared_inputs(path: Path, experts: Sequence[Expert], threads: int = 1) -> Iterator[Input | End]:
+def prepared_inputs(
+    path: Path, experts: Sequence[Expert], threads: int = 1, decoder: Decoder = decode
+) -> Iterator[Input | End]:
     """The inputs of all experts as the file is decoded, then the end of the file.
 
     Args:
         path: the recording.
         experts: experts for images and sound.
         threads: threads of the video decoder.
+        decoder: what decodes the file.
 
     Raises:
         MediaError: the file cannot be decoded.
@@ -38,7 +43,7 @@ def prepared_inputs(path: Path, experts: Sequence[Expert], threads: int = 1) -> 
     sound_rates = sorted({int(expert.needs.rate) for expert in sounds})
     heard = [0] * len(sound_rates)  # samples so far
     last: dict[str, tuple[Any, Tensor]] = {}  # the latest image of each expert, raw and prepared
-    for event in decode(path, rates, sound_rates, threads):
+    for event in decoder(path, rates, sound_rates, threads):
         if isinstance(event, End):
             yield event
         elif isinstance(event, Frame):

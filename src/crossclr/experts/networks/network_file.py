@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from crossclr.experts.contract import ExpertError, FloatRows, FrameExpert, Needs, WindowExpert
-from crossclr.experts.media.images import IMAGENET, Preparation
 from crossclr.experts.networks.hub import count_channels, digest_of
 from crossclr.experts.networks.hub_windows import repeat_last
+from crossclr.experts.networks.preparation import IMAGENET, Preparation
 from crossclr.extras import requires_extra
 
 TORCHSCRIPT = (".pt", ".ts", ".torchscript", ".pth")

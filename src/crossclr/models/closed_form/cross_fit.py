@@ -1,10 +1,10 @@
 """Choose the settings of the closed form by cross-fitting: fit on all folds but one, score on that one.
 
-Decompositions are shared. A feature map is decomposed once, each fold within its leading directions once for all
-ridges, and one solution serves all widths and exponents.
+Input norms, bandwidths and the ridge are chosen one after the other. A feature map is decomposed once, and one solution
+serves all widths and exponents.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossclr.models.closed_form.canonical import Problem, Spectrum
+from crossclr.models.closed_form.canonical import Canonical, Problem
 from crossclr.models.closed_form.feature_map import LANDMARKS, ClosedFormSettings, FeatureMap, FeatureSpec, InputNorm
 from crossclr.models.closed_form.pair_moments import PairMoments
+from crossclr.models.closed_form.pair_scores import score_pairs
 from crossclr.models.subsample import evenly_spaced
 
 HELD_OUT = 1000  # maximum number of samples that score one fold
-INPUT_NORMS: tuple[InputNorm, ...] = ("l2", "standardise")
-BANDWIDTHS = (0.5, 1.0, 2.0)
-GAUSSIAN = tuple(FeatureSpec(width, norm) for norm in INPUT_NORMS for width in BANDWIDTHS)
-RANK = 512  # leading directions within which settings are compared; a final fit uses all
+RANK = 400  # leading directions within which settings are compared; a final fit uses all
 BLOCK = 4096
+Features = Mapping[str, FeatureSpec]
+Candidate = tuple[tuple[tuple[str, FeatureSpec], ...], float]  # features of each modality, and the ridge
 
 
 class ReducedFeatures:
@@ -31,31 +31,29 @@ class ReducedFeatures:
     Directions are those of all samples, held-out ones included. They depend on one modality alone, so no pairs leak.
 
     Args:
-        name: the modality.
         rows: (samples, channels).
         present: (samples,) bool.
         spec: which features.
         landmarks: maximum number of landmarks.
     """
 
-    def __init__(self, name: str, rows: Tensor, present: Tensor, spec: FeatureSpec, landmarks: int) -> None:
-        self.name, self.present = name, present
+    def __init__(self, rows: Tensor, present: Tensor, spec: FeatureSpec, landmarks: int) -> None:
+        self.present = present
         feature_map = FeatureMap.fit(rows[present], spec, landmarks)
         self.channels = feature_map.dim
         features = torch.cat([feature_map(block).float() for block in torch.split(rows[present], BLOCK)])
         moments = PairMoments.of(features, features)
-        whole = Spectrum.of(moments.products / moments.count, name)
-        leading = whole.vectors[:, -RANK:]  # (features, rank)
+        leading = torch.linalg.eigh(moments.products / moments.count)[1][:, -RANK:]  # (features, rank)
         self.values = torch.zeros(len(rows), leading.shape[1])  # 0 where absent
         self.values[present] = (features - moments.mean_x) @ leading
-        self._spectra: dict[int, Spectrum] = {}
+        self._covariances: dict[int, Tensor] = {}
 
-    def spectrum(self, fold: int, training: Tensor) -> Spectrum:
-        """The decomposition over the training rows of one fold, computed once."""
-        if fold not in self._spectra:
+    def covariance(self, fold: int, training: Tensor) -> Tensor:
+        """Over the training rows of one fold, computed once."""
+        if fold not in self._covariances:
             rows = self.values[training & self.present]
-            self._spectra[fold] = Spectrum.of(covariance(rows, rows), self.name, self.channels)
-        return self._spectra[fold]
+            self._covariances[fold] = covariance(rows, rows)
+        return self._covariances[fold]
 
 
 def covariance(x: Tensor, y: Tensor) -> Tensor:
@@ -69,16 +67,22 @@ class Grid:
     """The settings that are tried.
 
     Args:
-        features: tried for all modalities together first; then each modality tries the other bandwidths by itself.
+        input_norms: tried at the middle bandwidth for all modalities together, then for each by itself.
+        bandwidths: tried with the best norms, in the same way; None is linear.
         ridges: see `ClosedFormSettings`, as the others.
         widths: the largest is capped by the number of directions there are.
         exponents: of the correlations.
     """
 
-    features: Sequence[FeatureSpec] = GAUSSIAN
+    input_norms: Sequence[InputNorm] = ("l2", "standardise")
+    bandwidths: Sequence[float | None] = (0.5, 1.0, 2.0)
     ridges: Sequence[float] = (0.3, 1.0, 3.0, 10.0)
-    widths: Sequence[int] = (64, 128, 256)
+    widths: Sequence[int] = (128, 256, 400)
     exponents: Sequence[float] = (0.5, 1.0, 2.0)
+
+
+LINEAR = Grid(("none", "l2", "standardise"), (None,), (0.01, 0.1, 1.0, 10.0), (32, 64, 128, 256, 512), (0.0, 1.0, 2.0))
+"""The grid of linear CCA."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,23 @@ class Trial:
         return float(torch.tensor(self.scores).std() / len(self.scores) ** 0.5)
 
 
+@dataclass(frozen=True)
+class FoldVectors:
+    """Vectors of one fold, from a fit on the other folds.
+
+    Args:
+        places: of the held-out samples.
+        held_out: by modality, (held-out samples, width) unit vectors.
+        training: by modality, (samples of the other folds, width).
+        training_places: of those.
+    """
+
+    places: Tensor
+    held_out: dict[str, Tensor]
+    training: dict[str, Tensor]
+    training_places: Tensor
+
+
 class CrossFit:
     """Compares settings on training samples.
 
@@ -112,7 +133,7 @@ class CrossFit:
         present: (samples,) bool for each modality that has gaps.
         groups: (samples,) whole numbers; samples of one group, such as clips of one video, stay in one fold.
         concepts: (samples,) whole numbers; samples of one concept are right answers to each other.
-        folds: number of folds.
+        folds: number of folds, or (samples,) the fold of each sample; samples of fold -1 are never held out.
         landmarks: maximum number of landmarks.
         seed: of the assignment to folds.
 
@@ -132,7 +153,7 @@ class CrossFit:
         *,
         groups: Tensor | None = None,
         concepts: Tensor | None = None,
-        folds: int = 4,
+        folds: int | Tensor = 4,
         landmarks: int = LANDMARKS,
         seed: int = 0,
     ) -> None:
@@ -140,69 +161,104 @@ class CrossFit:
         everywhere = torch.ones(count, dtype=torch.bool)
         self.rows, self.landmarks, self.concepts = rows, landmarks, concepts
         self.present = {name: (present or {}).get(name, everywhere) for name in rows}
-        self.fold_of = assign_folds(count, folds, groups, seed)
-        self.folds = folds
+        self.fold_of = folds if isinstance(folds, Tensor) else assign_folds(count, folds, groups, seed)
+        self.folds = int(self.fold_of.max()) + 1
         self._reductions: dict[tuple[str, FeatureSpec], ReducedFeatures] = {}
+        self._tried: dict[Candidate, dict[int, list[float]]] = {}
 
     def search(self, grid: Grid | None = None) -> list[Trial]:
         """Score the grid; the best setting comes first."""
         grid = grid or Grid()
-        together = [dict.fromkeys(self.rows, spec) for spec in grid.features]
-        trials = [trial for features in together for trial in self._try(features, grid)]
-        best = max(trials, key=lambda trial: trial.score).settings
-        narrow = replace(grid, ridges=_around(best.ridge, grid.ridges))
-        for name, spec in product(self.rows, grid.features):
-            own = best.of(name)
-            if spec.input_norm == own.input_norm and spec != own:
-                features = {other: best.of(other) for other in self.rows} | {name: spec}
-                trials += self._try(features, narrow)
+        self._tried = {}
+        middle = grid.bandwidths[len(grid.bandwidths) // 2]
+        start = [dict.fromkeys(self.rows, FeatureSpec(middle, norm)) for norm in grid.input_norms]
+        features, ridge = self._explore(start, grid, grid.ridges)
+        for name, norm in product(self.rows, grid.input_norms):
+            changed = replace(features[name], input_norm=norm)
+            features, ridge = self._explore([features | {name: changed}], grid, (ridge,))
+        for names, width in product((list(self.rows), *([name] for name in self.rows)), grid.bandwidths):
+            changes = {name: replace(features[name], bandwidth=width) for name in names}
+            features, ridge = self._explore([features | changes], grid, (ridge,))
+        self._explore([features], grid, _around(ridge, grid.ridges))
+        trials = [trial for candidate in self._tried for trial in self._trials(candidate, grid)]
         return sorted(trials, key=lambda trial: -trial.score)
 
-    def _try(self, features: Mapping[str, FeatureSpec], grid: Grid) -> list[Trial]:
-        """Score all ridges, widths and exponents for the same features."""
-        settings = [
-            ClosedFormSettings(features, ridge, width, exponent)
-            for ridge, width, exponent in product(grid.ridges, grid.widths, grid.exponents)
-        ]
-        folds = [list(self._scores(features, grid, fold)) for fold in range(self.folds)]
-        return [Trial(one, scores) for one, scores in zip(settings, zip(*folds, strict=True), strict=True)]
+    def _explore(
+        self, options: Sequence[Features], grid: Grid, ridges: Sequence[float]
+    ) -> tuple[dict[str, FeatureSpec], float]:
+        """Score candidates; returns the features and the ridge that lead so far."""
+        for features, fold in product(options, range(self.folds)):
+            self._score(features, ridges, grid, fold)
+        leading, ridge = max(self._tried, key=lambda one: max(trial.score for trial in self._trials(one, grid)))
+        return dict(leading), ridge
 
-    def _scores(self, features: Mapping[str, FeatureSpec], grid: Grid, fold: int) -> Iterator[float]:
-        """Scores on one held-out fold, in the order of ridges, widths and exponents."""
-        parts = {name: self._reduced(name, spec) for name, spec in features.items()}
-        training = self.fold_of != fold
-        held_out = (~training).nonzero().flatten()
-        held_out = held_out[evenly_spaced(len(held_out), HELD_OUT)]
+    def _trials(self, candidate: Candidate, grid: Grid) -> list[Trial]:
+        folds = [self._tried[candidate][fold] for fold in range(self.folds)]
+        return [
+            Trial(ClosedFormSettings(dict(candidate[0]), candidate[1], width, exponent), scores)
+            for (width, exponent), scores in zip(
+                product(grid.widths, grid.exponents), zip(*folds, strict=True), strict=True
+            )
+        ]
+
+    def _score(self, features: Features, ridges: Sequence[float], grid: Grid, fold: int) -> None:
+        """Score all widths and exponents on one held-out fold, unless that is done."""
+        key = tuple(features.items())
+        missing = [ridge for ridge in ridges if fold not in self._tried.setdefault((key, ridge), {})]
+        if not missing:
+            return
+        problem, centred = self._problem(features, fold)
+        held_out = self._held_out(fold)
         present = {name: mask[held_out] for name, mask in self.present.items()}
         concepts = None if self.concepts is None else self.concepts[held_out]
-        centred = {
-            name: part.values[held_out] - part.values[training & part.present].mean(dim=0)
-            for name, part in parts.items()
-        }
-        problem = self._problem(parts, fold, training)
-        for ridge in grid.ridges:
+        for ridge in missing:
             found = problem.solve(ridge, max(grid.widths))
-            projected = {name: rows @ found.bases[name] for name, rows in centred.items()}
-            for width, exponent in product(grid.widths, grid.exponents):
-                weights = found.correlations[:width] ** exponent
-                embeddings = {
-                    name: functional.normalize(rows[:, :width] * weights, dim=1) for name, rows in projected.items()
-                }
-                yield score_pairs(embeddings, present, concepts)
+            projected = {name: rows[held_out] @ found.bases[name] for name, rows in centred.items()}
+            self._tried[key, ridge][fold] = [
+                score_pairs(
+                    {name: _encoded(rows, found, width, exponent) for name, rows in projected.items()},
+                    present,
+                    concepts,
+                )
+                for width, exponent in product(grid.widths, grid.exponents)
+            ]
 
-    def _problem(self, parts: Mapping[str, ReducedFeatures], fold: int, training: Tensor) -> Problem:
-        spectra = {name: part.spectrum(fold, training) for name, part in parts.items()}
+    def vectors(self, settings: ClosedFormSettings, fold: int) -> FoldVectors:
+        """The vectors of all samples of a fold, and of the samples they were fitted on."""
+        problem, centred = self._problem({name: settings.of(name) for name in self.rows}, fold)
+        found = problem.solve(settings.ridge, settings.width)
+        places, training = self._held_out(fold), (self.fold_of != fold).nonzero().flatten()
+        encoded = {
+            name: _encoded(rows @ found.bases[name], found, settings.width, settings.exponent)
+            for name, rows in centred.items()
+        }
+        return FoldVectors(
+            places,
+            {name: rows[places] for name, rows in encoded.items()},
+            {name: rows[training] for name, rows in encoded.items()},
+            training,
+        )
+
+    def _held_out(self, fold: int) -> Tensor:
+        places = (self.fold_of == fold).nonzero().flatten()
+        return places[evenly_spaced(len(places), HELD_OUT)]
+
+    def _problem(self, features: Features, fold: int) -> tuple[Problem, dict[str, Tensor]]:
+        """What a fold's directions follow from, and the centred features of all samples."""
+        parts = {name: self._reduced(name, spec) for name, spec in features.items()}
+        training = self.fold_of != fold
         between = {}
         for x, y in combinations(parts, 2):
             both = training & self.present[x] & self.present[y]
             between[x, y] = covariance(parts[x].values[both], parts[y].values[both])
-        return Problem(spectra, between)
+        own = {name: part.covariance(fold, training) for name, part in parts.items()}
+        problem = Problem(own, between, {name: part.channels for name, part in parts.items()})
+        centred = {name: part.values - part.values[training & part.present].mean(dim=0) for name, part in parts.items()}
+        return problem, centred
 
     def _reduced(self, name: str, spec: FeatureSpec) -> ReducedFeatures:
         if (name, spec) not in self._reductions:
-            self._reductions[name, spec] = ReducedFeatures(
-                name, self.rows[name], self.present[name], spec, self.landmarks
-            )
+            self._reductions[name, spec] = ReducedFeatures(self.rows[name], self.present[name], spec, self.landmarks)
         return self._reductions[name, spec]
 
 
@@ -224,50 +280,11 @@ def assign_folds(count: int, folds: int, groups: Tensor | None = None, seed: int
     return (order % folds)[members]
 
 
+def _encoded(rows: Tensor, found: Canonical, width: int, exponent: float) -> Tensor:
+    return functional.normalize(rows[:, :width] * found.correlations[:width] ** exponent, dim=1)
+
+
 def _around(value: float, values: Sequence[float]) -> tuple[float, ...]:
     """A value and its neighbours."""
     place = values.index(value)
     return tuple(values[max(0, place - 1) : place + 2])
-
-
-CUTS = (1, 5, 10)
-
-
-def mean_recall(similarities: Tensor, concepts: Tensor | None = None) -> float:
-    """Mean of R@1, R@5 and R@10 in both directions; ties count half.
-
-    Args:
-        similarities: (samples, samples), own pairs on the diagonal.
-        concepts: (samples,) samples of one concept are right answers to each other.
-
-    Example:
-        >>> mean_recall(torch.tensor([[0.9, 0.8], [0.1, 0.7]]))  # only the second column ranks the wrong sample first
-        0.9166666865348816
-    """
-    same = torch.eye(len(similarities), dtype=torch.bool) if concepts is None else concepts.unsqueeze(1) == concepts
-    wrong, right = similarities.masked_fill(same, -torch.inf), similarities.masked_fill(~same, -torch.inf)
-    found = []
-    for axis in (0, 1):
-        best = right.amax(dim=axis, keepdim=True)
-        ranks = (wrong > best).sum(dim=axis) + (wrong == best).sum(dim=axis) / 2
-        found += [(ranks < cut).float().mean() for cut in CUTS]
-    return float(torch.stack(found).mean())
-
-
-def score_pairs(
-    embeddings: Mapping[str, Tensor], present: Mapping[str, Tensor], concepts: Tensor | None = None
-) -> float:
-    """Mean of `mean_recall` over all pairs of modalities that share samples.
-
-    Args:
-        embeddings: (samples, width) unit vectors of each modality.
-        present: (samples,) bool of each modality.
-        concepts: see `mean_recall`.
-    """
-    scores = []
-    for x, y in combinations(embeddings, 2):
-        both = present[x] & present[y]
-        if bool(both.any()):
-            similarities = embeddings[x][both] @ embeddings[y][both].T
-            scores.append(mean_recall(similarities, None if concepts is None else concepts[both]))
-    return sum(scores) / len(scores)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
 from crossclr.models import Embeddings, TwoBranch, embed_source
-from crossclr.search.encoders.feature_rows import encode_rows, unit
-from crossclr.search.index.contract import Vectors
+from crossclr.search.encoders.feature_rows import encode_rows
+from crossclr.search.index.contract import Vectors, unit
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.media_files import Media, MediaFinder
 
@@ -122,17 +122,13 @@ def _with_variants(found: EmbeddedItems, source: Source, model: TwoBranch, modal
         items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
-        vectors.append(found.vectors if number == 0 else _encode(model, modality, rows, device))
+        vectors.append(found.vectors if number == 0 else encode_rows(model.eval().to(device), modality, rows))
     return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
 
 
 def _variant_item(item: Item, variant: Variant) -> Item:
     name = f"{item.name}@{variant.name}" if variant.name else item.name
     return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
-
-
-def _encode(model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], device: str) -> Vectors:
-    return encode_rows(model.eval().to(device), modality, rows)
 
 
 def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:

@@ -1,6 +1,5 @@
 """`crossclr export`: both encoders as ONNX, checked against PyTorch and in a search with onnxruntime."""
 
-import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,8 @@ import torch
 from crossclr.features import Source
 from crossclr.models import TwoBranch
 from crossclr.search.encoders.feature_rows import encode_rows
+from crossclr.search.encoders.minilm_rows import MiniLMRows
+from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
 from crossclr.search.encoders.text_queries import text_side
@@ -71,28 +72,37 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
 def export_encoder(encoder: PaddedEncoder, channels: int, path: Path) -> None:
     """Write one encoder as ONNX for any batch size and length."""
     rows, lengths = torch.randn(3, 5, channels), torch.tensor([5, 3, 1])
-    batch, longest = torch.export.Dim("batch", min=1), torch.export.Dim("longest", min=1)
-    noisy = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in noisy]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            encoder,
+            (rows, lengths),
+            str(path),
+            input_names=["rows", "lengths"],
+            output_names=["embedding"],
+            dynamic_axes={"rows": {0: "batch", 1: "longest"}, "lengths": {0: "batch"}},
+            dynamo=False,  # the other exporter takes forty times as long
+        )
+
+
+def write_query_encoder(model: TwoBranch, side: str | None, folder: Path) -> None:
+    """Write the text branch next to an index, so that `crossclr search` needs no PyTorch.
+
+    Nothing is written if onnxruntime is not installed, typed queries are not possible, or ONNX cannot express the
+    model; a search then loads PyTorch.
+    """
+    if side is None or model.dims["ab".index(side)] != MiniLMRows.dim:
+        return
+    path = folder / QUERY_ENCODER
     try:
-        for logger in noisy:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                encoder,
-                (rows, lengths),
-                str(path),
-                input_names=["rows", "lengths"],
-                output_names=["embedding"],
-                dynamic_shapes={"rows": {0: batch, 1: longest}, "lengths": {0: batch}},
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
-    finally:
-        for logger, level in zip(noisy, levels, strict=True):
-            logger.setLevel(level)
+        export_encoder(PaddedEncoder(model.cpu(), side).eval(), MiniLMRows.dim, path)
+        rng = np.random.default_rng(0)
+        rows = [rng.standard_normal((length, MiniLMRows.dim)).astype(np.float32) for length in (1, 4, 30)]
+        good = _difference(model, side, OnnxEncoder(path), rows) <= TOLERANCE
+    except (ImportError, TypeError, torch.onnx.OnnxExporterError):
+        good = False
+    if not good:
+        path.unlink(missing_ok=True)
 
 
 def _samples(source: Source, split: str) -> dict[str, list[Rows]]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.extras import requires_extra
 from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json_object
 
@@ -22,14 +23,12 @@ class OnnxEncoder:
         threads: number of threads; 0: all.
 
     Raises:
-        ImportError: onnxruntime is not installed.
+        MissingExtraError: onnxruntime is not installed.
     """
 
     def __init__(self, path: str | Path, threads: int = 0) -> None:
-        try:
+        with requires_extra("export", "An exported encoder"):
             import onnxruntime
-        except ImportError as error:
-            raise ImportError("exported encoders need onnxruntime: pip install 'crossclr[export]'") from error
         options: Any = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         self._session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

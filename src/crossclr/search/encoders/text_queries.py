@@ -10,13 +10,10 @@ from crossclr.experts.networks.tokens import TokenEncoder
 from crossclr.models import TwoBranch
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors
+from crossclr.search.query_error import QueryError
 from crossclr.training import Run, RunConfig
 
 CACHED = 1024
-
-
-class QueryError(ValueError):
-    """A query that has no answer; the message says why."""
 
 
 class TextQueries:

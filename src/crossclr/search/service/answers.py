@@ -4,7 +4,7 @@ from typing import Any
 
 from crossclr.features.sources.emoji import count_images, is_built_in
 from crossclr.search.items.item_table import Item
-from crossclr.search.searcher import Hit
+from crossclr.search.items.things import Hit
 
 
 def plain_item(item: Item) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from crossclr import __version__
-from crossclr.search.encoders.text_queries import QueryError
+from crossclr.search.query_error import QueryError
 from crossclr.search.searcher import Searcher
+from crossclr.search.service.file_routes import FileTokens, add_files
 from crossclr.search.service.index_reload import ReloadingSearcher
 from crossclr.search.service.limits import Limits
 from crossclr.search.service.search_routes import add_media, add_search, warm_up_images
@@ -27,6 +28,7 @@ PAGE_FILES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/elements.js": ("elements.js", "text/javascript; charset=utf-8"),
     "/item.js": ("item.js", "text/javascript; charset=utf-8"),
+    "/parts.js": ("parts.js", "text/javascript; charset=utf-8"),
     "/map.js": ("map.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/docs": ("docs.html", "text/html; charset=utf-8"),
@@ -59,7 +61,9 @@ def create_app(
         redoc_url=None,
     )
     _add_errors(app)
-    add_search(app, searchers)
+    tokens = FileTokens()
+    add_search(app, searchers, tokens)
+    add_files(app, searchers, tokens)
     add_media(app, searchers)
     for address, (name, kind) in PAGE_FILES.items():
         _add_file(app, address, (PAGE / name).read_bytes(), kind)

@@ -43,5 +43,6 @@ class ReloadingSearcher:
             self._refused = folder.name  # sentences would be encoded by another model than the items
             _LOG.warning("the new index was built from other weights; restart the service to use it")
             return False
-        self.current = Searcher(folder, self.current.queries, self.current.no_text)
+        now = self.current
+        self.current = Searcher(folder, now.queries, now.no_text, now.files, now.no_files)
         return True

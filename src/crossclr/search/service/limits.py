@@ -15,8 +15,11 @@ T = TypeVar("T")
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LARGEST_BODY = 256 * 1024
+LARGEST_FILE = 64 * 2**20  # of a file that is a query
+FILE_ADDRESS = "/api/file"  # reads its body itself, piece by piece
 LONGEST_QUERY = 8 * 1024
 TOO_LARGE = 413, f"the request is too large; the limit is {LARGEST_BODY:,} bytes"
+FILE_TOO_LARGE = 413, f"the file is too large; the limit is {LARGEST_FILE // 2**20} MiB"
 BODY_SECONDS, HEADER_SECONDS, SEND_SECONDS = 10.0, 10.0, 60.0
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -63,7 +66,7 @@ class Limits:
             await within(self.send_seconds, send(message))
 
         refusal = self._refuse(scope)
-        if refusal is None and scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
+        if refusal is None and scope["path"] != FILE_ADDRESS and scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
             try:
                 body = await within(self.body_seconds, _read(receive))
             except TimeoutError:
@@ -96,8 +99,8 @@ class Limits:
         except UnicodeDecodeError:
             return 400, "the address is not valid UTF-8"
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > LARGEST_BODY:
-            return TOO_LARGE
+        if length.isdigit() and int(length) > (LARGEST_FILE if scope["path"] == FILE_ADDRESS else LARGEST_BODY):
+            return TOO_LARGE if scope["path"] != FILE_ADDRESS else FILE_TOO_LARGE
         return None
 
 

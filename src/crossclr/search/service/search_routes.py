@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Query
 from fastapi.concurrency import run_in_threadpool
@@ -12,11 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from crossclr.experts.media.file_types import media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.items.item_table import Item
-from crossclr.search.searcher import LONGEST_TEXT, Hit, Searcher
+from crossclr.search.items.things import Hit, group_hits
+from crossclr.search.queries.combined import Weights
+from crossclr.search.searcher import LONGEST_TEXT, MOST, Searcher
 from crossclr.search.service.answers import plain_item
+from crossclr.search.service.file_routes import FileTokens
 from crossclr.search.service.index_reload import ReloadingSearcher
+from crossclr.search.service.limits import LARGEST_FILE
 
 MOST_RESULTS = 200
+HITS_OF_A_THING = 4  # hits to look at for each result, where several items of one thing are one result
 MOST_GROUPS = 2000  # groups that the page offers; others can be typed
 
 Name = Annotated[str, Field(max_length=500)]
@@ -24,12 +29,18 @@ Names = Annotated[list[Name], Field(max_length=50)]
 
 
 class SearchRequest(BaseModel):
-    """One query: exactly one of ``text``, ``like`` and ``vector``."""
+    """One query: a sentence, a file and items in any combination, or a vector."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: Annotated[str, Field(max_length=LONGEST_TEXT)] | None = Field(default=None, description="A sentence.")
     like: Name | None = Field(default=None, description="Id of an item to find neighbours of.")
+    file: Annotated[str, Field(max_length=50)] | None = Field(default=None, description="Token of a file (/api/file).")
+    more: Names = Field(default=[], description="Ids of items that the results should resemble.")
+    less: Names = Field(default=[], description="Ids of items that the results should not resemble.")
+    weights: dict[Literal["text", "file", "more", "less"], float] = Field(
+        default={}, description="How much each part counts, 0 to 100. Default: text 1, file 1, more 1, less 0.25."
+    )
     vector: Annotated[list[float], Field(max_length=16384)] | None = Field(
         default=None, description="A vector of the joint space."
     )
@@ -37,16 +48,21 @@ class SearchRequest(BaseModel):
         default=None, description="Modality of the results, by name or as a or b. Default: not the query's own."
     )
     top: int = Field(default=24, ge=1, le=MOST_RESULTS, strict=True, description="Number of results.")
+    fold: bool = Field(default=False, description="Whether several items of one thing are one result.")
     splits: Names = Field(default=[], description="Only items of these splits. Default: all.")
     groups: Names = Field(default=[], description="Only items of these groups. Default: all.")
 
 
-def add_search(app: FastAPI, searchers: ReloadingSearcher) -> None:
+def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -> None:
     """Add ``/api/...`` to an application."""
 
     async def answer(request: SearchRequest) -> JSONResponse:
         searcher = searchers.current  # one state of the index for the whole answer
         query = request.model_dump()
+        query["file"] = None if request.file is None else tokens.get(request.file)
+        query["weights"] = Weights(**query["weights"])
+        if query.pop("fold"):
+            query["top"] = min(MOST, HITS_OF_A_THING * request.top)
         try:
             if request.text is None:  # takes a millisecond, less than handing it to a thread
                 hits = searcher.search(**query)
@@ -54,7 +70,17 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher) -> None:
                 hits = await run_in_threadpool(searcher.search, **query)
         except KeyError as error:
             raise HTTPException(404, str(error.args[0])) from None
-        return JSONResponse({"results": [_result(searcher, hit) for hit in hits]})
+        if not request.fold:
+            return JSONResponse({"results": [_result(searcher, hit) for hit in hits]})
+        things = group_hits(hits, request.top)
+        return JSONResponse(
+            {
+                "results": [
+                    {**_result(searcher, one.best), "others": [_result(searcher, hit) for hit in one.others]}
+                    for one in things
+                ]
+            }
+        )
 
     @app.post("/api/search", summary="Search by a sentence, an item or a vector")
     async def search(request: SearchRequest) -> JSONResponse:
@@ -64,12 +90,19 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher) -> None:
     async def search_by_address(
         q: Annotated[str | None, Query(max_length=LONGEST_TEXT, description="A sentence.")] = None,
         like: Annotated[str | None, Query(max_length=500, description="Id of an item.")] = None,
+        file: Annotated[str | None, Query(max_length=50, description="Token of a file (/api/file).")] = None,
+        more: Annotated[list[str], Query(max_length=50, description="Ids of items to find more of.")] = [],  # noqa: B006
+        less: Annotated[list[str], Query(max_length=50, description="Ids of items to find less of.")] = [],  # noqa: B006
+        share: Annotated[float, Query(ge=0, le=1, description="Weight of the file next to the sentence.")] = 0.5,
         find: Annotated[str | None, Query(max_length=500, description="Modality of the results.")] = None,
         top: Annotated[int, Query(ge=1, le=MOST_RESULTS, description="Number of results.")] = 24,
+        fold: Annotated[bool, Query(description="Whether several items of one thing are one result.")] = False,
         split: Annotated[list[str], Query(max_length=50, description="Only these splits.")] = [],  # noqa: B006
         group: Annotated[list[str], Query(max_length=50, description="Only these groups.")] = [],  # noqa: B006
     ) -> JSONResponse:
-        return await answer(SearchRequest(text=q, like=like, find=find, top=top, splits=split, groups=group))
+        weights = {"text": 2 * (1 - share), "file": 2 * share} if q is not None and file is not None else {}
+        parts = {"text": q, "like": like, "file": file, "more": more, "less": less, "weights": weights}
+        return await answer(SearchRequest(**parts, find=find, top=top, fold=fold, splits=split, groups=group))
 
     @app.get("/api/item", summary="One item, what belongs to it, and remarks about it")
     def item(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> JSONResponse:
@@ -85,6 +118,15 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher) -> None:
         partners = [plain_item(other) for other in searcher.partners(found)]
         return JSONResponse(_with_remarks(searcher, found) | {"partners": partners, **numbers})
 
+    @app.get("/api/sample", summary="Some items, spread evenly over the collection")
+    def sample(
+        find: Annotated[str | None, Query(max_length=500, description="Modality of the items.")] = None,
+        top: Annotated[int, Query(ge=1, le=MOST_RESULTS, description="Number of items.")] = 12,
+    ) -> JSONResponse:
+        searcher = searchers.current
+        items = searcher.sample(searcher.modality(find), top)
+        return JSONResponse({"results": [_with_remarks(searcher, item) for item in items]})
+
     @app.get("/api/info", summary="What the index contains")
     def info() -> JSONResponse:
         searcher = searchers.current
@@ -92,8 +134,9 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher) -> None:
         values = {name: searcher.meta[name] for name in names}
         values["all_groups"] = len(values["groups"]) <= MOST_GROUPS
         values["groups"] = values["groups"][:MOST_GROUPS]
-        values["longest_text"] = LONGEST_TEXT
-        return JSONResponse({**values, "text": searcher.queries is not None, "no_text": searcher.no_text})
+        values |= {"longest_text": LONGEST_TEXT, "largest_file": LARGEST_FILE}
+        values |= {"text": searcher.queries is not None, "no_text": searcher.no_text}
+        return JSONResponse(values | {"files": searcher.files is not None, "no_files": searcher.no_files})
 
     @app.get("/api/map", summary="Positions of the items in two dimensions")
     def map_() -> FileResponse:
@@ -109,7 +152,7 @@ def find_item(searcher: Searcher, name: str) -> Item:
 
 
 def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
-    return {"score": round(hit.score, 4), **_with_remarks(searcher, hit.item)}
+    return {"score": round(hit.score, 5), **_with_remarks(searcher, hit.item)}
 
 
 def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class TrainingConfig(_Strict):
         description="Videos that a process encodes at once, for encoders too large for the batch. The step is still "
         "that of the whole batch (gradient caching), but each video is encoded twice. Null: all at once.",
     )
-    workers: int = Field(default=2, ge=0, description="Background threads that read ahead.")
+    workers: int = Field(default=2, ge=0, le=256, description="Background threads that read ahead.")
     in_memory: bool = Field(
         default=False,
         description="Read each split once and keep it in memory, pooled where the encoder pools anyway. Long sequences "

@@ -15,10 +15,12 @@ export function make(tag, attributes = {}, ...children) {
 
 export function toAddress(values) {
   const parts = new URLSearchParams();
-  for (const [name, value] of Object.entries(values)) if (value) parts.set(name, value);
+  for (const [name, value] of Object.entries(values)) for (const one of [value].flat()) if (one) parts.append(name, one);
   const text = parts.toString();
   return text ? `?${text}` : location.pathname;
 }
+
+export const seconds = (time) => `${Math.floor(time / 60)}:${String(Math.floor(time % 60)).padStart(2, "0")}`;
 
 const DATA = { train: "training data", val: "validation data", validate: "validation data", test: "test data" };
 

@@ -1,5 +1,5 @@
 // One item: as a card among the results, and in the dialog with all its details.
-import { make, splitName, toAddress } from "/elements.js";
+import { make, seconds, splitName, toAddress } from "/elements.js";
 
 export const title = (item) => item.text || item.key;
 
@@ -39,28 +39,47 @@ function meter(score) {
 
 // `info` is what the index contains; `go` changes the address and the page with it.
 export class ItemViews {
-  constructor(info, go) { this.info = info; this.go = go; }
+  constructor(info, go, thumb) { this.info = info; this.go = go; this.thumb = thumb; }
 
   similar(item, kind = null) {
     return Object.entries(this.info.modalities).map(([name, about]) => make("button", {
       type: "button", class: kind, title: `similar ${about.label}`, "aria-label": `${about.label} similar to ${title(item)}`,
-      onclick: () => { this.go({ like: item.id, find: name, item: "" }); scrollTo({ top: 0 }); },
+      onclick: () => { this.go({ like: item.id, more: [], less: [], find: name, item: "" }); scrollTo({ top: 0 }); },
     }, about.label));
   }
 
-  card(item, index, digits) {
+  // The thumbs of a card: find more, or less, like it.
+  thumbs(item, state) {
+    return [["more", "+"], ["less", "−"]].map(([kind, sign]) => make("button", {
+      type: "button", class: "thumb", title: `${kind} like this`, "aria-label": `${kind} like ${title(item)}`,
+      "aria-pressed": String(state[kind].includes(item.id)), onclick: () => this.thumb(kind, item.id),
+    }, sign));
+  }
+
+  // The other items of the same thing, in a row.
+  strip(item) {
+    if (!item.others?.length) return null;
+    return make("ul", { class: "strip" }, ...item.others.slice(0, 8).map((other) => {
+      const label = other.media?.start != null ? seconds(other.media.start) : other.variant || title(other);
+      return make("li", {}, make("button", { type: "button", title: title(other), "aria-label": `${title(other)}, ${label}`, onclick: () => this.go({ item: other.id }) },
+        image(other) || label));
+    }));
+  }
+
+  card(item, index, digits, state) {
     const body = make("div", { class: "body" },
       make("p", { class: "text" }, ...textOf(item)),
       make("p", { class: "facts" },
-        make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
+        item.score === undefined ? null : make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
+        item.media?.start != null && item.media.start > 0 ? make("span", {}, seconds(item.media.start)) : null,
         item.variant ? make("span", {}, item.variant) : null,
         ...item.remarks.map((remark) => make("span", { class: "pill strong", title: remark.text }, remark.label))));
     const open = make("button", {
-      type: "button", class: "open", "data-index": index, "aria-label": `${title(item)}, similarity ${item.score.toFixed(2)}`,
+      type: "button", class: "open", "data-index": index, "aria-label": item.score === undefined ? title(item) : `${title(item)}, similarity ${item.score.toFixed(2)}`,
       onclick: () => this.go({ item: item.id }),
     }, images(item), body);
-    return make("li", { class: `card ${item.modality}`, "data-id": item.id }, player(item), open,
-      make("div", { class: "more" }, ...this.similar(item)));
+    return make("li", { class: `card ${item.modality}`, "data-id": item.id }, player(item), open, this.strip(item),
+      make("div", { class: "more" }, ...this.similar(item), ...this.thumbs(item, state)));
   }
 
   detail(item, score) {

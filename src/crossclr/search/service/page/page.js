@@ -2,10 +2,12 @@
 import { byId, make, splitName, toAddress } from "/elements.js";
 import { image, ItemViews, title } from "/item.js";
 import { PointMap } from "/map.js";
+import { listenForFiles, sendFile, showParts, toggled } from "/parts.js";
 
-const TOP = 24, PAUSE = 110; // results; milliseconds without a key before a search
+const TOP = 24, SAMPLE = 12, PAUSE = 110; // results; milliseconds without a key before a search
 const query = byId("query"), list = byId("list"), detail = byId("detail");
 let info = null, points = null, views = null, state = {}, shown = [];
+const titles = new Map(); // ids of items -> what people call them
 let running = null, timer = 0, typing = false, gone = false;
 
 // ---- talking to the server
@@ -53,7 +55,8 @@ function notice(text) {
 
 function fromAddress() {
   const values = new URLSearchParams(location.search);
-  return Object.fromEntries(["q", "like", "find", "split", "group", "item"].map((name) => [name, values.get(name) || ""]));
+  const single = ["q", "like", "file", "share", "find", "split", "group", "item"].map((name) => [name, values.get(name) || ""]);
+  return { ...Object.fromEntries(single), more: values.getAll("more"), less: values.getAll("less") };
 }
 
 function go(change, { replace = false } = {}) {
@@ -69,6 +72,7 @@ function show() {
   byId("filters").classList.toggle("active", Boolean(state.split || state.group));
   for (const radio of document.querySelectorAll("#find input")) radio.checked = radio.value === wanted();
   map.filter(passes);
+  showParts(state, titles, go);
   search();
   showDetail();
 }
@@ -97,9 +101,10 @@ function cut(text) {
 }
 
 async function search() {
-  const values = { q: state.like ? "" : state.q, like: state.like, find: wanted(), split: state.split, group: state.group };
-  if (!values.q && !values.like) { running?.abort(); answered = null; welcome(); return; }
-  const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top: TOP })}`;
+  const { like, more, less, split, group } = state;
+  const values = { q: like ? "" : state.q, like, file: like ? "" : state.file, share: state.share, more, less, find: wanted(), split, group };
+  if (!values.q && !like && !values.file && !more.length) { running?.abort(); answered = null; welcome(); return; }
+  const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top: TOP, fold: 1 })}`;
   if (address === answered && !gone) return;
   running?.abort();
   running = new AbortController();
@@ -134,12 +139,19 @@ function clear() {
   map.mark([]);
 }
 
-function welcome() {
+async function welcome() {
   clear();
   document.body.classList.remove("busy");
   const counts = Object.values(info.modalities).map((about) => `${about.count.toLocaleString("en")} ${about.label}`);
   const lead = info.text ? "Describe what you are looking for, or choose a point on the map." : `Choose a point on the map. ${info.no_text}`;
   say(`Search ${counts.join(" and ")}`, lead, suggestions());
+  running = new AbortController();
+  const { signal } = running;
+  try {
+    const { results } = await ask(`/api/sample${toAddress({ find: wanted(), top: SAMPLE })}`, signal);
+    if (!signal.aborted) fill(results, 2);
+    byId("summary").textContent = "Some of the collection";
+  } catch { /* the words above are enough */ }
 }
 
 function say(heading, text, buttons = []) {
@@ -166,21 +178,34 @@ function suggestions() {
 
 function showResults(results, seed, milliseconds) {
   clear();
-  shown = results;
   if (seed) showSeed(seed);
   map.mark([...results.map((item) => item.id), ...(seed ? [seed.id] : [])]);
   if (!results.length) {
     say("No results", state.split || state.group ? "No item passes the filters." : "The index has no such items.", everywhere());
     return;
   }
-  const kinds = new Set(results.map((item) => item.media?.kind || "text"));
-  list.className = `grid ${kinds.has("video") || kinds.has("audio") ? "wide" : kinds.size === 1 && kinds.has("text") ? "texts" : ""}`;
   const spread = results[0].score - results[results.length - 1].score;
   const digits = results.length === 1 ? 2 : spread < 0.02 ? 4 : spread < 0.1 ? 3 : 2;
-  list.replaceChildren(...results.map((item, index) => views.card(item, index, digits)));
-  const names = info.modality_names, from = names[asking()];
+  fill(results, digits);
+  const names = info.modality_names, from = state.file ? "" : names[asking()];
   const direction = from ? `${from} → ${names[wanted()]} · ` : "";
-  byId("summary").textContent = `${direction}${results.length} ${info.modalities[wanted()].label}, best match first · ${Math.round(milliseconds)} ms`;
+  byId("summary").textContent = `${direction}${count(results)}, best match first · ${Math.round(milliseconds)} ms`;
+}
+
+// How many results, in words: "8 videos", or "8 moments of 3 videos".
+function count(results) {
+  const label = info.modalities[wanted()].label;
+  const moments = results.reduce((sum, item) => sum + 1 + item.others.length, 0);
+  const timed = results.some((item) => item.others.some((other) => other.media?.start != null));
+  return timed ? `${moments} moments in ${results.length} ${label}` : `${results.length} ${label}`;
+}
+
+function fill(results, digits) {
+  shown = results.flatMap((item) => [item, ...(item.others || [])]);
+  for (const item of shown) titles.set(item.id, title(item));
+  const kinds = new Set(results.map((item) => item.media?.kind || "text"));
+  list.className = `grid ${kinds.has("video") || kinds.has("audio") ? "wide" : kinds.size === 1 && kinds.has("text") ? "texts" : ""}`;
+  list.replaceChildren(...results.map((item, index) => views.card(item, index, digits, state)));
 }
 
 function showSeed(seed) {
@@ -203,7 +228,7 @@ async function showDetail() {
     return;
   }
   if (item.id !== state.item) return;
-  const hit = shown.find((other) => other.id === item.id);
+  const hit = shown.find((other) => other.id === item.id && other.score !== undefined);
   byId("detail-body").replaceChildren(views.detail(item, hit ? hit.score : null));
   detail.dataset.id = item.id;
   if (!detail.open) detail.showModal();
@@ -216,7 +241,7 @@ query.addEventListener("input", () => {
   timer = setTimeout(() => {
     const first = !typing; // one step back removes the whole text, not its last letter
     typing = true;
-    go({ q: query.value.trim(), like: "", item: "", find: state.like ? "" : state.find }, { replace: !first });
+    go({ q: query.value.trim(), like: "", more: [], less: [], item: "", find: state.like ? "" : state.find }, { replace: !first });
   }, PAUSE);
 });
 query.addEventListener("blur", () => { typing = false; });
@@ -225,6 +250,7 @@ byId("form").addEventListener("submit", (event) => {
   clearTimeout(timer);
   go({ q: query.value.trim(), like: "" }, { replace: query.value.trim() === state.q });
 });
+listenForFiles((file) => sendFile(file, info, { say: notice, done: (token) => go({ file: token, like: "", more: [], less: [], item: "" }) }));
 byId("split").addEventListener("change", (event) => go({ split: event.target.value }));
 byId("group").addEventListener("change", (event) => {
   const value = event.target.value.trim();
@@ -282,7 +308,7 @@ function moveAmongResults(event, writing) {
 // ---- the map
 
 const map = new PointMap(byId("map"), {
-  onPick: (index) => go({ like: points.name[index], find: state.find, item: "" }),
+  onPick: (index) => go({ like: points.name[index], more: [], less: [], find: state.find, item: "" }),
   onHover: (index, place) => {
     const tip = byId("tip");
     tip.hidden = index < 0;
@@ -320,7 +346,8 @@ async function start() {
     if (error instanceof Refused) notice(error.message);
     return;
   }
-  views = new ItemViews(info, go);
+  views = new ItemViews(info, go, (kind, id) => go(toggled(state, kind, id)));
+  byId("choose").hidden = !info.files;
   document.title = `${info.name} · crossclr search`;
   byId("title").textContent = info.name;
   byId("about").textContent = info.about;

