@@ -101,7 +101,7 @@ class Extraction:
         self.report = Report(out, unused=list(listing.unused))
         self.finished = FinishedRows(out, settings.stored)
         states = {key: path.stat() for key, path in self.files.items()}
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             self.finished.recall_absences(json.loads((out / MANIFEST).read_text(encoding="utf-8"))["recordings"])
         for expert in self.media_experts:
             self.finished.expect(expert, {key: [found.st_size, found.st_mtime_ns] for key, found in states.items()})
