@@ -261,7 +261,7 @@ class _Session:
         if splits.test is None:
             return results
         results["test"] = _measure(run, training, splits.test)
-        if self.baseline:
+        if self.baseline and len(training.source.modalities) == 2:
             selected_on = splits.validate_ if splits.validate_ != splits.test else None
             found = cca_baseline(training.source, splits.test, train=splits.train, validation=selected_on)
             results["cca_baseline"] = {name: metrics for name, metrics in found.items() if name in results["test"]}

@@ -11,8 +11,7 @@ from crossclr.training import load_config
 SMALL = {
     "training.epochs": 1,
     "model.dim": 16,
-    "model.encoder_a": {"kind": "mlp", "blocks": 0},
-    "model.encoder_b": {"kind": "mlp", "blocks": 0},
+    "model.encoder": {"kind": "mlp", "blocks": 0},
     "splits.validate": None,
     "loss.local": {"name": "clip", "temperature": 0.07},
 }

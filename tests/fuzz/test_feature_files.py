@@ -70,10 +70,11 @@ def read_all(values):
     for split in source.splits:
         for key in source.keys(split):
             sample = source.read(key)
-            for part in (*sample.clips, *sample.sentences):
+            parts = [part for content in sample.modalities.values() for part in content.clips]
+            for part in parts:
                 assert part.dtype == np.float32
                 assert np.isfinite(part).all()
-            rows[key] = [part.tobytes() for part in (*sample.clips, *sample.sentences)]
+            rows[key] = [part.tobytes() for part in parts]
     if report.faults:
         raise ValueError(report.faults[0].message)
     return rows

@@ -126,8 +126,7 @@ def test_a_launch_finds_its_run_also_without_a_name(tiny, tmp_path, monkeypatch)
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
 def test_another_number_of_processes_resumes_a_run(tiny, tmp_path, before, after):
     """Without dropout nothing depends on the number of processes but the order of sums."""
-    tiny["model"]["encoder_a"]["dropout"] = tiny["model"]["encoder_b"]["dropout"] = 0.0
-    tiny["model"]["global_encoder"]["dropout"] = 0.0
+    tiny["model"]["encoder"]["dropout"] = tiny["model"]["global_encoder"]["dropout"] = 0.0
     tiny["training"].update(epochs=2, checkpoint_every=1)
     whole = api.train(check_config(tiny), out=tmp_path / "whole", baseline=False)
     config = tmp_path / "tiny.yaml"

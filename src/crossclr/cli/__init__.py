@@ -21,15 +21,10 @@ from crossclr.suggestions import suggest
 
 @dataclass(frozen=True)
 class Command:
-    """Where a command lives.
+    """Where a command lives."""
 
-    Args:
-        place: ``module:name`` of its function, or of a `typer.Typer` with several commands.
-        help: one line for the list of commands.
-    """
-
-    place: str
-    help: str
+    place: str  # ``module:name`` of its function, or of a `typer.Typer` with several commands
+    help: str  # one line for the list of commands
 
 
 COMMANDS = {

@@ -137,7 +137,9 @@ def show_plan(job: Extraction, console: Console) -> None:
 
     with console.status("reading headers and measuring", spinner="dots"):
         plan = plan_extraction(job)
-    table = Table("expert", "model", "rows", "channels", "bytes", "network time")
+    table = Table()
+    for head in ("expert", "model", "rows", "channels", "bytes", "network time"):
+        table.add_column(head, overflow="fold", no_wrap=head not in ("model", "network time"))
     for share, expert in zip(plan.shares, job.experts, strict=True):
         table.add_row(
             share.expert, expert.model, f"{share.rows:,}", f"{expert.dim:,}", _bytes(share.bytes), _time(share.seconds)

@@ -285,14 +285,14 @@ def _print_hits(hits: Sequence[Hit]) -> None:
         typer.echo("no results: no item passes the filters")
         return
     table = Table()
-    table.add_column("score", justify="right")
-    table.add_column("id", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("id", overflow="fold")
     table.add_column("text", overflow="fold")
     files = any(hit.item.media and not is_built_in(hit.item.file) for hit in hits)
     if files:
         table.add_column("file", overflow="fold")
         table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("split")
+    table.add_column("split", no_wrap=True)
     for hit in hits:
         item = hit.item
         row: list[str | Text] = [f"{hit.score:.3f}", Text(item.name), Text(item.text)]

@@ -16,7 +16,7 @@ from crossclr.search.service.running_service import ask_service
 if TYPE_CHECKING:
     from crossclr.search.searcher import Searcher
 
-WEIGHTS = Path("best") / "model.safetensors"
+WEIGHTS = ("space.safetensors", "best/model.safetensors")  # the first that a run has; see `Run.digest`
 MOST_ASKED = 200  # results that a service returns at most
 
 
@@ -70,7 +70,7 @@ def open_without_torch(run: Path, text: str | None) -> Searcher | None:
 
 def _current(run: Path) -> tuple[Path | None, str]:
     """The current index of a run and the digest of its weights; None if one of them is absent."""
-    try:
-        return current_generation(run / INDEX), hashlib.sha256((run / WEIGHTS).read_bytes()).hexdigest()
-    except OSError:
+    weights = next((run / name for name in WEIGHTS if (run / name).is_file()), None)
+    if weights is None:
         return None, ""
+    return current_generation(run / INDEX), hashlib.sha256(weights.read_bytes()).hexdigest()

@@ -43,10 +43,10 @@ def test_changed_data_is_refused_by_all_commands_until_accepted(run, tmp_path):
         lambda: api.embed(run.path, split="val"),
         lambda: build_index(run.path),
     ):
-        with pytest.raises(DataError, match=r"sentences of 14 of 14 sampled samples changed .*verify .* --accept"):
+        with pytest.raises(DataError, match=r"text of 14 of 14 sampled samples changed .*verify .* --accept"):
             command()
     found = verify(run.path, accept=True)
-    assert any("sentences of 14 of 14" in difference for difference in found.differences)
+    assert any("text of 14 of 14" in difference for difference in found.differences)
     api.evaluate([run.path])
     assert verify(run.path).differences == []
 

@@ -40,34 +40,23 @@ class Example:
     hits: list[Hit]
 
 
-def text_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
-    """Random sentences with their nearest clips."""
-    shared = _shared(embeddings)
-    clip_of = embeddings.clip_of
-    chosen = np.random.default_rng(seed).choice(len(clip_of), size=min(QUERIES, len(clip_of)), replace=False)
-    a, b = normalize(embeddings.clip_a, dim=1), normalize(embeddings.clip_b, dim=1)
+def choose_examples(embeddings: Embeddings, by_text: bool, seed: int = 0) -> list[Example]:
+    """Random sentences, or random clips, with their nearest (other) clips."""
+    items, sentences = embeddings.pair()
+    shared = SharedCaptions(sentences.texts, sentences.clip_of.tolist(), len(items.rows))
+    clips = normalize(items.rows, dim=1)
+    queries = normalize(sentences.rows, dim=1) if by_text else clips
+    chosen = np.random.default_rng(seed).choice(len(queries), size=min(QUERIES, len(queries)), replace=False)
     examples = []
     for number in sorted(chosen.tolist()):
-        own = int(clip_of[number])
-        scores = a @ b[number]
+        own = int(sentences.clip_of[number]) if by_text else number
+        scores = clips @ queries[number]
+        if not by_text:
+            scores[own] = -torch.inf
         right = shared.block([own])[0]
         hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
-        examples.append(Example(embeddings.clip_keys[own], embeddings.texts[number], hits))
-    return examples
-
-
-def clip_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
-    """Random clips with their nearest other clips."""
-    shared = _shared(embeddings)
-    a = normalize(embeddings.clip_a, dim=1)
-    chosen = np.random.default_rng(seed).choice(len(a), size=min(QUERIES, len(a)), replace=False)
-    examples = []
-    for own in sorted(chosen.tolist()):
-        scores = a @ a[own]
-        scores[own] = -torch.inf
-        right = shared.block([own])[0]
-        hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
-        examples.append(Example(embeddings.clip_keys[own], _text(embeddings, own), hits))
+        text = sentences.texts[number] if by_text else _text(embeddings, own)
+        examples.append(Example(embeddings.clip_keys[own], text, hits))
     return examples
 
 
@@ -92,9 +81,6 @@ def _hit(embeddings: Embeddings, clip: int, scores: torch.Tensor, own: int, shar
 
 
 def _text(embeddings: Embeddings, clip: int) -> str:
-    sentences = (embeddings.clip_of == clip).nonzero().flatten()
-    return embeddings.texts[int(sentences[0])] if len(sentences) else ""
-
-
-def _shared(embeddings: Embeddings) -> SharedCaptions:
-    return SharedCaptions(embeddings.texts, embeddings.clip_of.tolist(), len(embeddings.clip_a))
+    _, sentences = embeddings.pair()
+    own = (sentences.clip_of == clip).nonzero().flatten()
+    return sentences.texts[int(own[0])] if len(own) else ""

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.evaluation.meaning.relevance import content_words
-from crossclr.models import Embeddings
+from crossclr.models import Embeddings, Vectors
 
 MOST = 700  # clips on a map
 GROUPS = 12  # colours that are easy to distinguish
@@ -21,24 +22,15 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True)
 class Map:
-    """Points of clips and sentences in the plane.
+    """Points of clips and sentences in the plane."""
 
-    Args:
-        loss: the name of the loss.
-        clips: (points, 2) places of clips.
-        sentences: (points, 2) places of one sentence of each of these clips.
-        keys: the clips' keys.
-        texts: the sentences.
-        groups: a label for each point.
-        agreement: percent of the ten nearest neighbours (in the joint space, within modality B) with the same label.
-    """
-
-    loss: str
-    clips: npt.NDArray[np.float64]
-    sentences: npt.NDArray[np.float64]
-    keys: list[str]
-    texts: list[str]
-    groups: list[str]
+    loss: str  # the name of the loss
+    clips: npt.NDArray[np.float64]  # (points, 2) places of clips
+    sentences: npt.NDArray[np.float64]  # (points, 2) places of one sentence of each of these clips
+    keys: list[str]  # the clips' keys
+    texts: list[str]  # the sentences
+    groups: list[str]  # a label for each point
+    # percent of the ten nearest neighbours (in the joint space, within modality B) with the same label
     agreement: float
 
 
@@ -57,9 +49,8 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     Labels are the groups of the data if they are few. Otherwise (each video is a group of its own) sentences are
     clustered by their input features, and a cluster is named after its most typical words.
     """
-    first: dict[int, int] = {}
-    for sentence, clip in enumerate(embeddings.clip_of.tolist()):
-        first.setdefault(clip, sentence)
+    _, texts = embeddings.pair()
+    first = first_sentences(texts)
     clips = sorted(first)
     clips = clips[:: max(1, -(-len(clips) // MOST))]
     sentences = [first[clip] for clip in clips]
@@ -67,19 +58,14 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     own = [embeddings.groups[int(video[clip])] for clip in clips] if embeddings.groups else []
     if own and len(set(own)) <= max(GROUPS, len(clips) // 20):
         return Points(clips, sentences, _largest(own))
-    return Points(clips, sentences, _clusters(inputs, embeddings.texts, sentences))
+    return Points(clips, sentences, _clusters(inputs, texts.texts, sentences))
 
 
 def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Map:
     """The map of an embedding."""
-    from openTSNE import TSNE
-
-    a = normalize(embeddings.clip_a[points.clips], dim=1)
-    b = normalize(embeddings.clip_b[points.sentences], dim=1)
-    rows = torch.cat([a, b]).double().numpy()
-    perplexity = min(30.0, (len(rows) - 1) / 3.5)
-    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=seed, n_jobs=1)
-    places = np.asarray(how.fit(rows))
+    clips, sentences = embeddings.pair()
+    a, b = normalize(clips.rows[points.clips], dim=1), normalize(sentences.rows[points.sentences], dim=1)
+    places = plane(torch.cat([a, b]), seed)
     near = (b @ b.T).fill_diagonal_(-torch.inf).topk(min(NEIGHBOURS, len(b) - 1), dim=1).indices
     labels = {group: number for number, group in enumerate(dict.fromkeys(points.groups))}
     number = torch.tensor([labels[group] for group in points.groups])
@@ -89,7 +75,7 @@ def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Ma
         clips=places[: len(a)],
         sentences=places[len(a) :],
         keys=[embeddings.clip_keys[clip] for clip in points.clips],
-        texts=[embeddings.texts[sentence] if embeddings.texts else "" for sentence in points.sentences],
+        texts=[sentences.texts[number] if sentences.texts else "" for number in points.sentences],
         groups=points.groups,
         agreement=agreement,
     )
@@ -105,6 +91,23 @@ def sentence(maps: Sequence[Map]) -> str:
     )
 
 
+def first_sentences(sentences: Vectors) -> dict[int, int]:
+    """The number of the first sentence of each clip that has one."""
+    first: dict[int, int] = {}
+    for sentence, clip in enumerate(sentences.clip_of.tolist()):
+        first.setdefault(clip, sentence)
+    return first
+
+
+def plane(rows: Tensor, seed: int = 0) -> npt.NDArray[np.float64]:
+    """Places of rows in the plane by t-SNE: (rows, 2)."""
+    from openTSNE import TSNE
+
+    perplexity = min(30.0, (len(rows) - 1) / 3.5)
+    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=seed, n_jobs=1)
+    return np.asarray(how.fit(rows.double().numpy()))
+
+
 def _largest(groups: list[str]) -> list[str]:
     known = {group for group, _ in Counter(groups).most_common(GROUPS)}
     return [group if group in known else "other" for group in groups]
@@ -113,7 +116,7 @@ def _largest(groups: list[str]) -> list[str]:
 def _clusters(inputs: Embeddings, texts: Sequence[str], sentences: list[int]) -> list[str]:
     from sklearn.cluster import KMeans
 
-    rows = normalize(inputs.clip_b[sentences], dim=1).numpy()
+    rows = normalize(inputs.pair()[1].rows[sentences], dim=1).numpy()
     count = min(GROUPS, max(2, len(rows) // 10))
     found = KMeans(count, n_init=4, random_state=0).fit_predict(rows)
     if not texts:

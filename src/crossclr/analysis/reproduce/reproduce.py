@@ -25,7 +25,7 @@ _MLP = "{kind: mlp, sequence_pooling: mean, blocks: 1, dropout: 0.1}"
 CLIP_LEVEL = (
     "data.two_level=false",
     "loss.global=null",
-    f"model={{dim: 384, encoder_a: {_MLP}, encoder_b: {_MLP}}}",
+    f"model={{dim: 384, encoder: {_MLP}}}",
     "training.batch_size=496",  # the clips of 64 videos
 )
 
@@ -131,11 +131,7 @@ def reproduce(
 
 
 def find_dataset(folder: Path) -> str:
-    """Which data set a folder holds, by its feature files.
-
-    Raises:
-        ValueError: it holds neither.
-    """
+    """Which data set a folder holds, by its feature files."""
     found = [name for name, features in DATASETS.items() if (folder / features).is_file()]
     if "lsmdc" in found:  # it has HowTo100M features too
         return "lsmdc"

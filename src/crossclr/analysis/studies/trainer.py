@@ -16,9 +16,9 @@ from crossclr.evaluation.retrieval.metrics import embedding_ranks, rank_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.models import Embeddings, TwoBranch, embed_source
+from crossclr.models import Embeddings, JointModel, embed_source
 from crossclr.training import JointTraining, MemoryRecorder, RunConfig, fit, make_fabric
-from crossclr.training.joint_training import memory_form
+from crossclr.training.joint_training import memory_forms
 from crossclr.training.torch_settings import torch_settings
 
 Results = dict[str, dict[str, float]]
@@ -27,17 +27,11 @@ BATCH = 512  # samples that are embedded at once
 
 
 class Trainer:
-    """The data of one config, read once; trainings on it run one after the other.
+    """The data of one config, read once; trainings on it run one after the other. See `MemorySource` for ``forms``."""
 
-    Args:
-        data: the data.
-        a: how sequences of modality A are stored, see `MemorySource`.
-        b: the same for modality B.
-    """
-
-    def __init__(self, data: DataConfig, a: Form = "rows", b: Form = "rows") -> None:
+    def __init__(self, data: DataConfig, forms: Mapping[str, Form] | None = None) -> None:
         self.raw = open_source(data)
-        self.source = MemorySource(self.raw, a, b)
+        self.source = MemorySource(self.raw, forms)
         self._semantics: dict[str, Semantics | None] = {}
         self._inputs: dict[str, Embeddings] = {}
 
@@ -47,22 +41,14 @@ class Trainer:
             self._inputs[split] = pooled_split(self.raw, split)
         return self._inputs[split]
 
-    def embed(self, model: TwoBranch, split: str) -> Embeddings:
+    def embed(self, model: JointModel, split: str) -> Embeddings:
         """Embeddings of a split."""
         return embed_source(model, self.source, split, BATCH)
 
     def measure(self, embeddings: Embeddings, split: str, ranks: Ranks | None = None) -> Results:
-        """Strict and meaning-aware metrics in both directions, at each level.
-
-        Args:
-            embeddings: of the split.
-            split: its name.
-            ranks: of the queries, where they are known; see `embedding_ranks`.
-        """
+        """Strict and meaning-aware metrics in all directions, at each level; ``ranks`` if they are known."""
         if split not in self._semantics:
-            texts = embeddings.texts
-            found = Semantics.of(texts, embeddings.clip_of, len(embeddings.clip_a)) if texts else None
-            self._semantics[split] = found
+            self._semantics[split] = Semantics.of(embeddings)
         ranks = ranks or embedding_ranks(embeddings, progress=False)
         results = {direction: rank_metrics(found) for direction, found in ranks.items()}
         semantics = self._semantics[split]
@@ -79,78 +65,51 @@ class Trainer:
             memory = MemoryRecorder()
             fit(training, memory, validate=retrieval_validator(self.source, config.splits.validate_, BATCH))
             training.model.load_state_dict(memory.best)
-        about = {
+            return self._measured(training.model.eval(), config, memory, training.health.warning, began)
+
+    def _measured(
+        self, model: JointModel, config: RunConfig, memory: MemoryRecorder, warning: str | None, began: float
+    ) -> Trained:
+        splits, ranks = config.splits, {}
+        results: dict[str, Any] = {
+            "name": config.name,
+            "seed": config.seed,
             "epochs": len(memory.epochs),
             "best_epoch": memory.best_epoch,
-            "warning": training.health.warning,
-            "seconds": time.monotonic() - began,
+            "warning": warning,
+            "split": splits.test,
+            "validation": None,
+            "test": None,
+            "neighbours": None,
+            "cca_baseline": None,
         }
-        return self.finish(training.model, config, memory.records, about)
-
-    def finish(
-        self, model: TwoBranch, config: RunConfig, records: list[dict[str, Any]], about: Mapping[str, Any]
-    ) -> Trained:
-        """Fit search, if the config requests it, and measure.
-
-        Args:
-            model: with the weights of the best epoch.
-            config: of the training.
-            records: of the training.
-            about: its ``epochs``, ``best_epoch`` and ``seconds``.
-        """
-        began = time.monotonic()
-        splits, ranks = config.splits, {}
-        with torch_settings(config.training):
-            model.eval()
-            results: dict[str, Any] = {
-                "name": config.name,
-                "seed": config.seed,
-                "epochs": about["epochs"],
-                "best_epoch": about["best_epoch"],
-                "warning": about["warning"],
-                "split": splits.test,
-                "validation": None,
-                "test": None,
-                "neighbours": None,
-                "cca_baseline": None,
-            }
-            if splits.validate_ is not None:
-                results["validation"] = self.measure(self.embed(model, splits.validate_), splits.validate_)
-            if splits.test is not None:
-                embeddings = self.embed(model, splits.test)
-                ranks = embedding_ranks(embeddings, progress=False)
-                results["test"] = self.measure(embeddings, splits.test, ranks)
-                results["neighbours"] = kept_neighbours(self.inputs(splits.test), embeddings)
-        results["seconds"] = round(about["seconds"] + time.monotonic() - began, 2)
-        return Trained(model, records, results, ranks)
+        if splits.validate_ is not None:
+            results["validation"] = self.measure(self.embed(model, splits.validate_), splits.validate_)
+        if splits.test is not None:
+            embeddings = self.embed(model, splits.test)
+            ranks = embedding_ranks(embeddings, progress=False)
+            results["test"] = self.measure(embeddings, splits.test, ranks)
+            results["neighbours"] = kept_neighbours(self.inputs(splits.test), embeddings)
+        results["seconds"] = round(time.monotonic() - began, 2)
+        return Trained(model, memory.records, results, ranks)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training in memory.
+    """A finished training in memory."""
 
-    Args:
-        model: of the best epoch.
-        records: of the training.
-        results: as in ``results.json``.
-        ranks: of every query of the test split, by direction.
-    """
-
-    model: TwoBranch
-    records: list[dict[str, Any]]
-    results: dict[str, Any]
-    ranks: Ranks
+    model: JointModel  # of the best epoch
+    records: list[dict[str, Any]]  # of the training
+    results: dict[str, Any]  # as in ``results.json``
+    ranks: Ranks  # of every query of the test split, by direction
 
 
 def open_trainer(config: RunConfig) -> Trainer:
     """The trainer of a config's data; the last four are cached, so that trainings on the same data share them."""
-    return _trainer(
-        config.data.model_dump_json(by_alias=True),
-        memory_form(config.model.encoder_a),
-        memory_form(config.model.encoder_b),
-    )
+    forms = memory_forms(config.model, config.data.modalities)
+    return _trainer(config.data.model_dump_json(by_alias=True), tuple(forms.items()))
 
 
 @lru_cache(maxsize=4)
-def _trainer(data: str, a: Form, b: Form) -> Trainer:
-    return Trainer(parse_data_config(json.loads(data)), a, b)
+def _trainer(data: str, forms: tuple[tuple[str, Form], ...]) -> Trainer:
+    return Trainer(parse_data_config(json.loads(data)), dict(forms))

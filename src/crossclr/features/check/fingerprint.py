@@ -1,12 +1,11 @@
 """The fingerprint of a data set: what a run remembers of its data, to notice that it changed.
 
 A fingerprint holds the number of samples and a digest of the keys of each split, and for some samples of each split the
-shape and a weighted sum of all rows of each part (clips, sentences and so on).
+size and a weighted sum of all rows of each modality.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ def fingerprint(source: Source, splits: Sequence[str]) -> Fingerprint:
         >>> from crossclr.features import ArraySource
         >>> before = fingerprint(ArraySource(np.eye(4), np.eye(4)), ["train"])
         >>> data_changes(before, ArraySource(np.eye(4), np.eye(4)[::-1]))
-        ["split 'train': sentences of 4 of 4 sampled samples changed (first: '0')"]
+        ["split 'train': b of 4 of 4 sampled samples changed (first: '0')"]
     """
     found: Fingerprint = {}
     for split in splits:
@@ -84,26 +83,14 @@ def _digest_of_keys(keys: Sequence[str]) -> str:
 
 
 def _sketches(sample: Sample) -> dict[str, list[float]]:
-    """For each part of a sample: number of values, their weighted sum and their length."""
+    """For each modality of a sample: number of values, their weighted sum and their length."""
     found = {}
-    for field in fields(sample):
-        values = [part.ravel() for part in _arrays(getattr(sample, field.name))]
-        if values:
-            flat = np.concatenate(values).astype(np.float64)
-            weights = np.cos(np.arange(len(flat)))  # a sum without weights would not notice another order
-            found[field.name] = [len(flat), float(weights @ flat), float(np.sqrt(flat @ flat))]
+    for name, content in sample.modalities.items():
+        parts = [*content.clips, *([] if content.whole is None else [content.whole])]
+        flat = np.concatenate([part.ravel() for part in parts]).astype(np.float64)
+        weights = np.cos(np.arange(len(flat)))  # a sum without weights would not notice another order
+        found[name] = [len(flat), float(weights @ flat), float(np.sqrt(flat @ flat))]
     return found
-
-
-def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, Mapping):
-        for name in sorted(value):
-            yield from _arrays(value[name])
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _arrays(inner)
 
 
 def _alike(before: Sequence[float] | None, now: Sequence[float] | None) -> bool:

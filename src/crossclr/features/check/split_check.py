@@ -59,11 +59,11 @@ def _checked_ids(source: Source, split: str) -> set[str]:
 
 def _compare_repeated(source: Source, split: str, ids: Sequence[str]) -> None:
     first: dict[str, int] = {}
-    keys, compared = source.keys(split), 0
+    keys, modality, compared = source.keys(split), source.modalities[0], 0
     for place, name in enumerate(ids):
         if first.setdefault(name, place) == place:
             continue
-        before, again = source.read(keys[first[name]]).clips, source.read(keys[place]).clips
+        before, again = (source.read(keys[number])[modality].clips for number in (first[name], place))
         if keys[first[name]] == keys[place] or not all(map(np.array_equal, before, again)):
             raise DataError(f"split {split!r}: id {name!r} occurs twice with different features; give each its own id")
         compared += 1

@@ -98,7 +98,7 @@ def build_index(
         describe_items(items, indexes, found, ids, meta)
         _report(progress, "drawing the map", 2)
         place_items(items, {name: found[name] for name in wanted}, ids)
-        write_query_encoder(model, meta["text_side"], folder)
+        write_query_encoder(model, folder)
         write_index(folder, items, indexes, meta)
         _report(progress, "drawing the map", 3)
     return run.path / INDEX

@@ -4,27 +4,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.models.encoders.local_encoders import MLPEncoder, TransformerEncoder
 from crossclr.models.layers.attention import TransformerLayer
 from crossclr.models.layers.norm import CootNorm
 from crossclr.models.layers.pooling import AttentionPool, MaxPool
+from crossclr.models.search_space.space import SearchSpace, shares, side_by_side
 
 
 class PaddedEncoder(nn.Module):
-    """One branch of a model, from padded rows to unit vectors.
+    """One encoder of a model, from padded rows to unit vectors.
 
     Example:
         >>> from crossclr.models import ModelConfig, build_model
-        >>> model = build_model(ModelConfig(dim=16), dims=(3, 5), two_level=False).eval()
-        >>> PaddedEncoder(model, "b")(torch.ones(2, 7, 5), torch.tensor([7, 1])).shape
+        >>> model = build_model(ModelConfig(dim=16), dims={"video": 3, "text": 5}, two_level=False).eval()
+        >>> PaddedEncoder(model, "text")(torch.ones(2, 7, 5), torch.tensor([7, 1])).shape
         torch.Size([2, 16])
     """
 
-    def __init__(self, model: TwoBranch, side: str) -> None:
+    def __init__(self, model: JointModel, modality: str) -> None:
         super().__init__()
-        branch = model.branch_a if side == "a" else model.branch_b
-        self.local, self.head = branch.local, branch.clip_head
+        branch = model.encoders[modality]
+        self.local, self.head = branch.get_submodule("local"), branch.get_submodule("clip_head")
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
@@ -38,6 +39,39 @@ class PaddedEncoder(nn.Module):
             raise TypeError(f"cannot export an encoder of type {type(self.local).__name__}")
         embedded: Tensor = self.head(pooled)
         return embedded / embedded.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+
+
+class PaddedSpace(nn.Module):
+    """What a search space does with a query, from padded rows to unit vectors.
+
+    Args:
+        space: the search space.
+        modality: the modality of the query.
+    """
+
+    def __init__(self, space: SearchSpace, modality: str) -> None:
+        super().__init__()
+        closed = space.closed_form if space.share < 1 else None
+        trained = [encoder.get_submodule("model") for encoder in space.encoders] if space.share > 0 else []
+        self.closed = None if closed is None else closed.branches[modality]
+        self.trained = nn.ModuleList(PaddedEncoder(model, modality) for model in trained)  # type: ignore[arg-type]
+        self.shares = shares(space.share, len(trained) + (closed is not None), space.closed_form is not None)
+        self.hubs = space.hubs
+
+    def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
+        inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)  # (batch, longest)
+        rows = torch.where(inside.unsqueeze(2), rows, 0.0)
+        parts = [] if self.closed is None else [self.closed(_mean(rows, inside))]
+        parts += [encoder(rows, lengths) for encoder in self.trained]
+        joined = side_by_side(parts, self.shares)
+        return joined if self.hubs is None else self.hubs.queries(joined)
+
+
+def padded(model: JointModel | SearchSpace, modality: str) -> nn.Module:
+    """The encoder of queries on padded input."""
+    wanted = PaddedSpace(model, modality) if isinstance(model, SearchSpace) else PaddedEncoder(model, modality)
+    return wanted.eval()
 
 
 def _transformer(encoder: TransformerEncoder, rows: Tensor, inside: Tensor) -> Tensor:

@@ -12,7 +12,9 @@ from crossclr.losses.loss_names import check_options
 from crossclr.models.model_config import ModelConfig
 
 
-class _Strict(BaseModel):
+class StrictConfig(BaseModel):
+    """A section of a config: unknown fields are errors, and fields cannot be changed."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
@@ -42,17 +44,18 @@ class TermConfig(BaseModel):
         return self
 
 
-class LossConfig(_Strict):
+class LossConfig(StrictConfig):
     """L = L_local + global_weight · L_global."""
 
     local: TermConfig = Field(
         default_factory=lambda: TermConfig(name="crossclr"),
-        description="Loss on clips and sentences. `coot` stands for COOT's own losses on all levels.",
+        description="Loss on clips, between all modalities or those of the option `pairs`. `coot` stands for COOT's "
+        "own losses on all levels.",
     )
     global_: TermConfig | None = Field(
         default=None,
         alias="global",
-        description="Loss on whole videos and paragraphs, for data of two levels; null: one level is trained.",
+        description="Loss on whole videos, for data of two levels; null: one level is trained.",
     )
     global_weight: float = Field(default=0.6, ge=0, le=1e6, description="Weight of the global loss in the sum.")
 
@@ -68,7 +71,7 @@ class LossConfig(_Strict):
         return self.global_ is not None or self.local.name == "coot"
 
 
-class OptimiserConfig(_Strict):
+class OptimiserConfig(StrictConfig):
     """The optimiser. The defaults are the paper's."""
 
     name: Literal["radam", "adam", "adamw"] = Field(
@@ -89,7 +92,7 @@ class OptimiserConfig(_Strict):
         return betas
 
 
-class ScheduleConfig(_Strict):
+class ScheduleConfig(StrictConfig):
     """The learning rate over the epochs. The defaults are the paper's."""
 
     name: Literal["plateau", "cosine", "constant"] = Field(
@@ -105,7 +108,7 @@ class ScheduleConfig(_Strict):
     )
 
 
-class TrainingConfig(_Strict):
+class TrainingConfig(StrictConfig):
     """The training loop: length, batch size and devices."""
 
     epochs: int = Field(default=40, ge=1, description="Passes over the training split.")
@@ -148,7 +151,7 @@ class TrainingConfig(_Strict):
     )
 
 
-class ValidationConfig(_Strict):
+class ValidationConfig(StrictConfig):
     """When to validate, and which metric selects the best epoch."""
 
     first_epoch: int = Field(default=0, ge=0, description="First epoch (from 0) that is validated; 3 in COOT's recipe.")
@@ -158,7 +161,7 @@ class ValidationConfig(_Strict):
     batch_size: int = Field(default=64, ge=1, description="Videos (samples) embedded at once.")
     select_by: str = Field(
         default="clip/R@1",
-        description="Metric that selects the best epoch: `level/metric` is the mean of both directions, "
+        description="Metric that selects the best epoch: `level/metric` is the mean of all directions, "
         "`level/direction/metric` one of them, as in `clip/text->video/R@1`, by the names in data.modalities.",
     )
 
@@ -171,7 +174,7 @@ class ValidationConfig(_Strict):
         return name
 
 
-class SplitsConfig(_Strict):
+class SplitsConfig(StrictConfig):
     """The splits of the data and their roles."""
 
     train: str = Field(default="train", description="Split to train on.")
@@ -183,14 +186,14 @@ class SplitsConfig(_Strict):
     )
 
 
-class FitConfig(_Strict):
+class FitConfig(StrictConfig):
     """How to train on any data: model, loss, optimiser, schedule and loop."""
 
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="Seed of weights, order of samples, frame sampling and dropout."
     )
     splits: SplitsConfig = Field(default=SplitsConfig(), description="The splits and their roles.")
-    model: ModelConfig = Field(default=ModelConfig(), description="The two-branch model.")
+    model: ModelConfig = Field(default=ModelConfig(), description="The joint model.")
     loss: LossConfig = Field(default=LossConfig(), description="The loss.")
     optimiser: OptimiserConfig = Field(default=OptimiserConfig(), description="The optimiser.")
     schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate.")
@@ -210,12 +213,12 @@ class FitConfig(_Strict):
         return self
 
 
-class _NamedData(_Strict):
+class _NamedData(StrictConfig):
     name: str = Field(
         default="run", pattern=r"^[\w+-][\w.+-]*$", max_length=200, description="Short name; names the run folder."
     )
     about: str = Field(default="", description="A sentence that describes the config.")
-    data: DataConfig = Field(description="Where the two modalities come from.")
+    data: DataConfig = Field(description="Where the modalities come from.")
 
 
 class RunConfig(FitConfig, _NamedData):

@@ -9,7 +9,7 @@ from typing import Any
 
 from crossclr.features import DataError, Source, open_source
 from crossclr.features.check.fingerprint import data_changes, fingerprint
-from crossclr.models import TwoBranch, build_model
+from crossclr.models import JointModel, build_model
 from crossclr.storage import write_json
 from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json_object
@@ -39,7 +39,7 @@ class Run(RunFolder[RunConfig]):
         return cls(path, load_config(path / CONFIG))
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, model: TwoBranch, state: Mapping[str, Any], source: Source) -> Run:
+    def create(cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any], source: Source) -> Run:
         """Write a run folder with its first checkpoint; it appears complete or not at all."""
         config = config.model_copy(update={"data": config.data.with_absolute_paths()})
         with cls.creating(path, config, shape_of(model)) as folder:
@@ -49,14 +49,14 @@ class Run(RunFolder[RunConfig]):
             save_checkpoint(folder / "last", model.state_dict(), state)
         return cls(path, config)
 
-    def load_model(self, which: Which = "best") -> TwoBranch:
+    def load_model(self, which: Which = "best") -> JointModel:
         """The trained model, in evaluation mode on the CPU.
 
         Args:
             which: the checkpoint.
         """
         shape = self.shape
-        model = build_model(self.config.model, tuple(shape["dims"]), shape["two_level"])
+        model = build_model(self.config.model, shape["dims"], shape["two_level"])
         return self.load_weights_into(model, which)
 
     def digest(self, which: Which = "best") -> str:
@@ -89,6 +89,6 @@ class Run(RunFolder[RunConfig]):
         return found
 
 
-def shape_of(model: TwoBranch) -> dict[str, Any]:
+def shape_of(model: JointModel) -> dict[str, Any]:
     """The sizes of a model for `RunFolder.creating`."""
-    return {"dims": list(model.dims), "two_level": model.two_level}
+    return {"dims": model.dims, "two_level": model.two_level}
