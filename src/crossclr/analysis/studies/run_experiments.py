@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from crossclr.analysis.studies.stored_trainings import Job, digest
 from crossclr.analysis.studies.worker_pool import Pool, open_pool
 from crossclr.analysis.tables import Table
 from crossclr.storage import write_json
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.suggestions import suggest
 
 TABLES = "tables"
@@ -105,6 +105,6 @@ def show_trainings(what: str, total: int, console: Console | None) -> Iterator[S
 def _store_tuned(study: Study, losses: Sequence[str]) -> None:
     """Store the tuned options where ``--tuned-in`` of another study finds them."""
     path = study.out / TUNED
-    known = json.loads(path.read_text()) if path.is_file() else {}
+    known = read_json_object(path) if path.is_file() else {}
     known.update({loss: study.options(loss) for loss in losses})
     write_json(path, known)
