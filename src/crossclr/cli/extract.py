@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossclr.storage.json_yaml import parse_yaml
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -234,7 +236,6 @@ def _run(job: Extraction, console: Console) -> Report:
 
 
 def _options(values: list[str], specs: list[str], device: str) -> dict[str, dict[str, Any]]:
-    import yaml
 
     from crossclr.experts.registry import Spec
 
@@ -246,7 +247,7 @@ def _options(values: list[str], specs: list[str], device: str) -> dict[str, dict
         label, dot, option = place.partition(".")
         if not equals or not dot:
             raise ValueError(f"--set must look like expert.option=value, such as appearance.rate=2; got {value!r}")
-        options.setdefault(label, {})[option] = yaml.safe_load(content)
+        options.setdefault(label, {})[option] = parse_yaml(content, f"--set {value}")
     return options
 
 

@@ -32,7 +32,7 @@ from crossclr.experts.media import MediaError
 from crossclr.experts.media.decoding import probe
 from crossclr.experts.media.file_types import media_kind
 from crossclr.experts.registry import load
-from crossclr.storage import sweep, write_file, write_json
+from crossclr.storage import FolderLock, sweep, write_file, write_json
 
 META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
 PARAGRAPHS_AT_ONCE = 256
@@ -103,7 +103,7 @@ class Extraction:
         self.report = Report(out, unused=list(listing.unused))
         self.finished = FinishedRows(out, settings.stored)
         states = {key: path.stat() for key, path in self.files.items()}
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             self.finished.recall_absences(json.loads((out / MANIFEST).read_text(encoding="utf-8"))["recordings"])
         for expert in self.media_experts:
             self.finished.expect(expert, {key: [found.st_size, found.st_mtime_ns] for key, found in states.items()})
@@ -126,6 +126,10 @@ class Extraction:
         """Encode everything that is missing and write the folder."""
         for problem in self.listing.problems:
             self._omit(problem)
+        with FolderLock(self.out):
+            return self._run()
+
+    def _run(self) -> Report:
         self.out.mkdir(parents=True, exist_ok=True)
         sweep(self.out, recursive=True)
         todo = self.missing()

@@ -16,7 +16,6 @@ from crossclr.experts.extraction.extract import MANIFEST
 from crossclr.experts.media.file_types import RECORDINGS, media_kind
 from crossclr.features.reading.row_files import join_rows
 from crossclr.features.reading.sampling import clip_bounds, limit_rows
-from crossclr.features.reading.strict_json import read_json
 from crossclr.features.sample import Rows
 from crossclr.search.building.index_files import INDEX, ITEMS
 from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress
@@ -25,6 +24,7 @@ from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.generations import current_generation
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.queries.run_experts import run_experts
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run
 
 WATCH_SECONDS = 2.0  # between two looks at a folder
@@ -126,7 +126,7 @@ def _read(
     out: Path, labels: Sequence[str], dims: Sequence[int], modality: str, name: str, data: Any
 ) -> tuple[list[Item], list[Rows]]:
     """The items of an extracted folder and the rows of each."""
-    meta, manifest = read_json(out / "meta_all.json"), read_json(out / MANIFEST)
+    meta, manifest = read_json_object(out / "meta_all.json"), read_json_object(out / MANIFEST)
     present = [label for label in dict.fromkeys(labels) if (out / f"{label}.h5").is_file()]
     files = {label: h5py.File(out / f"{label}.h5", "r", locking=False) for label in present}
     items, rows = [], []

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crossclr.storage.checksums import check_sealed
+from crossclr.storage.json_yaml import read_json_object
+
 if TYPE_CHECKING:
     from crossclr.search.index.contract import Index
     from crossclr.search.items.item_table import Items
@@ -17,8 +20,8 @@ FORMAT = 2
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """What a generation says about itself."""
-    meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
-    return meta
+    check_sealed(folder, "rebuild the index")
+    return read_json_object(folder / META, "backend", "modalities", "weights")
 
 
 def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from crossclr.storage.read_error import reading
+
 _TYPES = {"int": "INTEGER", "float": "REAL", "str": "TEXT", "float | None": "REAL"}
 
 
@@ -147,7 +149,7 @@ class Items:
 
     def copy_to(self, path: Path) -> Items:
         """A writable copy."""
-        with self._lock:
+        with self._lock, reading(self.path, "SQLite", advice="rebuild the index"):
             target = sqlite3.connect(path)
             self._base.backup(target)
             target.close()
@@ -162,7 +164,7 @@ class Items:
         return int(self._run("SELECT COUNT(*) FROM items")[0][0])
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._lock, reading(self.path, "SQLite", advice="rebuild the index"):
             return self._base.execute(statement, values).fetchall()
 
     def _run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:

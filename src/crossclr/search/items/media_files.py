@@ -1,12 +1,12 @@
 """Find the image, video or sound of a clip."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from crossclr.experts.media.file_types import media_kind
 from crossclr.features import DataError, Sample, Source
+from crossclr.storage.json_yaml import read_json_object
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class MediaFinder:
                 if media_kind(path) and path.is_file():
                     self._by_stem.setdefault(path.stem, path)
         elif place.is_file():
-            self._table, self._base = _read_table(place), place.parent
+            self._table, self._base = read_json_object(place), place.parent
         else:
             raise DataError(f"{place} does not exist; give a folder of media files, or a JSON table of them")
 
@@ -80,13 +80,3 @@ class MediaFinder:
             raise DataError(f"media of {key!r}: {path} is not an image, video or sound")
         self.roots.add(str(path.parent))
         return Media(kind, str(path), start, stop)
-
-
-def _read_table(path: Path) -> dict[str, Any]:
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not valid JSON ({error})") from error
-    if not isinstance(table, dict):
-        raise DataError(f"{path} must be a JSON object that maps clip keys to files")
-    return table
