@@ -115,7 +115,7 @@ def test_table_and_json(runs):
     text = console.file.getvalue()
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
-    for shown in ("CCA baseline", "one", "two", "⊕ all runs", "text → video", "R@50", "20 sentences"):
+    for shown in ("CCA baseline", "one", "two", "⊕ all runs", "text → video", "R@50", "20 text"):
         assert shown in text
     assert f"{evaluation.runs['one']['clip/text->video']['MnR']:.1f}" in text
     assert json.loads(json.dumps(evaluation.to_dict()))["runs"] == evaluation.runs

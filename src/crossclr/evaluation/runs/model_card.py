@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from crossclr.evaluation.retrieval.metrics import METRICS
 from crossclr.evaluation.runs.pair_grid import SHOWN, grid_rows, is_grid, modalities_of
 from crossclr.models.directions import direction_words
 from crossclr.storage import write_file
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run, RunConfig
 
 CARD = "README.md"
@@ -34,8 +34,8 @@ def write_card(run: Run | str | Path) -> Path:
 def model_card(run: Run) -> str:
     """The model card as Markdown."""
     config, results = run.config, run.results
-    shape = json.loads((run.path / "model.json").read_text())
-    environment = json.loads((run.path / "environment.json").read_text())
+    shape = run.shape
+    environment = read_json_object(run.path / "environment.json")
     parts = [
         "---\nlibrary_name: crossclr\ntags: [cross-modal-retrieval, contrastive-learning, crossclr]\n---",
         f"# {config.name}",

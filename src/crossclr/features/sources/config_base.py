@@ -25,7 +25,7 @@ ModalityName = Annotated[str, StringConstraints(pattern=r"^[\w -]+$")]
 class DataConfigBase(BaseModel, ABC):
     """The config of one kind of data. It also has ``kind`` and ``modalities``, whose keys are their names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @abstractmethod
     def describe(self) -> str:
