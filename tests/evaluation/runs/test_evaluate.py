@@ -159,7 +159,8 @@ def test_texts_bring_scores_that_see_meaning(tmp_path):
     data = write_arrays(tmp_path / "data", 6)
     texts = [f"a {('dog', 'cat', 'bird')[row % 3]} {('runs', 'sleeps')[row % 2]}" for row in range(80)]
     (tmp_path / "data" / "texts.json").write_text(json.dumps({str(row): text for row, text in enumerate(texts)}))
-    path = train({**data, "texts": "texts.json"}, tmp_path / "run", 0)
+    data["modalities"]["text"]["texts"] = "texts.json"
+    path = train(data, tmp_path / "run", 0)
     evaluation = evaluate_runs([path])
     embeddings = embed_run(path)
     for results in (evaluation.runs["run"], evaluation.baseline):
