@@ -46,11 +46,11 @@ def run_experiments(
     with open_pool(study.out, jobs) as pool:
         wanted = dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(study))
         losses = [loss for loss in wanted if loss not in study.given] if study.trials else []
-        with show_progress("tuning", study.tuner.missing(losses), console) as step:
+        with show_trainings("tuning", study.tuner.missing(losses), console) as step:
             study.tuner.tune(losses, pool, step)
         _store_tuned(study, list(wanted))
         missing = missing_jobs([variant for name in shown for variant in EXPERIMENTS[name].variants(study)], study)
-        with show_progress("trainings", len(missing), console) as step:
+        with show_trainings("trainings", len(missing), console) as step:
             run_all(missing, pool, step)
     tables = {name: EXPERIMENTS[name].tables(study) if name in shown else [] for name in names}
     for table in (table for found in tables.values() for table in found):
@@ -80,7 +80,7 @@ def run_all(jobs: Sequence[Job], pool: Pool, progress: Step) -> None:
 
 
 @contextmanager
-def show_progress(what: str, total: int, console: Console | None) -> Iterator[Step]:
+def show_trainings(what: str, total: int, console: Console | None) -> Iterator[Step]:
     """Show how many trainings are done: a bar in a terminal, a line now and then elsewhere."""
     if console is None or total == 0:
         yield lambda name: None
