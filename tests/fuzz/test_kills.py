@@ -18,7 +18,8 @@ from tests.fuzz.verdicts import ALL
 from tests.support.tiny_runs import tiny_values, write_coot
 
 KILLS = 30 if ALL else 1
-QUICK = ["--preset", "small", "--set=vocabulary.min_count=0", "--set=training.epochs=2"]
+QUICK = [f"--set={text}" for text in ("model.dim=16", "model.heads=2", "model.word_dim=8", "vocabulary.min_count=0")]
+QUICK.append("--set=training.epochs=2")
 VOLATILE = ("environment.json", "checksums.json")  # they hold times, commands, or checksums of such files
 
 
@@ -118,6 +119,9 @@ def test_a_killed_command_can_be_repeated(place, tmp_path, command):
 
 def _compared(out, command):
     found = content(out)
-    if command in (index, update):  # a second build is another generation, and faiss and sqlite files are compared by use
+    if command in (
+        index,
+        update,
+    ):  # a second build is another generation, and faiss and sqlite files are compared by use
         return sorted(name.split("/", 3)[-1] for name in found if "generation" in name and name.endswith(".npy"))
     return {name: data for name, data in found.items() if not name.endswith("README.md")}
