@@ -122,6 +122,6 @@ def _compared(out, command):
     if command in (
         index,
         update,
-    ):  # a second build is another generation, and faiss and sqlite files are compared by use
+    ):  # a second build is another generation
         return sorted(name.split("/", 3)[-1] for name in found if "generation" in name and name.endswith(".npy"))
     return {name: data for name, data in found.items() if not name.endswith("README.md")}
