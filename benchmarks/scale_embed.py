@@ -45,7 +45,7 @@ def make_run(folder: Path) -> Path:
 
     encoder = {"kind": "mlp", "blocks": 1}
     data = {"kind": "shards", "shards": {"train": str(folder / "features")}}
-    config = check_config({"data": data, "model": {"dim": 512, "encoder_a": encoder, "encoder_b": encoder}})
+    config = check_config({"data": data, "model": {"dim": 512, "encoder": encoder}})
     torch.manual_seed(0)
     model = build_model(config.model, DIMS, two_level=False)
     run = Run.create(folder / "run", config, model, {})

@@ -33,8 +33,8 @@ def write_shards(source: Source, split: str, path: Path) -> None:
     samples = sorted((source.read(key) for key in source.keys(split)), key=lambda sample: (sample.group, sample.key))
     columns: dict[str, Any] = {
         "id": [sample.key for sample in samples],
-        "a": [np.asarray(sample.clips[0]).tolist() for sample in samples],
-        "b": [np.asarray(sample.sentences[0]).tolist() for sample in samples],
+        "a": [np.asarray(sample["image"].clips[0]).tolist() for sample in samples],
+        "b": [np.asarray(sample["text"].clips[0]).tolist() for sample in samples],
     }
     pq.write_table(pa.table(columns), path, row_group_size=GROUP)
 

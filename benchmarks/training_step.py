@@ -25,16 +25,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.features.batch import Side
+from crossclr.features.batch import Inputs
 from crossclr.features.ragged import Ragged
-from crossclr.models import ModelConfig, TwoBranch, build_model
+from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.layers.positions import position_table
 
 VIDEOS = 64
 MAX_ROWS = 80  # FACTS of the setting: videos and clips are sampled down to 80 rows
 ROWS_PER_SECOND = 0.625
 STOP_ROWS = 2
-DIMS = (512, 1536)
+DIMS = {"video": 512, "text": 1536}
 
 
 # --- shapes ---------------------------------------------------------------------------------------------------------
@@ -89,7 +89,8 @@ def make_batch(seed: int = 0) -> dict[str, Ragged | Tensor]:
     path = _annotations()
     lengths = _real_lengths(path, generator) if path.exists() else _synthetic_lengths(generator)
     batch: dict[str, Ragged | Tensor] = {"num": torch.tensor(lengths["num"])}
-    for name, dim in (("vid", DIMS[0]), ("clip", DIMS[0]), ("par", DIMS[1]), ("sent", DIMS[1])):
+    video, text = DIMS["video"], DIMS["text"]
+    for name, dim in (("vid", video), ("clip", video), ("par", text), ("sent", text)):
         rows = torch.randn(sum(lengths[name]), dim, generator=generator)
         batch[name] = Ragged(rows, torch.tensor(lengths[name]))
     return batch
@@ -106,7 +107,7 @@ def _pad(sequences: Ragged) -> tuple[Tensor, Tensor]:
 class Padded(nn.Module):
     """A two-branch model on padded tensors with composed operations, written like COOT."""
 
-    def __init__(self, model: TwoBranch) -> None:
+    def __init__(self, model: JointModel) -> None:
         super().__init__()
         self.model = model
         self.positions = position_table(1000, model.config.dim)
@@ -165,24 +166,29 @@ class Padded(nn.Module):
 
     def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         out: dict[str, Tensor] = {}
-        for branch, clip, whole in ((self.model.branch_a, "clip", "vid"), (self.model.branch_b, "sent", "par")):
+        for name, clip, whole in (
+            ("video", "clip", "vid"),
+            ("text", "sent", "par"),
+        ):
+            branch = self.model.encoders[name]
             context = self.local(branch.local, batch[whole])
             clips = self.local(branch.local, batch[clip])
-            out |= {f"{clip}_emb": clips, f"{whole}_context": context}
-            out[f"{whole}_emb"] = self.global_(branch.global_, clips, context, batch["num"])
+            out |= {f"clip/{name}": clips, f"context/{name}": context}
+            out[f"video/{name}"] = self.global_(branch.global_, clips, context, batch["num"])
         return out
 
 
 class Packed(nn.Module):
     """The implementation of this package."""
 
-    def __init__(self, model: TwoBranch) -> None:
+    def __init__(self, model: JointModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        a, b = Side(batch["clip"], batch["vid"]), Side(batch["sent"], batch["par"])
-        return self.model.encode_a(a, batch["num"]) | self.model.encode_b(b, batch["num"])
+        rows = {"video": Inputs(batch["clip"], batch["vid"]), "text": Inputs(batch["sent"], batch["par"])}
+        found = {name: self.model.encode_modality(name, inputs, batch["num"]) for name, inputs in rows.items()}
+        return {f"{level}/{name}": vectors for name, levels in found.items() for level, vectors in levels.items()}
 
 
 # --- measuring ------------------------------------------------------------------------------------------------------
@@ -195,7 +201,7 @@ def _contrast(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _loss(out: Mapping[str, Tensor]) -> Tensor:
-    return _contrast(out["clip_emb"], out["sent_emb"]) + 0.6 * _contrast(out["vid_emb"], out["par_emb"])
+    return _contrast(out["clip/video"], out["clip/text"]) + 0.6 * _contrast(out["video/video"], out["video/text"])
 
 
 def work(kind: str, steps: int, output: Path) -> None:
@@ -222,7 +228,7 @@ def work(kind: str, steps: int, output: Path) -> None:
         "cpu_seconds": min(cpu_seconds[1:]),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "before_mb": before,
-        "clips": len(embeddings["clip_emb"]),
+        "clips": len(embeddings["clip/video"]),
     }
     torch.save({"results": results, "embeddings": embeddings}, output)
 

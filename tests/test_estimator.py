@@ -46,7 +46,7 @@ def test_sequences_get_a_transformer(data):
     sequences = [np.repeat(row[None], rng.integers(1, 5), axis=0) for row in data[0]]
     stacked = np.repeat(data[1][:, None], 3, axis=1)
     joint = JointEmbedding("clip", dim=32, epochs=8, dropout=0.0, learning_rate=3e-3).fit(sequences, stacked)
-    kinds = (joint.model_.config.encoder_a.kind, joint.model_.config.encoder_b.kind)
+    kinds = tuple(joint.model_.config.encoder_of(name).kind for name in "ab")
     assert kinds == ("transformer", "transformer")
     assert joint.score(sequences, stacked) > 0.1  # chance is 0.003
     alone = joint.encode_a(sequences[7:8])

@@ -22,8 +22,8 @@ SEARCHABLE = [
     "data.vary=true",
     "splits={train: all, validate: null, test: null}",
     "model.dim=512",
-    "model.encoder_a={kind: mlp, dropout: 0.0}",
-    "model.encoder_b={kind: mlp, dropout: 0.0, input_dropout: 0.05}",
+    "model.encoder={kind: mlp, dropout: 0.0}",
+    "model.encoders={text: {input_dropout: 0.05}}",
     "loss.local={name: crossclr, temperature: 0.05, intra_weight: 0.2, weight_scale: null, prune_threshold: null}",
     "training.epochs=80",
 ]

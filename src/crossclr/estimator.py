@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from crossclr.evaluation import retrieval_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
-from crossclr.features import ArraySource, Batch, Ragged, Side
-from crossclr.models import TwoBranch, build_model
+from crossclr.features import ArraySource, Batch, Inputs, Ragged
+from crossclr.models import JointModel, build_model
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
 from crossclr.training.random_state import random_state as generator_states
@@ -194,16 +194,16 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         content = json.loads((path / PARAMETERS).read_text())
         estimator = cls(**content["parameters"])
         model_config = FitConfig.model_validate({"model": content["model"]}).model
-        model = build_model(model_config, tuple(content["n_features"]), two_level=False)
+        model = build_model(model_config, dict(zip("ab", content["n_features"], strict=True)), two_level=False)
         model.load_state_dict(load_file(path / WEIGHTS))
         estimator._take(model)
         estimator.history_ = content["history"]
         estimator.best_epoch_ = content["best_epoch"]
         return estimator
 
-    def _take(self, model: TwoBranch) -> None:
+    def _take(self, model: JointModel) -> None:
         self.model_ = model.eval().cpu()
-        self.n_features_a_, self.n_features_b_ = model.dims
+        self.n_features_a_, self.n_features_b_ = model.dims.values()
 
     def _config(self, seed: int, flat_a: bool, flat_b: bool, validated: bool) -> FitConfig:
         name, options = self.loss, self.loss_options
@@ -217,8 +217,10 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 "splits": {"train": "train", "validate": "val" if validated else None, "test": None},
                 "model": {
                     "dim": self.dim,
-                    "encoder_a": self._encoder(self.encoder_a, flat_a),
-                    "encoder_b": self._encoder(self.encoder_b, flat_b),
+                    "encoders": {
+                        "a": self._encoder(self.encoder_a, flat_a),
+                        "b": self._encoder(self.encoder_b, flat_b),
+                    },
                 },
                 "loss": {"local": {"name": name, **options}},
                 "optimiser": {
@@ -253,7 +255,6 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _encode(self, data: Data, side: Literal["a", "b"]) -> npt.NDArray[np.float32]:
         check_is_fitted(self, "model_")
         width = self.n_features_a_ if side == "a" else self.n_features_b_
-        encode = self.model_.encode_a if side == "a" else self.model_.encode_b
         found: list[Tensor] = []
         with torch.inference_mode():
             for start in range(0, len(data), 256):
@@ -261,7 +262,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     _rows(item, width, f"{side.upper()}[{start + i}]")
                     for i, item in enumerate(data[start : start + 256])
                 ]
-                embedded = next(iter(encode(Side(Ragged.from_list(rows))).values()))
+                embedded = self.model_.encode_modality(side, Inputs(Ragged.from_list(rows)))["clip"]
                 found.append(torch.nn.functional.normalize(embedded, dim=1))
         joined = torch.cat(found) if found else torch.zeros(0, self.dim)
         return joined.numpy().astype(np.float32)

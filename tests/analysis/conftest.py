@@ -35,7 +35,7 @@ def write_study(folder: Path, **changes) -> Path:
             "splits": "splits.npy",
             "texts": "texts.json",
         },
-        "model": {"dim": 8, "encoder_a": {"kind": "mlp"}, "encoder_b": {"kind": "mlp"}},
+        "model": {"dim": 8, "encoder": {"kind": "mlp"}},
         "loss": {"local": {"name": "crossclr", "temperature": 0.1, "weight_scale": 0.1, "prune_by": "quantile"}},
         "optimiser": {"name": "adamw", "learning_rate": 0.01, "betas": [0.9, 0.98]},
         "schedule": {"name": "cosine", "warmup_epochs": 0},

@@ -4,18 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features import Sample, Source
-from crossclr.models.embeddings import Embeddings
+from crossclr.features import Source
+from tests.support.pairs import pair_embeddings, pair_sample
 
 
 class MemorySource(Source):
     """Clips are noisy views of hidden points; sentences are a linear map of the same points with more noise."""
 
-    dims = (12, 9)
-
     def __init__(self, two_level=False, sentences=1, count=60, noise=0.3, seed=0):
         rng = np.random.default_rng(seed)
-        self.two_level, self.reads = two_level, 0
+        self.dims, self.two_level, self.reads = {"video": 12, "text": 9}, two_level, 0
         maps = rng.normal(size=(4, 12)), rng.normal(size=(4, 9))
         self.samples, self.splits = {}, {"train": [], "val": [], "test": []}
         for number in range(count):
@@ -25,12 +23,11 @@ class MemorySource(Source):
             key = f"v{number:03d}"
             rows = [(h @ maps[0] + 3 + noise * rng.normal(size=(5, 12))).astype(np.float32) for h in hidden]
             words = [(hidden[c] @ maps[1] - 2 + noise * rng.normal(size=(3, 9))).astype(np.float32) for c in clip_of]
-            self.samples[key] = Sample(
-                key=key,
-                clips=rows,
-                sentences=words,
-                video=np.concatenate(rows) if two_level else None,
-                paragraph=np.concatenate(words) if two_level else None,
+            self.samples[key] = pair_sample(
+                key,
+                rows,
+                words,
+                (np.concatenate(rows), np.concatenate(words)) if two_level else (None, None),
                 clip_of=tuple(clip_of.tolist()),
                 texts=tuple(f"{key} says {i} ü" for i in range(len(words))),
                 group=f"group {number % 3}",
@@ -61,10 +58,10 @@ def random_embeddings(two_level=True, sentences=2, seed=0, dim=6):
         return torch.randn(count, width, generator=generator)
 
     keys = ("küche", "b", "c", "d")
-    return Embeddings(
-        clip_a=rows(10, dim),
-        clip_b=rows(10 * sentences, dim),
-        clip_of=clip_of,
+    return pair_embeddings(
+        rows(10, dim),
+        rows(10 * sentences, dim),
+        clip_of,
         clip_keys=tuple(
             f"{k}/{i}" if n > 1 else k for k, n in zip(keys, counts.tolist(), strict=True) for i in range(n)
         ),
@@ -72,10 +69,8 @@ def random_embeddings(two_level=True, sentences=2, seed=0, dim=6):
         video_keys=keys,
         texts=tuple(f"sentence {i}" for i in range(10 * sentences)),
         groups=("x", "x", "y", ""),
-        video_a=rows(4, 2 * dim) if two_level else None,
-        video_b=rows(4, 2 * dim) if two_level else None,
-        context_a=rows(4, dim) if two_level else None,
-        context_b=rows(4, dim) if two_level else None,
+        videos=(rows(4, 2 * dim), rows(4, 2 * dim)) if two_level else None,
+        contexts=(rows(4, dim), rows(4, dim)) if two_level else None,
     )
 
 

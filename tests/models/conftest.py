@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from crossclr.features.batch import Batch, Side
+from crossclr.features.batch import Batch, Inputs
 from crossclr.features.ragged import Ragged
 from tests.support.references import coot_network
 
@@ -34,20 +34,18 @@ def make_batch() -> Callable[..., Batch]:
     ) -> Batch:
         generator = torch.Generator().manual_seed(seed)
         sentence_lengths = sentence_lengths or clip_lengths
-        sides = []
-        for lengths, dim in ((clip_lengths, dims[0]), (sentence_lengths, dims[1])):
+        inputs = {}
+        for name, lengths, dim in (("video", clip_lengths, dims[0]), ("text", sentence_lengths, dims[1])):
             clips = ragged([n for video in lengths for n in video], dim, generator, dtype)
             context = ragged([sum(video) for video in lengths], dim, generator, dtype)
-            sides.append(Side(clips, context))
-        a, b = sides
-        clips = len(a.clips)
+            inputs[name] = Inputs(clips, context)
+        count = sum(map(len, clip_lengths))
         return Batch(
-            a=a,
-            b=b,
-            pooled_a=a.clips.mean(),
-            pooled_b=b.clips.mean(),
+            inputs=inputs,
+            present=dict.fromkeys(inputs, torch.ones(count, dtype=torch.bool)),
+            pooled={name: rows.clips.mean() for name, rows in inputs.items()},
             clip_counts=torch.tensor([len(video) for video in clip_lengths]),
-            ids=torch.arange(clips),
+            ids=torch.arange(count),
             video_ids=torch.arange(len(clip_lengths)),
             keys=tuple(f"v{i}" for i in range(len(clip_lengths))),
         )

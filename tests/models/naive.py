@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossclr.features.batch import Batch, Side
+from crossclr.features.batch import Batch, Inputs
 
 State = dict[str, Tensor]
 
@@ -88,7 +88,7 @@ def local(values: Tensor, lengths: Tensor, state: State, heads: int, kind: str, 
     return pool(x, real, under(state, "pooler"), kind)
 
 
-def branch(side: Side, counts: Tensor, state: State, heads: int, kind: str, extra: int) -> tuple[Tensor, ...]:
+def branch(side: Inputs, counts: Tensor, state: State, heads: int, kind: str, extra: int) -> tuple[Tensor, ...]:
     assert side.context is not None
     part = under(state, "local")
     clips = local(side.clips.values, side.clips.lengths, part, heads, kind, extra)
@@ -102,7 +102,9 @@ def branch(side: Side, counts: Tensor, state: State, heads: int, kind: str, extr
 
 
 def encode(batch: Batch, state: State, heads: int, kind: str = "attention", extra: int = 3) -> dict[str, Tensor]:
-    a = branch(batch.a, batch.clip_counts, under(state, "branch_a"), heads, kind, extra)
-    b = branch(batch.b, batch.clip_counts, under(state, "branch_b"), heads, kind, extra)
-    names = ("clip_emb", "vid_emb", "vid_context", "sent_emb", "par_emb", "par_context")
-    return dict(zip(names, a + b, strict=True))
+    found = {}
+    for name, inputs in batch.inputs.items():
+        part = under(state, f"encoders.{name}")
+        levels = branch(inputs, batch.clip_counts, part, heads, kind, extra)
+        found |= {f"{level}/{name}": rows for level, rows in zip(("clip", "video", "context"), levels, strict=True)}
+    return found

@@ -2,19 +2,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import product
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
 
 from crossclr.features import Sample, Source
-from crossclr.models import ModelConfig, TwoBranch, build_model, embed_source
+from crossclr.models import JointModel, ModelConfig, build_model, embed_source
+from tests.support.pairs import pair_sample
 
 
 class Fake(Source):
     """A source in memory that notes who reads what."""
 
-    dims = (4, 6)
+    dims = MappingProxyType({"video": 4, "text": 6})
 
     def __init__(self, two_level: bool, samples: int = 7, several: bool = False) -> None:
         self.two_level, self.several = two_level, several
@@ -37,24 +40,21 @@ class Fake(Source):
 
         clips = 1 + index % 3
         clip_of = [i for i in range(clips) for _ in range(1 + (i + index) % 2 if self.several else 1)]
-        return Sample(
-            key=key,
-            clips=[rows(4) for _ in range(clips)],
-            sentences=[rows(6) for _ in clip_of],
-            video=rows(4) if self.two_level else None,
-            paragraph=rows(6) if self.two_level else None,
+        return pair_sample(
+            key,
+            [rows(4) for _ in range(clips)],
+            [rows(6) for _ in clip_of],
+            (rows(4), rows(6)) if self.two_level else (None, None),
             clip_of=clip_of,
             texts=[f"{key} {i}" for i in range(len(clip_of))],
             group="even" if index % 2 == 0 else "odd",
         )
 
 
-def model_for(source: Fake, dropout: float = 0.5) -> TwoBranch:
+def model_for(source: Fake, dropout: float = 0.5) -> JointModel:
     torch.manual_seed(0)
     encoder = {"heads": 2, "dropout": dropout}
-    config = ModelConfig.model_validate(
-        {"dim": 8, "encoder_a": encoder, "encoder_b": encoder, "global_encoder": encoder}
-    )
+    config = ModelConfig.model_validate({"dim": 8, "encoder": encoder, "global_encoder": encoder})
     model = build_model(config, source.dims, source.two_level)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -67,13 +67,14 @@ def test_batch_size_changes_nothing(two_level: bool, several: bool) -> None:
     source = Fake(two_level, several=several)
     model = model_for(source)
     whole, parts = (embed_source(model, source, "test", batch_size=size) for size in (64, 2))
-    for name in ("clip_a", "clip_b", "video_a", "video_b", "context_a", "context_b"):
-        a, b = getattr(whole, name), getattr(parts, name)
-        assert (a is None) == (not two_level and not name.startswith("clip"))
+    for name, part in product(("video", "text"), ("rows", "videos", "context")):
+        a, b = getattr(whole[name], part), getattr(parts[name], part)
+        assert (a is None) == (not two_level and part != "rows")
         if a is not None:
             torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
             assert a.dtype == torch.float32
-    assert torch.equal(whole.clip_of, parts.clip_of)
+    for name in ("video", "text"):
+        assert torch.equal(whole[name].clip_of, parts[name].clip_of)
     assert whole.clip_keys == parts.clip_keys
 
 
@@ -84,24 +85,24 @@ def test_keys_texts_and_targets() -> None:
     assert got.clip_counts.tolist() == [1, 2, 3]
     assert got.clip_keys == ("v0", "v1/0", "v1/1", "v2/0", "v2/1", "v2/2")
     # v0: one sentence; v1: two for its first clip and one for the second; v2: one, two, one.
-    assert got.clip_of.tolist() == [0, 1, 1, 2, 3, 4, 4, 5]
-    assert got.texts == tuple(f"{v} {i}" for v, n in (("v0", 1), ("v1", 3), ("v2", 4)) for i in range(n))
+    assert got["text"].clip_of.tolist() == [0, 1, 1, 2, 3, 4, 4, 5]
+    assert got["text"].texts == tuple(f"{v} {i}" for v, n in (("v0", 1), ("v1", 3), ("v2", 4)) for i in range(n))
     assert got.groups == ("even", "odd", "even")
-    assert got.clip_a.shape == (6, 8)
-    assert got.clip_b.shape == (8, 8)
-    assert got.video_b is not None
-    assert got.video_b.shape == (3, 16)
+    assert got["video"].rows.shape == (6, 8)
+    assert got["text"].rows.shape == (8, 8)
+    assert got["text"].videos is not None
+    assert got["text"].videos.shape == (3, 16)
 
 
 def test_mode_is_restored_and_no_graph_is_kept() -> None:
     source = Fake(two_level=False)
     model = model_for(source).train()
-    first, second = (embed_source(model, source, "test") for _ in range(2))
+    one, other = (embed_source(model, source, "test") for _ in range(2))
     assert model.training
-    assert torch.equal(first.clip_a, second.clip_a)  # no dropout
-    assert not first.clip_a.requires_grad
-    assert not first.clip_a.is_inference()  # usable in a later gradient
-    assert not embed_source(model.eval(), source, "test").clip_b.requires_grad
+    assert torch.equal(one["video"].rows, other["video"].rows)  # no dropout
+    assert not one["video"].rows.requires_grad
+    assert not one["video"].rows.is_inference()  # usable in a later gradient
+    assert not embed_source(model.eval(), source, "test")["text"].rows.requires_grad
     assert not model.training
 
 

@@ -19,11 +19,11 @@ def test_every_field_is_described(kind: type[BaseModel]) -> None:
     ("given", "message"),
     [
         ({"dimm": 4}, "dimm"),
-        ({"encoder_a": {"poller": "max"}}, "poller"),
-        ({"encoder_a": {"kind": "cnn"}}, "cnn"),
-        ({"encoder_a": {"kind": "mlp", "heads": 4}}, "heads"),
-        ({"dim": 12}, r"dim 12 is not divisible by encoder_a\.heads 8"),
-        ({"dim": 9, "encoder_a": {"heads": 3, "pooler_heads": 2}}, r"encoder_a\.pooler_heads 2"),
+        ({"encoder": {"poller": "max"}}, "poller"),
+        ({"encoder": {"kind": "cnn"}}, "cnn"),
+        ({"encoder": {"kind": "mlp", "heads": 4}}, "heads"),
+        ({"dim": 12}, r"dim 12 is not divisible by encoder\.heads 8"),
+        ({"dim": 9, "encoder": {"heads": 3, "pooler_heads": 2}}, r"encoder\.pooler_heads 2"),
         ({"dim": 8, "global_encoder": {"heads": 3}}, r"global_encoder\.heads 3"),
         ({"global_encoder": {"dropout": 1.0}}, "dropout"),
     ],
@@ -34,15 +34,17 @@ def test_mistakes_are_named(given: dict[str, Any], message: str) -> None:
 
 
 def test_json_round_trip() -> None:
-    config = ModelConfig.model_validate({"encoder_a": {"kind": "mlp", "blocks": 3}, "encoder_b": {"pooler": "max"}})
+    config = ModelConfig.model_validate(
+        {"encoder": {"kind": "mlp", "blocks": 3}, "encoders": {"text": {"kind": "transformer", "pooler": "max"}}}
+    )
     assert ModelConfig.model_validate_json(config.model_dump_json()) == config
-    assert isinstance(config.encoder_a, MLPEncoderConfig)
-    assert isinstance(config.encoder_b, TransformerEncoderConfig)
+    assert isinstance(config.encoder_of("video"), MLPEncoderConfig)
+    assert isinstance(config.encoder_of("text"), TransformerEncoderConfig)
 
 
 def test_a_small_model_of_one_level_is_read_back_from_its_dump():
     encoder = {"kind": "mlp"}
-    config = ModelConfig(dim=6, encoder_a=encoder, encoder_b=encoder)
+    config = ModelConfig(dim=6, encoder=encoder)
     assert ModelConfig.model_validate(config.model_dump()) == config
     with pytest.raises(ValidationError, match=r"dim 6 is not divisible by global_encoder\.heads 4"):
-        ModelConfig(dim=6, encoder_a=encoder, encoder_b=encoder, global_encoder={"heads": 4})
+        ModelConfig(dim=6, encoder=encoder, global_encoder={"heads": 4})

@@ -15,8 +15,7 @@ from crossclr.training import Run, load_config
 SMALL = {
     "training.epochs": 5,
     "model.dim": 32,
-    "model.encoder_a": {"kind": "mlp", "blocks": 0},
-    "model.encoder_b": {"kind": "mlp", "blocks": 0},
+    "model.encoder": {"kind": "mlp", "blocks": 0},
     "splits.validate": None,
     "loss.local": {"name": "clip", "temperature": 0.07},
 }

@@ -7,8 +7,7 @@ from tests.support.tiny_runs import write_coot
 
 SMALL = [
     "model.dim=8",
-    "model.encoder_a={kind: transformer, heads: 2}",
-    "model.encoder_b={kind: transformer, heads: 2}",
+    "model.encoder={kind: transformer, heads: 2}",
     "model.global_encoder={heads: 2}",
     "training.epochs=1",
     "training.batch_size=7",

@@ -44,7 +44,7 @@ def tiny_values(root: Path) -> dict[str, Any]:
         "seed": 3,
         "data": {"kind": "coot", "root": str(root), "video": "video.h5", "text": "text.h5", "add_stop_frame": 0},
         "splits": {"train": "train", "validate": "val", "test": "val"},
-        "model": {"dim": 8, "encoder_a": encoder, "encoder_b": encoder, "global_encoder": {"heads": 2}},
+        "model": {"dim": 8, "encoder": encoder, "global_encoder": {"heads": 2}},
         "loss": {
             "local": {"name": "crossclr", "queue_size": 30},
             "global": {"name": "crossclr"},
@@ -73,7 +73,7 @@ def write_config(folder: Path, hidden: NDArray[Any], **changes: Any) -> Path:
     arrays = {name: {"values": f"{name}.npy"} for name in "ab"}
     values = {
         "data": {"kind": "arrays", "root": str(folder), **arrays, "splits": "splits.json"},
-        "model": {"dim": 8, "encoder_a": encoder, "encoder_b": encoder},
+        "model": {"dim": 8, "encoder": encoder},
         "loss": {"local": {"name": "clip"}, "global": None},
         "training": {"epochs": 3, "batch_size": 40, "accelerator": "cpu"},
     }

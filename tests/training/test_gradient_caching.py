@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from crossclr.features import open_source
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.training import JointTraining, make_fabric
 from crossclr.training.config.config_files import check_config
 from crossclr.training.gradient_caching import backward_in_parts
@@ -24,7 +24,7 @@ def one_thread():
 
 def without_dropout(values: dict) -> dict:
     values = copy.deepcopy(values)
-    for encoder in ("encoder_a", "encoder_b", "global_encoder"):
+    for encoder in ("encoder", "global_encoder"):
         values["model"][encoder]["dropout"] = 0.0
     return values
 
@@ -64,18 +64,19 @@ def test_steps_equal_those_of_the_whole_batch(tiny, local, micro_batch):
 def double(batch):
     from dataclasses import replace
 
-    from crossclr.features import Ragged, Side
+    from crossclr.features import Inputs, Ragged
 
     def side(one):
         def rows(ragged):
             return None if ragged is None else Ragged(ragged.values.double(), ragged.lengths)
 
-        return Side(rows(one.clips), rows(one.context))
+        return Inputs(rows(one.clips), rows(one.context))
 
     pooled = {
-        name: getattr(batch, name).double() for name in ("pooled_a", "pooled_b", "pooled_context_a", "pooled_context_b")
+        name: {modality: rows.double() for modality, rows in getattr(batch, name).items()}
+        for name in ("pooled", "pooled_context")
     }
-    return replace(batch, a=side(batch.a), b=side(batch.b), **pooled)
+    return replace(batch, inputs={name: side(rows) for name, rows in batch.inputs.items()}, **pooled)
 
 
 def test_dropout_is_the_same_in_both_passes(tiny, monkeypatch):
@@ -110,13 +111,13 @@ def test_dropout_is_the_same_in_both_passes(tiny, monkeypatch):
 
 def test_the_encoder_never_sees_more_than_a_part(tiny, monkeypatch):
     sizes = []
-    encode = TwoBranch.encode
+    encode = JointModel.encode
 
     def watched(self, batch):
         sizes.append(len(batch.keys))
         return encode(self, batch)
 
-    monkeypatch.setattr(TwoBranch, "encode", watched)
+    monkeypatch.setattr(JointModel, "encode", watched)
     values = copy.deepcopy(tiny)
     values["training"]["batch_size"] = 5
     one = training(values, 2)

@@ -27,8 +27,8 @@ def config_of(folder, **training):
             },
             "model": {
                 "dim": 8,
-                "encoder_a": {"kind": "mlp", "sequence_pooling": "mean_max"},
-                "encoder_b": {"kind": "mlp"},
+                "encoder": {"kind": "mlp"},
+                "encoders": {"image": {"sequence_pooling": "mean_max"}},
             },
             "loss": {"local": {"name": "crossclr", "queue_size": 30}},
             "training": {"epochs": 3, "batch_size": 12, "accelerator": "cpu", "workers": 0, **training},

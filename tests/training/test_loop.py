@@ -71,7 +71,7 @@ def test_run_folder_says_everything(tiny, tmp_path):
     assert json.loads((run.path / "environment.json").read_text())["packages"]["torch"] == torch.__version__
     again = Run.open(run.path)
     assert again.config == run.config
-    assert again.open_source().dims == again.load_model().dims == (6, 5)
+    assert again.open_source().dims == again.load_model().dims == {"video": 6, "text": 5}
     epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
     assert "score" not in epochs[0]  # validated from epoch 1 on
     best = max(epochs[1:], key=lambda record: record["score"])

@@ -19,8 +19,8 @@ def batch(tiny):
 def outputs(batch):
     generator = torch.Generator().manual_seed(0)
     clips, videos = len(batch.ids), len(batch.keys)
-    rows = {"clip_emb": clips, "sent_emb": clips, "vid_emb": videos, "par_emb": videos}
-    rows |= {"vid_context": videos, "par_context": videos}
+    rows = {"clip/video": clips, "clip/text": clips, "video/video": videos, "video/text": videos}
+    rows |= {"context/video": videos, "context/text": videos}
     return {name: torch.randn(count, 8, generator=generator, requires_grad=True) for name, count in rows.items()}
 
 
@@ -34,8 +34,14 @@ def test_local_plus_weighted_global(batch, outputs):
     local, above = build_loss("crossclr", **options), build_loss("clip")
     for _ in range(2):  # the second call sees the queue of the first
         loss = objective(outputs, batch)
-        below = local(outputs["clip_emb"], outputs["sent_emb"], a=batch.pooled_a, b=batch.pooled_b, ids=batch.ids)
-        videos = above(outputs["vid_emb"], outputs["par_emb"], ids=batch.video_ids)
+        below = local(
+            outputs["clip/video"],
+            outputs["clip/text"],
+            a=batch.pooled["video"],
+            b=batch.pooled["text"],
+            ids=batch.ids,
+        )
+        videos = above(outputs["video/video"], outputs["video/text"], ids=batch.video_ids)
         torch.testing.assert_close(loss, below + 0.25 * videos)
     assert objective.parts["loss_local"] == pytest.approx(below.item())
     assert objective.parts["loss_global"] == pytest.approx(videos.item())
@@ -43,7 +49,7 @@ def test_local_plus_weighted_global(batch, outputs):
     assert objective.parts["pruned"] == pytest.approx(local.stats.pruned)
     assert objective.parts["intra_share"] == pytest.approx(local.stats.intra_share)
     loss.backward()
-    assert outputs["par_emb"].grad is not None
+    assert outputs["video/text"].grad is not None
 
 
 def test_the_paper_weighs_the_global_loss_with_six_tenths():
@@ -52,8 +58,8 @@ def test_the_paper_weighs_the_global_loss_with_six_tenths():
 
 def test_local_alone_never_touches_videos(batch, outputs):
     objective = Objective(LossConfig.model_validate({"local": {"name": "ntxent"}}))
-    below = {name: value for name, value in outputs.items() if name in ("clip_emb", "sent_emb")}
-    expected = build_loss("ntxent")(below["clip_emb"], below["sent_emb"], ids=batch.ids)
+    below = {name: value for name, value in outputs.items() if name in ("clip/video", "clip/text")}
+    expected = build_loss("ntxent")(below["clip/video"], below["clip/text"], ids=batch.ids)
     torch.testing.assert_close(objective(below, batch), expected)
 
 

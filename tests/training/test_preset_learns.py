@@ -20,7 +20,7 @@ def train_preset(epochs=8, **loss):
     config = FitConfig.model_validate(
         {
             "splits": {"train": "train", "validate": "val", "test": None},
-            "model": {"dim": 64, "encoder_a": {"kind": "mlp"}, "encoder_b": {"kind": "mlp"}},
+            "model": {"dim": 64, "encoder": {"kind": "mlp"}},
             "loss": {"local": local},
             "optimiser": preset.optimiser.model_dump(),
             "schedule": preset.schedule.model_dump(),

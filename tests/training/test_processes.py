@@ -27,10 +27,11 @@ def picked(one):
         one.ids,
         one.video_ids,
         one.clip_counts,
-        one.pooled_a,
-        one.pooled_context_b,
-        one.a.clips.values,
-        one.b.clips.lengths,
+        one.pooled["video"],
+        one.pooled_context["text"],
+        one.present["text"],
+        one.inputs["video"].clips.values,
+        one.inputs["text"].clips.lengths,
         one.b.context.values,
     ]
 
@@ -80,7 +81,7 @@ def test_two_processes_train_like_one(tiny, tmp_path):
     """
     tiny["training"].update(epochs=3, batch_size=13)  # 14 videos: batches of 13 and 1
     tiny["optimiser"] = {"name": "adamw", "learning_rate": 0.01, "epsilon": 1e-3}  # moves from the first step on
-    for encoder in (tiny["model"]["encoder_a"], tiny["model"]["encoder_b"], tiny["model"]["global_encoder"]):
+    for encoder in (tiny["model"]["encoder"], tiny["model"]["global_encoder"]):
         encoder["dropout"] = 0.0
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(tiny))

@@ -265,7 +265,7 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
     finder = MediaFinder(source, place)
     for key in keys:
         sample = source.read(key)
-        for number, name in enumerate(clip_keys(sample.key, len(sample.clips))):
+        for number, name in enumerate(clip_keys(sample.key, sample.clip_count)):
             image = source.image(name)
             if image is not None:
                 found[name] = Shown("image", "image/webp", image)

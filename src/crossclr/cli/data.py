@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from crossclr.cli.options import Json
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
+from crossclr.features.check.data_report import SplitSummary
 
 app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)
 
@@ -113,19 +115,23 @@ def find_data_config(data: str, root: str | None = None) -> AnyData:
 def show_report(report: DataReport, console: Console) -> None:
     """Print a report to the terminal."""
     level = "two levels" if report.two_level else "one level"
-    dims = ", ".join(f"{name} {dim}" for name, dim in zip(report.modalities, report.dims, strict=True))
+    dims = ", ".join(f"{name} {dim}" for name, dim in report.dims.items())
     console.print(f"channels: {dims}; {level}")
-    splits = Table("split", "samples", "clips", "sentences", title="Splits")
+    splits = Table("split", "samples", "clips", *report.dims, title="Splits: clips that have each modality")
+    names = [f"{x} + {y}" for x, y in combinations(report.dims, 2)]
+    pairs = Table("split", *names, title="Pairs: clips that have both")
     lengths = Table("split", "sequence", "least", "median", "mean", "most", "over the limit", title="Rows")
     for name, split in report.splits.items():
-        splits.add_row(name, f"{split.samples:,}", f"{split.clips:,}", f"{split.sentences:,}")
+        shown = [_presence(split, modality) for modality in report.dims]
+        splits.add_row(name, f"{split.samples:,}", f"{split.clips:,}", *shown)
+        pairs.add_row(name, *(f"{split.present.get(pair, 0):,}" for pair in names))
         for kind, rows in split.lengths.items():
             over = f"{rows.over_limit / rows.count:.1%}" if rows.over_limit else "-"
             lengths.add_row(name, kind, str(rows.least), f"{rows.median:g}", f"{rows.mean:.1f}", str(rows.most), over)
-    console.print(splits, lengths)
+    console.print(splits, pairs, lengths)
     for kind, summary in report.connectivity.items():
         quantiles = ", ".join(f"{share:.0%} {value:.3f}" for share, value in summary.quantiles.items())
-        title = f"Connectivity of each {kind} (split {report.connectivity_split}, {summary.count:,})\n{quantiles}"
+        title = f"Connectivity of {kind} (split {report.connectivity_split}, {summary.count:,})\n{quantiles}"
         table = Table("threshold", "pruned: relative", "absolute", "quantile", title=title)
         for threshold in summary.relative:
             shares = [rule[threshold] for rule in (summary.relative, summary.absolute, summary.quantile)]
@@ -140,6 +146,12 @@ def show_report(report: DataReport, console: Console) -> None:
         if len(findings) > SHOWN:
             console.print(f"... and {len(findings) - SHOWN:,} more {title}s; --json lists all")
     console.print(f"{len(report.faults):,} faults, {len(report.warnings):,} warnings", highlight=False)
+
+
+def _presence(split: SplitSummary, modality: str) -> str:
+    """How many clips have a modality, and the number of sequences where it is larger."""
+    clips, sequences = split.present.get(modality, 0), split.sequences.get(modality, 0)
+    return f"{clips:,}" if clips == sequences else f"{clips:,} ({sequences:,} rows)"
 
 
 def _is_meta(path: Path) -> bool:

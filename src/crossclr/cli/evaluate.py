@@ -111,8 +111,8 @@ def embed(
     embeddings = embed_run(run, split=split, which=checkpoint, batch_size=batch_size, device=device, progress=True)
     save_embeddings(embeddings, out)
     typer.echo(
-        f"{out}: {len(embeddings.video_keys)} videos, {len(embeddings.clip_a)} clips, "
-        f"{len(embeddings.clip_b)} sentences"
+        f"{out}: {len(embeddings.video_keys)} videos, {len(embeddings.clip_keys)} clips; "
+        + ", ".join(f"{name}: {len(vectors.rows)}" for name, vectors in embeddings.modalities.items())
     )
 
 

@@ -58,4 +58,4 @@ def import_coot(
     if note:
         typer.echo(note, err=True)
     count = sum(parameter.numel() for parameter in model.parameters())
-    typer.echo(f"{out}: {count:,} parameters, input {model.dims[0]} and {model.dims[1]}, embeddings {model.config.dim}")
+    typer.echo(f"{out}: {count:,} parameters, input {' and '.join(map(str, model.dims.values()))}, embeddings {model.config.dim}")

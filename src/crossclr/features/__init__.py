@@ -1,4 +1,4 @@
-"""Feature rows of two modalities: sources, samples, batches."""
+"""Feature rows of named modalities: sources, samples, batches."""
 
 from crossclr.lazy_exports import lazy_exports
 

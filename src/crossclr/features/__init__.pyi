@@ -1,7 +1,6 @@
 from crossclr.features.batch import Batch as Batch
-from crossclr.features.batch import Side as Side
+from crossclr.features.batch import Inputs as Inputs
 from crossclr.features.batching.collate import collate as collate
-from crossclr.features.batching.collate import first_sentences as first_sentences
 from crossclr.features.batching.epochs import batches as batches
 from crossclr.features.check.data_check import check_data as check_data
 from crossclr.features.check.data_check import check_source as check_source
@@ -9,8 +8,10 @@ from crossclr.features.check.data_report import DataReport as DataReport
 from crossclr.features.errors import DataError as DataError
 from crossclr.features.ragged import Ragged as Ragged
 from crossclr.features.row_connectivity import connectivity as connectivity
+from crossclr.features.sample import Content as Content
 from crossclr.features.sample import Sample as Sample
 from crossclr.features.sample import clip_keys as clip_keys
+from crossclr.features.sample import one_of_each as one_of_each
 from crossclr.features.sample import stable_hash as stable_hash
 from crossclr.features.source import Source as Source
 from crossclr.features.source import SourceWrapper as SourceWrapper

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -11,65 +12,86 @@ from crossclr.features.ragged import Ragged
 
 
 @dataclass(frozen=True)
-class Side:
-    """One modality of a batch.
+class Inputs:
+    """What an encoder reads: the rows of one modality.
 
     Args:
-        clips: the clips (or sentences) of all videos, flat, in video order and then clip order.
-        context: the rows of each whole video (or paragraph); None for one-level data.
+        clips: the clips (or sentences) that have the modality, flat, in video order and then clip order.
+        context: the rows of each whole video (or paragraph) that has it; None for one-level data.
     """
 
     clips: Ragged
     context: Ragged | None = None
 
-    def to(self, device: torch.device | str) -> Side:
-        """The same side on another device."""
-        return Side(self.clips.to(device), None if self.context is None else self.context.to(device))
+    def to(self, device: torch.device | str) -> Inputs:
+        """The same rows on another device."""
+        return Inputs(self.clips.to(device), None if self.context is None else self.context.to(device))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Two modalities of the same videos; clip i of one belongs to clip i of the other.
+    """Several modalities of the same videos. A clip may lack some of them.
 
     Args:
-        a: first modality (video, image, audio, ...).
-        b: second modality (usually text).
-        pooled_a: (clips, Da) mean input row of each clip of A, on which connectivity is measured.
-        pooled_b: (clips, Db) the same for B.
+        inputs: by modality, the rows of the clips that have it.
+        present: by modality, (clips,) booleans on the CPU: which clips have it.
+        pooled: by modality, (clips, D) mean input row of each clip, on which connectivity is measured; zeros for
+            clips that lack the modality.
         clip_counts: (videos,) int64 on the CPU, clips of each video; all ones for one-level data.
         ids: (clips,) int64; clips with equal ids are the same thing and never negatives of each other.
         video_ids: (videos,) int64, the same for whole videos.
         keys: (videos) the key of each video in its source.
-        pooled_context_a: (videos, Da) mean input row of each whole video, or None.
-        pooled_context_b: (videos, Db) the same for B.
+        pooled_context: by modality, (videos, D) mean input row of each whole video; empty for one-level data.
     """
 
-    a: Side
-    b: Side
-    pooled_a: Tensor
-    pooled_b: Tensor
+    inputs: Mapping[str, Inputs]
+    present: Mapping[str, Tensor]
+    pooled: Mapping[str, Tensor]
     clip_counts: Tensor
     ids: Tensor
     video_ids: Tensor
     keys: tuple[str, ...]
-    pooled_context_a: Tensor | None = None
-    pooled_context_b: Tensor | None = None
+    pooled_context: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def present_counts(self, modality: str) -> Tensor:
+        """(videos,) on the CPU: how many clips of each video have a modality."""
+        mask = self.present[modality]
+        if bool(mask.all()):
+            return self.clip_counts
+        owner = torch.repeat_interleave(torch.arange(len(self.clip_counts)), self.clip_counts)
+        return torch.bincount(owner[mask], minlength=len(self.clip_counts))
+
+    def present_videos(self) -> dict[str, Tensor]:
+        """By modality, (videos,) booleans on the CPU: which videos have it."""
+        return {name: self.present_counts(name) > 0 for name in self.present}
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device; counts stay on the CPU."""
+        """The same batch on another device; counts and presence stay on the CPU."""
 
-        def move(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device, non_blocking=True)
+        def move(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
 
-        return Batch(
-            a=self.a.to(device),
-            b=self.b.to(device),
-            pooled_a=self.pooled_a.to(device, non_blocking=True),
-            pooled_b=self.pooled_b.to(device, non_blocking=True),
-            clip_counts=self.clip_counts,
+        return replace(
+            self,
+            inputs={name: rows.to(device) for name, rows in self.inputs.items()},
+            pooled=move(self.pooled),
             ids=self.ids.to(device, non_blocking=True),
             video_ids=self.video_ids.to(device, non_blocking=True),
-            keys=self.keys,
-            pooled_context_a=move(self.pooled_context_a),
-            pooled_context_b=move(self.pooled_context_b),
+            pooled_context=move(self.pooled_context),
         )
+
+
+def spread(rows: Tensor, present: Tensor) -> Tensor:
+    """Put the rows of those that are present at their places; the other places are zeros.
+
+    Args:
+        rows: (present ones, D).
+        present: (all,) booleans on the CPU.
+
+    Example:
+        >>> spread(torch.ones(1, 2), torch.tensor([False, True])).tolist()
+        [[0.0, 0.0], [1.0, 1.0]]
+    """
+    if bool(present.all()):
+        return rows
+    return rows.new_zeros(len(present), rows.shape[1]).index_copy(0, present.nonzero().ravel().to(rows.device), rows)

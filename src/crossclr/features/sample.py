@@ -1,9 +1,9 @@
-"""One sample: a video with its clips and sentences, and the keys of its clips."""
+"""One sample: the rows of its clips in each modality that it has."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,55 +13,113 @@ Rows = npt.NDArray[np.float32]  # (rows, dim), at least one row
 
 
 @dataclass(frozen=True)
+class Content:
+    """What a sample has of one modality.
+
+    Args:
+        clips: rows of each sequence: one for each clip, or several for a clip, such as sentences.
+        clip_of: the clip of each sequence; by default sequence i belongs to clip i. A clip that does not occur here
+            lacks the modality.
+        whole: rows of the whole video or paragraph; None for one-level data.
+        texts: each sequence as text if the data has it (for people, never for the model).
+    """
+
+    clips: Sequence[Rows]
+    clip_of: Sequence[int] = ()
+    whole: Rows | None = None
+    texts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not self.clip_of:
+            object.__setattr__(self, "clip_of", tuple(range(len(self.clips))))
+
+    @property
+    def one_each(self) -> bool:
+        """Whether no clip has several sequences, and they are in the order of the clips."""
+        return all(first < second for first, second in zip(self.clip_of, self.clip_of[1:], strict=False))
+
+    def chosen(self, numbers: Sequence[int]) -> Content:
+        """Some of its sequences, by number."""
+        return replace(
+            self,
+            clips=[self.clips[number] for number in numbers],
+            clip_of=tuple(self.clip_of[number] for number in numbers),
+            texts=tuple(self.texts[number] for number in numbers) if self.texts else (),
+        )
+
+
+@dataclass(frozen=True)
 class Sample:
-    """One video with its clips and sentences. A sample of one-level data has one clip.
+    """One video with its clips in several modalities. A sample of one-level data has one clip.
 
     Args:
         key: the sample's key in its source.
-        clips: rows of each clip (first modality).
-        sentences: rows of each sentence (second modality).
-        video: rows of the whole video, or None for one-level data.
-        paragraph: rows of the whole paragraph, or None for one-level data.
-        clip_of: for each sentence, the index of its clip; a clip may have several sentences.
-        texts: the sentences as text if the data has them (for people, never for the model).
+        modalities: content by modality; one that the sample lacks is not listed.
+        clip_count: number of clips; by default the highest that a modality names.
         group: a coarse label if the data has one (recipe, Unicode group, parent video).
         split: the split that it belongs to, if its source knows and also has splits that are unions of others.
         extra: further facts by name, such as ``media``, the file that shows the sample.
+
+    Example:
+        >>> rows = np.ones((2, 3), np.float32)
+        >>> sample = Sample("v1", {"video": Content([rows]), "text": Content([rows, rows], (0, 0), texts=("x", "y"))})
+        >>> sample.clip_count, sample["text"].one_each, sample.captions
+        (1, False, [(0, 'x'), (0, 'y')])
     """
 
     key: str
-    clips: Sequence[Rows]
-    sentences: Sequence[Rows]
-    video: Rows | None = None
-    paragraph: Rows | None = None
-    clip_of: Sequence[int] = ()
-    texts: Sequence[str] = ()
+    modalities: Mapping[str, Content]
+    clip_count: int = 0
     group: str = ""
     split: str = ""
     extra: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.clip_of:
-            if len(self.clips) != len(self.sentences):
-                raise ValueError(
-                    f"sample {self.key!r} has {len(self.clips)} clips and {len(self.sentences)} sentences; unless they "
-                    "are one to one, clip_of must name the clip of each sentence"
-                )
-            object.__setattr__(self, "clip_of", tuple(range(len(self.clips))))
+        if not self.clip_count:
+            highest = max((clip for content in self.modalities.values() for clip in content.clip_of), default=-1)
+            object.__setattr__(self, "clip_count", highest + 1)
+
+    def __getitem__(self, modality: str) -> Content:
+        return self.modalities[modality]
 
     @property
-    def one_to_one(self) -> bool:
-        """Whether every clip has one sentence, in the order of the clips."""
-        return list(self.clip_of) == list(range(len(self.clips)))
+    def captions(self) -> list[tuple[int, str]]:
+        """The clip and the text of every sentence, of the first modality that has texts."""
+        for content in self.modalities.values():
+            if content.texts:
+                return list(zip(content.clip_of, content.texts, strict=True))
+        return []
 
-    def with_sentences(self, chosen: Sequence[int]) -> Sample:
-        """The sample with one sentence per clip, ``chosen`` by index in the order of the clips."""
-        return replace(
-            self,
-            sentences=[self.sentences[number] for number in chosen],
-            clip_of=(),
-            texts=tuple(self.texts[number] for number in chosen) if self.texts else (),
-        )
+
+def one_of_each(sample: Sample, rng: np.random.Generator | None = None) -> Sample:
+    """The sample with one sequence for each clip in every modality: the first, or with a generator a random one.
+
+    Example:
+        >>> rows = np.ones((1, 2), np.float32)
+        >>> text = Content([rows, rows * 2, rows * 3], clip_of=(1, 0, 1), texts=("x", "y", "z"))
+        >>> one_of_each(Sample("v", {"video": Content([rows, rows]), "text": text}))["text"].texts
+        ('y', 'x')
+    """
+    if all(content.one_each for content in sample.modalities.values()):
+        return sample
+    return replace(
+        sample,
+        modalities={
+            name: content if content.one_each else content.chosen(pick_one(content.clip_of, rng))
+            for name, content in sample.modalities.items()
+        },
+    )
+
+
+def pick_one(clip_of: Sequence[int], rng: np.random.Generator | None = None) -> list[int]:
+    """The number of one sequence for each clip that has any: the first, or with a generator a random one."""
+    of_clip: dict[int, list[int]] = {}
+    for number, clip in enumerate(clip_of):
+        of_clip.setdefault(clip, []).append(number)
+    lists = [of_clip[clip] for clip in sorted(of_clip)]
+    if rng is None:
+        return [numbers[0] for numbers in lists]
+    return [numbers[int(rng.integers(len(numbers)))] if len(numbers) > 1 else numbers[0] for numbers in lists]
 
 
 def clip_keys(key: str, count: int) -> list[str]:

@@ -1,17 +1,17 @@
 """The contract of a data set. Batching, checking, training, embedding and search build on it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from crossclr.features.batch import Batch
-from crossclr.features.batching.collate import collate, first_sentences
+from crossclr.features.batching.collate import collate
 from crossclr.features.batching.order import epoch_order
 from crossclr.features.check.data_report import Finding
-from crossclr.features.sample import Rows, Sample, stable_hash
+from crossclr.features.sample import Rows, Sample, one_of_each, stable_hash
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,30 @@ class Variant:
 class Source(ABC):
     """A data set that is read on demand.
 
-    A subclass implements `dims`, `keys` and `read`, and sets the attributes that differ from the defaults. The other
+    A subclass implements `keys` and `read` and sets `dims` and the attributes that differ from the defaults. The other
     methods are optional abilities; their defaults say that the source does not have them.
 
     Attributes:
-        modalities: names of the two modalities, such as ``("video", "text")``, for results and messages.
+        dims: channels of the rows of each modality, by its name, such as ``{"video": 512, "text": 384}``.
         splits: names of the splits, without names for unions of splits.
-        two_level: whether samples contain the rows of whole videos and paragraphs.
+        two_level: whether samples contain the rows of whole videos.
         varies: whether each reading for training draws other features, so that samples cannot be kept in memory.
         in_memory: whether samples are kept in memory, so that batches need no reader threads.
         groups_are_parents: whether a sample's group is its parent video, which belongs in one split, and not a class.
 
     Example:
+        >>> from crossclr.features import Content
         >>> class Pairs(Source):
-        ...     dims, modalities, splits = (2, 1), ("image", "text"), ("train",)
+        ...     dims, splits = {"image": 2, "text": 1}, ("train",)
         ...     def keys(self, split): return ["x", "y"]
         ...     def read(self, key, rng=None):
-        ...         return Sample(key, [np.ones((1, 2), np.float32)], [np.zeros((3, 1), np.float32)])
+        ...         image, text = np.ones((1, 2), np.float32), np.zeros((3, 1), np.float32)
+        ...         return Sample(key, {"image": Content([image]), "text": Content([text])})
         >>> Pairs().gather("train", [1, 0]).keys
         ('y', 'x')
     """
 
-    modalities: tuple[str, str] = ("a", "b")
+    dims: Mapping[str, int]
     splits: tuple[str, ...] = ()
     two_level: bool = False
     varies: bool = False
@@ -61,9 +63,9 @@ class Source(ABC):
     groups_are_parents: bool = True
 
     @property
-    @abstractmethod
-    def dims(self) -> tuple[int, int]:
-        """Channels of the rows of each modality."""
+    def modalities(self) -> tuple[str, ...]:
+        """Names of the modalities, in the order of the data."""
+        return tuple(self.dims)
 
     @abstractmethod
     def keys(self, split: str) -> Sequence[str]:
@@ -74,7 +76,8 @@ class Source(ABC):
         """One sample.
 
         With a generator (training), frames are drawn at random and one of several sentences of a clip is picked.
-        Without one (evaluation), frames are the interval centres and all sentences are returned.
+        Without one (evaluation), frames are the interval centres and all sentences are returned. A modality that the
+        sample lacks is not listed.
         """
 
     def order(self, split: str, seed: int, epoch: int) -> Sequence[int]:
@@ -94,15 +97,16 @@ class Source(ABC):
         keys = self.keys(split)
         chosen = [keys[place] for place in places]
         if seed is None:
-            return collate([first_sentences(self.read(key)) for key in chosen])
-        return collate([self.read(key, np.random.default_rng([seed, epoch, stable_hash(key)])) for key in chosen])
+            return collate([one_of_each(self.read(key)) for key in chosen], self.dims)
+        samples = [self.read(key, np.random.default_rng([seed, epoch, stable_hash(key)])) for key in chosen]
+        return collate(samples, self.dims)
 
     def clip_times(self, key: str) -> Sequence[tuple[float, float]]:
         """First and last second of each clip of a sample; empty if the data does not say."""
         return ()
 
-    def variants(self, clip_key: str, modality: int) -> Sequence[Variant]:
-        """The forms of a clip in modality 0 or 1, the one that `read` returns first; empty if there is nothing to show.
+    def variants(self, clip_key: str, modality: str) -> Sequence[Variant]:
+        """The forms of a clip in a modality, the one that `read` returns first; empty if there is nothing to show.
 
         Search indexes every form.
         """
@@ -129,14 +133,9 @@ class SourceWrapper(Source):
     """A source that stands in for another one; subclasses override what they change."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-        self.modalities, self.splits, self.two_level = source.modalities, source.splits, source.two_level
+        self.source, self.dims = source, source.dims
+        self.splits, self.two_level = source.splits, source.two_level
         self.varies, self.groups_are_parents = source.varies, source.groups_are_parents
-
-    @property
-    def dims(self) -> tuple[int, int]:
-        """Channels of the rows of each modality."""
-        return self.source.dims
 
     def keys(self, split: str) -> Sequence[str]:
         """Keys of a split."""
@@ -150,7 +149,7 @@ class SourceWrapper(Source):
         """First and last second of each clip of a sample."""
         return self.source.clip_times(key)
 
-    def variants(self, clip_key: str, modality: int) -> Sequence[Variant]:
+    def variants(self, clip_key: str, modality: str) -> Sequence[Variant]:
         """The forms of a clip."""
         return self.source.variants(clip_key, modality)
 

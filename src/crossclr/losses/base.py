@@ -75,14 +75,19 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     def all_levels(
-        self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
+        self,
+        outputs: Mapping[str, Tensor],
+        clip_counts: Tensor,
+        generator: torch.Generator | None = None,
+        present: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Scalar loss of all outputs of a two-level model, if ``covers_all_levels`` is set.
 
         Args:
-            outputs: embeddings by COOT's names.
+            outputs: embeddings by ``level/modality``.
             clip_counts: (videos,) number of clips of each video.
             generator: random generator.
+            present: by modality, (clips,) which clips have it; by default all.
         """
         raise NotImplementedError(f"{type(self).__name__} compares one level at a time")
 

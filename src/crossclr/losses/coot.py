@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import ClassVar
 
 import torch
@@ -15,10 +16,11 @@ from crossclr.losses.inputs.pairs import PairsOption
 from crossclr.losses.maxmargin import max_margin
 
 LEVELS = {
-    "high": ("vid_emb", "par_emb"),
-    "low": ("clip_emb", "sent_emb"),
-    "context": ("vid_context", "par_context"),
+    "high": "video",
+    "low": "clip",
+    "context": "context",
 }
+"""The weight of each level of a model's outputs."""
 
 
 class Coot(PairwiseLoss):
@@ -26,7 +28,7 @@ class Coot(PairwiseLoss):
 
     Each level adds the max-margin loss between the modalities. Its "cluster" term adds the mean of the same loss within
     each modality. Cycle consistency ties the order of clips to the order of sentences. Training calls `all_levels` with
-    the six embeddings of a two-level model. Calling the loss itself computes one level, with the weights of clips and
+    all embeddings of a two-level model. Calling the loss itself computes one level, with the weights of clips and
     sentences and without cycle consistency.
 
     Args:
@@ -47,7 +49,7 @@ class Coot(PairwiseLoss):
     Example:
         >>> Coot()(torch.eye(4), torch.eye(4)).item()
         0.0
-        >>> outputs = {name: torch.eye(4) for pair in LEVELS.values() for name in pair}
+        >>> outputs = {f"{level}/{name}": torch.eye(4) for level in LEVELS.values() for name in ("video", "text")}
         >>> Coot(cycle=0.0).all_levels(outputs, torch.tensor([1, 1, 1, 1])).item()
         0.0
     """
@@ -80,22 +82,57 @@ class Coot(PairwiseLoss):
         return self._level("low", x, y, ids)
 
     def all_levels(
-        self, outputs: Mapping[str, Tensor], clip_counts: Tensor, generator: torch.Generator | None = None
+        self,
+        outputs: Mapping[str, Tensor],
+        clip_counts: Tensor,
+        generator: torch.Generator | None = None,
+        present: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Scalar loss of the six embeddings of a batch, or of those that the model returns.
+        """Scalar loss of all embeddings of a batch: the mean over the pairs of modalities.
 
         Args:
-            outputs: embeddings by COOT's names.
+            outputs: embeddings by ``level/modality``.
             clip_counts: (videos,) number of clips of each video.
             generator: samples the positions of cycle consistency.
+            present: by modality, (clips,) which clips have it; by default all.
         """
-        loss = next(iter(outputs.values())).new_zeros(())
-        for level, names in LEVELS.items():
-            if all(name in outputs for name in names):
-                x, y = (F.normalize(outputs[name], dim=1) for name in names)
-                loss = loss + self._level(level, x, y)
+        names = [key.removeprefix("clip/") for key in outputs if key.startswith("clip/")]
+        owner = torch.repeat_interleave(torch.arange(len(clip_counts)), clip_counts.cpu())
+        total, weights = outputs[f"clip/{names[0]}"].new_zeros(()), 0.0
+        for x, y in combinations(names, 2):
+            weight = 1.0 if self.pair_weights is None else self.pair_weights.get((x, y), 0.0)
+            weight = weight or (0.0 if self.pair_weights is None else self.pair_weights.get((y, x), 0.0))
+            both = torch.ones(len(owner), dtype=torch.bool)
+            for name in (x, y):
+                both &= True if present is None or name not in present else present[name].cpu()
+            if weight and bool(both.any()):
+                counts = torch.bincount(owner[both], minlength=len(clip_counts))
+                total = total + weight * self._pair(outputs, x, y, both, counts, generator)
+                weights += weight
+        return total / weights if weights else total
+
+    def _pair(
+        self,
+        outputs: Mapping[str, Tensor],
+        x: str,
+        y: str,
+        both: Tensor,
+        counts: Tensor,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """All levels of two modalities, over the clips and videos that have both."""
+
+        def rows(level: str, name: str) -> Tensor:
+            found = outputs[f"{level}/{name}"]
+            return found[(both if level == "clip" else counts > 0).to(found.device)]
+
+        loss = outputs[f"clip/{x}"].new_zeros(())
+        for weight, level in LEVELS.items():
+            if f"{level}/{x}" in outputs:
+                one, other = (F.normalize(rows(level, name), dim=1) for name in (x, y))
+                loss = loss + self._level(weight, one, other)
         if self.cycle:
-            cycle = cycle_consistency(outputs["clip_emb"], outputs["sent_emb"], clip_counts, generator)
+            cycle = cycle_consistency(rows("clip", x), rows("clip", y), counts[counts > 0], generator)
             loss = loss + self.cycle * cycle
         return loss
 

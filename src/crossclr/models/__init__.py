@@ -1,4 +1,4 @@
-"""Encoders and the two-branch model over them."""
+"""Encoders and the joint model over them."""
 
 from crossclr.lazy_exports import lazy_exports
 

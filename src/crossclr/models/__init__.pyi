@@ -2,10 +2,11 @@ from crossclr.models.coot.coot_checkpoint import export_coot as export_coot
 from crossclr.models.coot.coot_checkpoint import import_coot as import_coot
 from crossclr.models.embed_split import embed_source as embed_source
 from crossclr.models.embeddings import Embeddings as Embeddings
+from crossclr.models.embeddings import Vectors as Vectors
+from crossclr.models.joint_model import JointModel as JointModel
+from crossclr.models.joint_model import build_model as build_model
 from crossclr.models.model_config import EncoderConfig as EncoderConfig
 from crossclr.models.model_config import GlobalEncoderConfig as GlobalEncoderConfig
 from crossclr.models.model_config import MLPEncoderConfig as MLPEncoderConfig
 from crossclr.models.model_config import ModelConfig as ModelConfig
 from crossclr.models.model_config import TransformerEncoderConfig as TransformerEncoderConfig
-from crossclr.models.two_branch import TwoBranch as TwoBranch
-from crossclr.models.two_branch import build_model as build_model

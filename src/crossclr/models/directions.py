@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Self
 
 LEVELS = {"clip": "clips", "video": "whole videos"}
@@ -11,7 +12,7 @@ LEVELS = {"clip": "clips", "video": "whole videos"}
 
 @dataclass(frozen=True)
 class Direction:
-    """A search from one modality to the other, at one level.
+    """A search from one modality to another, at one level.
 
     Args:
         level: ``clip`` or ``video``.
@@ -48,7 +49,18 @@ class Direction:
         return f"{self.query} → {self.searched}"
 
 
-def direction_keys(modalities: tuple[str, str], level: str = "clip") -> dict[str, str]:
+def directions_of(modalities: Sequence[str], level: str = "clip") -> list[str]:
+    """The keys of every ordered pair of modalities.
+
+    Example:
+        >>> directions_of(["video", "text"])
+        ['clip/text->video', 'clip/video->text']
+    """
+    pairs = combinations(modalities, 2)
+    return [Direction(level, *pair).key for first, second in pairs for pair in ((second, first), (first, second))]
+
+
+def direction_keys(modalities: Sequence[str], level: str = "clip") -> dict[str, str]:
     """The keys of both directions, by the side that is searched: ``a``, the first modality, or ``b``, the second.
 
     Example:

@@ -1,23 +1,23 @@
 """Embeddings of a whole split, batch by batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from crossclr.features.batch import Side
+from crossclr.features.batch import Inputs
 from crossclr.features.batching.read_ahead import read_ahead
 from crossclr.features.ragged import Ragged
-from crossclr.features.sample import Rows, Sample, clip_keys
+from crossclr.features.sample import Content, Sample, clip_keys
 from crossclr.features.source import Source
-from crossclr.models.embeddings import Embeddings
-from crossclr.models.two_branch import TwoBranch
+from crossclr.models.embeddings import Embeddings, Vectors
+from crossclr.models.joint_model import JointModel
 
 Progress = Callable[[int, int], None]
 
 
 def embed_source(
-    model: TwoBranch,
+    model: JointModel,
     source: Source,
     split: str,
     batch_size: int = 64,
@@ -50,63 +50,96 @@ def embed_source(
         return [source.read(key) for key in keys[start : start + batch_size]]
 
     was_training, home, place = model.training, model.device, torch.device(device)
-    columns: dict[str, list[Tensor]] = {}
-    clip_of: list[int] = []
-    names: list[str] = []
-    counts: list[int] = []
-    texts: list[str] = []
-    groups: list[str] = []
+    columns = EmbeddingColumns(model.modalities)
     try:
         model.eval().to(place)
         with torch.inference_mode():
             for samples in read_ahead(read, range(0, len(keys), batch_size), workers=1, pending=2):
-                for name, embedded in encode_samples(model, samples, place).items():
-                    columns.setdefault(name, []).append(embedded.to("cpu", torch.float32))
-                for sample in samples:
-                    clip_of.extend(len(names) + index for index in sample.clip_of)
-                    names.extend(clip_keys(sample.key, len(sample.clips)))
-                    counts.append(len(sample.clips))
-                    texts.extend(sample.texts)
-                    groups.append(sample.group)
+                columns.add(samples, encode_samples(model, samples, place))
                 if progress is not None:
-                    progress(len(counts), len(keys))
+                    progress(len(columns.counts), len(keys))
     finally:
         model.train(was_training).to(home)
     # Joined outside of inference mode, so that the result can take part in later gradients.
-    joined = {name: torch.cat(columns.pop(name)) for name in list(columns)}
-    return Embeddings(
-        clip_a=joined["clip_emb"],
-        clip_b=joined["sent_emb"],
-        clip_of=torch.tensor(clip_of, dtype=torch.int64),
-        clip_keys=tuple(names),
-        clip_counts=torch.tensor(counts, dtype=torch.int64),
-        video_keys=tuple(keys),
-        texts=tuple(texts),
-        groups=tuple(groups) if any(groups) else (),
-        video_a=joined.get("vid_emb"),
-        video_b=joined.get("par_emb"),
-        context_a=joined.get("vid_context"),
-        context_b=joined.get("par_context"),
-        modalities=source.modalities,
-    )
+    return columns.joined()
 
 
-def encode_samples(model: TwoBranch, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
-    """Embeddings of some samples under the names of `TwoBranch.encode`."""
-
-    def side(parts: list[Sequence[Rows]], whole: list[Rows | None]) -> tuple[Side, Tensor]:
-        context = [rows for rows in whole if rows is not None] if model.two_level else []
-        if context and len(context) != len(whole):
+def encode_samples(model: JointModel, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
+    """Embeddings of some samples under ``level/modality``, one row for each sequence that is there."""
+    outputs = {}
+    for name in model.modalities:
+        found = [sample.modalities[name] for sample in samples if name in sample.modalities]
+        if not found:
+            continue
+        context = [content.whole for content in found if content.whole is not None] if model.two_level else []
+        if context and len(context) != len(found):
             raise ValueError("some samples of the batch have whole-video rows and others do not; give all or none")
-        return (
-            Side(_joined(parts), Ragged.from_list(context) if context else None).to(device),
-            torch.tensor([len(rows) for rows in parts]),
+        inputs = Inputs(_joined(found), Ragged.from_list(context) if context else None).to(device)
+        counts = torch.tensor([len(content.clips) for content in found])
+        for level, rows in model.encode_modality(name, inputs, counts).items():
+            outputs[f"{level}/{name}"] = rows
+    return outputs
+
+
+class EmbeddingColumns:
+    """Collects the vectors of samples, batch by batch.
+
+    Args:
+        modalities: their names.
+    """
+
+    def __init__(self, modalities: Iterable[str]) -> None:
+        modalities = list(modalities)
+        self.counts: list[int] = []
+        self._names: list[str] = []
+        self._keys: list[str] = []
+        self._groups: list[str] = []
+        self._clip_of: dict[str, list[int]] = {name: [] for name in modalities}
+        self._video_of: dict[str, list[int]] = {name: [] for name in modalities}
+        self._texts: dict[str, list[str]] = {name: [] for name in modalities}
+        self._rows: dict[str, list[Tensor]] = {}
+
+    def add(self, samples: Sequence[Sample], outputs: dict[str, Tensor]) -> None:
+        """Some samples, and their vectors under ``level/modality``."""
+        for name, rows in outputs.items():
+            self._rows.setdefault(name, []).append(rows.to("cpu", torch.float32))
+        for sample in samples:
+            for name, content in sample.modalities.items():
+                self._clip_of[name].extend(len(self._names) + clip for clip in content.clip_of)
+                self._video_of[name].append(len(self.counts))
+                self._texts[name].extend(content.texts)
+            self._names.extend(clip_keys(sample.key, sample.clip_count))
+            self.counts.append(sample.clip_count)
+            self._keys.append(sample.key)
+            self._groups.append(sample.group)
+
+    def joined(self) -> Embeddings:
+        """Everything that was added."""
+        width = next((parts[0].shape[1] for key, parts in self._rows.items() if key.startswith("clip/")), 0)
+
+        def rows(level: str, name: str) -> Tensor | None:
+            parts = self._rows.get(f"{level}/{name}")
+            return None if parts is None else torch.cat(parts)
+
+        found = {}
+        for name, clip_of in self._clip_of.items():
+            clips, videos = rows("clip", name), rows("video", name)
+            found[name] = Vectors(
+                torch.zeros(0, width) if clips is None else clips,
+                torch.tensor(clip_of, dtype=torch.int64),
+                tuple(self._texts[name]),
+                videos,
+                None if videos is None else torch.tensor(self._video_of[name], dtype=torch.int64),
+                rows("context", name),
+            )
+        return Embeddings(
+            found,
+            clip_keys=tuple(self._names),
+            clip_counts=torch.tensor(self.counts, dtype=torch.int64),
+            video_keys=tuple(self._keys),
+            groups=tuple(self._groups) if any(self._groups) else (),
         )
 
-    a = side([sample.clips for sample in samples], [sample.video for sample in samples])
-    b = side([sample.sentences for sample in samples], [sample.paragraph for sample in samples])
-    return model.encode_a(*a) | model.encode_b(*b)
 
-
-def _joined(parts: Sequence[Sequence[Rows]]) -> Ragged:
-    return Ragged.from_list([rows for rows_of_sample in parts for rows in rows_of_sample])
+def _joined(found: Sequence[Content]) -> Ragged:
+    return Ragged.from_list([rows for content in found for rows in content.clips])

@@ -1,38 +1,158 @@
 """Embeddings of a data set: the input of validation, export, evaluation, search and captioning."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
 from torch import Tensor
+from torch.nn.functional import normalize
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Raw (not normalised) embeddings of one modality, on the CPU in float32.
+
+    Args:
+        rows: (rows, D) one row for each clip that has the modality; several if a clip has several sentences.
+        clip_of: (rows,) int64, the clip of each row, as a place in `Embeddings.clip_keys`.
+        texts: (rows) the sentences as text, or empty.
+        videos: (videos that have the modality, Dv), or None for one-level data.
+        video_of: (the same,) int64, the video of each, as a place in `Embeddings.video_keys`; None with ``videos``.
+        context: (the same, D) the local encoder on whole videos, or None.
+    """
+
+    rows: Tensor
+    clip_of: Tensor
+    texts: tuple[str, ...] = ()
+    videos: Tensor | None = None
+    video_of: Tensor | None = None
+    context: Tensor | None = None
+
+    def at(self, level: str) -> tuple[Tensor, Tensor] | None:
+        """The rows of a level and the clip or video of each; None if there is no such level."""
+        if level == "clip":
+            return self.rows, self.clip_of
+        return None if self.videos is None or self.video_of is None else (self.videos, self.video_of)
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Raw (not normalised) embeddings of both modalities with their keys, on the CPU in float32.
+    """The embeddings of all modalities of the same clips.
 
     Args:
-        clip_a: (clips, D) first modality.
-        clip_b: (sentences, D) second modality.
-        clip_of: (sentences,) int64, for each row of ``clip_b``, the row of ``clip_a`` it belongs to.
+        modalities: vectors by modality.
         clip_keys: (clips) a unique key per clip, see `crossclr.features.clip_keys`.
         clip_counts: (videos,) int64 number of clips of each video.
         video_keys: (videos) key of each video in its source.
-        texts: (sentences) the sentences as text, or empty.
         groups: (videos) a coarse label of each video, or empty.
-        video_a: (videos, Dv) or None for one-level data; likewise ``video_b``.
-        context_a: (videos, D) the local encoder on whole videos, or None; likewise ``context_b``.
-        modalities: names of the two modalities, as their source has them.
     """
 
-    clip_a: Tensor
-    clip_b: Tensor
-    clip_of: Tensor
+    modalities: Mapping[str, Vectors]
     clip_keys: tuple[str, ...]
     clip_counts: Tensor
     video_keys: tuple[str, ...]
-    texts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    video_a: Tensor | None = None
-    video_b: Tensor | None = None
-    context_a: Tensor | None = None
-    context_b: Tensor | None = None
-    modalities: tuple[str, str] = ("a", "b")
+
+    def __getitem__(self, modality: str) -> Vectors:
+        if modality not in self.modalities:
+            raise ValueError(f"there is no modality {modality!r}; there are {', '.join(self.modalities)}")
+        return self.modalities[modality]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the modalities, in the order of the data."""
+        return tuple(self.modalities)
+
+    @property
+    def text_name(self) -> str | None:
+        """The first modality that has texts."""
+        return next((name for name, vectors in self.modalities.items() if vectors.texts), None)
+
+    def pair(self) -> tuple[Vectors, Vectors]:
+        """Clips and their sentences, for what compares two modalities.
+
+        The first has one row for each clip, and the ``clip_of`` of the second counts these rows. Sentences of clips
+        that the first modality lacks are omitted.
+
+        Raises:
+            ValueError: there are not two modalities, or clips have several rows in both.
+        """
+        if len(self.modalities) != 2:
+            raise ValueError(f"this compares two modalities, but there are {len(self.names)}: {', '.join(self.names)}")
+        first, second = self.modalities.values()
+        for clips, sentences in ((first, second), (second, first)):
+            if len(torch.unique(clips.clip_of)) == len(clips.clip_of):
+                return clips, _renumbered(sentences, clips.clip_of, len(self.clip_keys))
+        raise ValueError("clips have several rows in both modalities; one of them must have one row for each clip")
+
+    def fused(self, modalities: Sequence[str], level: str = "clip") -> tuple[Tensor, Tensor]:
+        """The normalised mean of the present unit vectors of some modalities, and the clip or video of each row.
+
+        Example:
+            >>> vectors = {"video": Vectors(torch.eye(2), torch.arange(2)),
+            ...            "picture": Vectors(torch.tensor([[0.0, 5.0]]), torch.tensor([0]))}
+            >>> found = Embeddings(vectors, ("x", "y"), torch.ones(2, dtype=torch.int64), ("x", "y"))
+            >>> found.fused(["video", "picture"])[0].numpy().round(2).tolist()
+            [[0.71, 0.71], [0.0, 1.0]]
+        """
+        parts = [part for name in modalities if (part := self[name].at(level)) is not None]
+        count = len(self.clip_keys) if level == "clip" else len(self.video_keys)
+        total = torch.zeros(count, parts[0][0].shape[1])
+        present = torch.zeros(count, dtype=torch.bool)
+        for rows, place in parts:
+            mean = torch.zeros_like(total).index_add_(0, place, normalize(rows, dim=1))
+            total += normalize(mean, dim=1)  # several sentences of a clip count as one
+            present[place] = True
+        here = present.nonzero().flatten()
+        return normalize(total[here], dim=1), here
+
+    def only(self, modalities: Sequence[str]) -> Embeddings:
+        """The embeddings of some modalities."""
+        return replace(self, modalities={name: self[name] for name in modalities})
+
+
+def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
+    """Concatenate the embeddings of several batches of samples."""
+    if not parts:
+        raise ValueError("the split has no samples, so there is nothing to measure")
+    clips = torch.tensor([0, *(len(part.clip_keys) for part in parts)]).cumsum(0).tolist()
+    videos = torch.tensor([0, *(len(part.video_keys) for part in parts)]).cumsum(0).tolist()
+
+    def joined(name: str) -> Vectors:
+        own = [part[name] for part in parts]
+
+        def cat(field: str) -> Tensor | None:
+            rows = [getattr(one, field) for one in own if getattr(one, field) is not None]
+            return torch.cat(rows) if rows else None
+
+        shifted = [one.video_of + first for one, first in zip(own, videos, strict=False) if one.video_of is not None]
+        return Vectors(
+            torch.cat([one.rows for one in own]),
+            torch.cat([one.clip_of + first for one, first in zip(own, clips, strict=False)]),
+            tuple(text for one in own for text in one.texts),
+            cat("videos"),
+            torch.cat(shifted) if shifted else None,
+            cat("context"),
+        )
+
+    groups = tuple(group for part in parts for group in part.groups)
+    return Embeddings(
+        {name: joined(name) for name in parts[0].names},
+        tuple(key for part in parts for key in part.clip_keys),
+        torch.cat([part.clip_counts for part in parts]),
+        tuple(key for part in parts for key in part.video_keys),
+        groups,
+    )
+
+
+def _renumbered(vectors: Vectors, clips: Tensor, count: int) -> Vectors:
+    """Vectors whose ``clip_of`` counts places in ``clips``, without those of other clips."""
+    if torch.equal(clips, torch.arange(count)):
+        return vectors
+    place = torch.full((count,), -1, dtype=torch.int64)
+    place[clips] = torch.arange(len(clips))
+    kept = (place[vectors.clip_of] >= 0).nonzero().flatten()
+    texts = tuple(vectors.texts[row] for row in kept.tolist()) if vectors.texts else ()
+    return replace(vectors, rows=vectors.rows[kept], clip_of=place[vectors.clip_of[kept]], texts=texts)

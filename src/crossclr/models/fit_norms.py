@@ -4,15 +4,15 @@ import torch
 
 from crossclr.features.source import Source
 from crossclr.models.embed_split import encode_samples
+from crossclr.models.joint_model import JointModel
 from crossclr.models.layers.norm import StandardNorm
 from crossclr.models.subsample import evenly_spaced
-from crossclr.models.two_branch import TwoBranch
 
 SAMPLES = 1000  # training samples to read, evenly spaced
 BATCH = 64
 
 
-def fit_standard_norms(model: TwoBranch, source: Source, split: str) -> None:
+def fit_standard_norms(model: JointModel, source: Source, split: str) -> None:
     """Fit every `StandardNorm` of a model on training samples; a model without one reads nothing.
 
     Args:

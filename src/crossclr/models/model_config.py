@@ -122,40 +122,61 @@ class GlobalEncoderConfig(_Strict):
 
 
 class ModelConfig(_Strict):
-    """The two-branch model. The defaults are the paper's setting for YouCook2.
+    """The joint model. The defaults are the paper's setting for YouCook2.
 
     Example:
-        >>> config = ModelConfig(dim=768, encoder_a={"heads": 16, "pooler": "max"})
-        >>> config.encoder_a.kind, config.encoder_a.heads, config.encoder_b.heads
-        ('transformer', 16, 8)
+        >>> config = ModelConfig(dim=768, encoder={"heads": 16}, encoders={"text": {"pooler": "max"}})
+        >>> config.encoder_of("video").pooler, config.encoder_of("text").pooler, config.encoder_of("text").heads
+        ('attention', 'max', 16)
     """
 
     dim: int = Field(default=384, ge=1, description="Channels inside the encoders and of a clip embedding.")
     output_dim: int | None = Field(
         default=None, ge=1, description="Channels of the embeddings after a final linear layer; default: no such layer."
     )
-    encoder_a: EncoderConfig = Field(
-        default=TransformerEncoderConfig(), description="Local encoder of the first modality (clips and whole videos)."
+    encoder: EncoderConfig = Field(
+        default=TransformerEncoderConfig(), description="Local encoder of every modality that `encoders` does not list."
     )
-    encoder_b: EncoderConfig = Field(
-        default=TransformerEncoderConfig(),
-        description="Local encoder of the second modality (sentences and whole paragraphs).",
+    encoders: dict[str, EncoderConfig] = Field(
+        default={},
+        description="Local encoders by modality. Options that an entry of the same kind does not set are those of "
+        "`encoder`.",
     )
     global_encoder: GlobalEncoderConfig = Field(
-        default=GlobalEncoderConfig(), description="Global encoder of both modalities; only used with two levels."
+        default=GlobalEncoderConfig(), description="Global encoder of all modalities; only used with two levels."
     )
+
+    def encoder_of(self, modality: str) -> TransformerEncoderConfig | MLPEncoderConfig:
+        """The options of the local encoder of a modality."""
+        return self.encoders.get(modality, self.encoder)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_encoders(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not isinstance(values.get("encoders"), dict):
+            return values
+        shared = values.get("encoder", {})
+        shared = shared.model_dump() if isinstance(shared, BaseModel) else shared
+        filled = {
+            name: {**shared, **own} if isinstance(own, dict) and _kind({**shared, **own}) == _kind(shared) else own
+            for name, own in values["encoders"].items()
+        }
+        return {**values, "encoders": filled}
 
     @model_validator(mode="after")
     def _divisible(self) -> ModelConfig:
         heads = {"global_encoder.heads": self.global_encoder.heads}
-        for name, encoder in (("encoder_a", self.encoder_a), ("encoder_b", self.encoder_b)):
+        named = {f"encoders.{name}": encoder for name, encoder in self.encoders.items()}
+        for name, encoder in {"encoder": self.encoder, **named}.items():
             if isinstance(encoder, TransformerEncoderConfig):
                 heads[f"{name}.heads"] = encoder.heads
                 if encoder.pooler == "attention":
                     heads[f"{name}.pooler_heads"] = encoder.pooler_heads
         for name, count in heads.items():
-            # A one-level model has no global encoder, so its default heads do not matter.
+            # Defaults do not matter where they may be unused: one-level models have no global encoder, and `encoders`
+            # may list all modalities.
             unused = name == "global_encoder.heads" and self.global_encoder == GlobalEncoderConfig()
+            unused |= name.startswith("encoder.") and bool(self.encoders) and self.encoder == TransformerEncoderConfig()
             if self.dim % count and not unused:
                 raise ValueError(f"dim {self.dim} is not divisible by {name} {count}; change one of the two")
         return self

@@ -1,9 +1,9 @@
-"""Training of a joint embedding: two encoders, a loss and the samples of a source."""
+"""Training of a joint embedding: encoders, a loss and the samples of a source."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -14,7 +14,7 @@ from crossclr.features.batching.order import bounds
 from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.losses.inputs.embeddings import NotFiniteError
 from crossclr.losses.sums.across_processes import shared_work
-from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig, TwoBranch, build_model
+from crossclr.models import JointModel, MLPEncoderConfig, ModelConfig, TransformerEncoderConfig, build_model
 from crossclr.models.fit_norms import fit_standard_norms
 from crossclr.training.config.run_config import FitConfig
 from crossclr.training.gradient_caching import backward_in_parts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class JointTraining(Trainable[Batch]):
-    """Trains the two-branch model on the samples of a source.
+    """Trains the joint model on the samples of a source.
 
     Args:
         config: how to train.
@@ -40,7 +40,7 @@ class JointTraining(Trainable[Batch]):
             `crossclr.losses`.
     """
 
-    model: TwoBranch
+    model: JointModel
 
     def __init__(self, config: FitConfig, source: Source, fabric: Fabric, loss: nn.Module | None = None) -> None:
         seed_everything(config.seed)
@@ -53,6 +53,7 @@ class JointTraining(Trainable[Batch]):
         self.two_level = source.two_level and config.loss.two_level
         model = build_model(config.model, source.dims, self.two_level)
         self.objective = Objective(config.loss)
+        self.objective.check(source.modalities)
         if loss is not None:
             self.objective.local = loss
         self.objective.to(fabric.device)
@@ -169,7 +170,12 @@ def inputs_of(source: Source, config: FitConfig) -> Source:
     """The source itself, or the source kept in memory in the form that the encoders take."""
     if source.in_memory or source.varies or not config.training.in_memory:
         return source
-    return MemorySource(source, memory_form(config.model.encoder_a), memory_form(config.model.encoder_b))
+    return MemorySource(source, memory_forms(config.model, source.modalities))
+
+
+def memory_forms(model: ModelConfig, modalities: Sequence[str]) -> dict[str, Form]:
+    """How the sequences of each modality can be kept."""
+    return {name: memory_form(model.encoder_of(name)) for name in modalities}
 
 
 def memory_form(encoder: MLPEncoderConfig | TransformerEncoderConfig) -> Form:
@@ -180,7 +186,7 @@ def memory_form(encoder: MLPEncoderConfig | TransformerEncoderConfig) -> Form:
 
 
 def selection_score(metrics: Mapping[str, float], name: str) -> float:
-    """The metric that selects the best epoch; ``level/metric`` is the mean over both directions.
+    """The metric that selects the best epoch; ``level/metric`` is the mean over all directions.
 
     Example:
         >>> selection_score({"clip/video->text/R@1": 10.0, "clip/text->video/R@1": 20.0}, "clip/R@1")

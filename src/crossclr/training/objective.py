@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,13 +11,14 @@ from torch import Tensor, nn
 
 from crossclr.features import Batch
 from crossclr.losses import Loss, LossStats, build_loss
+from crossclr.models.joint_model import at_level
 
 if TYPE_CHECKING:
     from crossclr.training.config.run_config import LossConfig
 
 
 class Objective(nn.Module):
-    """L_local on clips and sentences + weight · L_global on videos and paragraphs.
+    """L_local on clips + weight · L_global on whole videos, each between all modalities.
 
     The local loss keeps its queue across batches; a global loss has one only where its options say so.
 
@@ -43,32 +45,68 @@ class Objective(nn.Module):
         terms = [term for term in (self.local, self.global_) if term is not None]
         return any(term.needs_features if isinstance(term, Loss) else True for term in terms)
 
+    def check(self, modalities: Sequence[str]) -> None:
+        """Check that the option ``pairs`` of the losses names modalities of the data.
+
+        Raises:
+            ValueError: it names another one.
+        """
+        for term in (self.local, self.global_):
+            for name in {name for pair in getattr(term, "pair_weights", None) or () for name in pair}:
+                if name not in modalities:
+                    raise ValueError(f"pairs: the data has no modality {name!r}; it has {', '.join(modalities)}")
+
     def forward(self, outputs: Mapping[str, Tensor], batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The loss of a batch; ``parts`` then holds the values to show.
 
         Args:
-            outputs: embeddings by COOT's names, from the model.
+            outputs: embeddings by ``level/modality``, from the model.
             batch: the batch that was embedded.
             generator: source of the positions that cycle consistency samples.
         """
         if isinstance(self.local, Loss) and self.local.covers_all_levels:
-            loss: Tensor = self.local.all_levels(outputs, batch.clip_counts, generator)
+            loss = self.local.all_levels(outputs, batch.clip_counts, generator, batch.present)
             self.parts = {}
             return loss
-        loss = self.local(outputs["clip_emb"], outputs["sent_emb"], a=batch.pooled_a, b=batch.pooled_b, ids=batch.ids)
+        loss = between(self.local, at_level(outputs, "clip"), batch.pooled, batch.ids, batch.present)
         self.parts = {"loss_local": float(loss.detach()), **_shown(self.local)}
         if self.global_ is not None:
-            above: Tensor = self.global_(
-                outputs["vid_emb"],
-                outputs["par_emb"],
-                a=batch.pooled_context_a,
-                b=batch.pooled_context_b,
-                ids=batch.video_ids,
-            )
+            videos = at_level(outputs, "video")
+            above = between(self.global_, videos, batch.pooled_context, batch.video_ids, batch.present_videos())
             self.parts["loss_global"] = float(above.detach())
             self.parts.update({f"{name}_global": value for name, value in _shown(self.global_).items()})
             loss = loss + self.global_weight * above
         return loss
+
+
+def between(
+    loss: nn.Module,
+    embeddings: Mapping[str, Tensor],
+    features: Mapping[str, Tensor],
+    ids: Tensor,
+    present: Mapping[str, Tensor],
+) -> Tensor:
+    """The loss between modalities. A loss of your own compares two at a time: ``loss(x, y, a=..., b=..., ids=...)``.
+
+    Args:
+        loss: a loss of this package, or your own.
+        embeddings: by modality, (N, D).
+        features: by modality, (N, Dx) pooled inputs.
+        ids: (N,).
+        present: by modality, (N,) booleans on the CPU.
+    """
+    if isinstance(loss, Loss):
+        found: Tensor = loss(embeddings, features=features, ids=ids, present=present)
+        return found
+    terms = []
+    for x, y in combinations(embeddings, 2):
+        both = (present[x] & present[y]).to(ids.device)
+        if bool(both.any()):
+            rows = [None if one is None else one[both] for one in (features.get(x), features.get(y))]
+            terms.append(loss(embeddings[x][both], embeddings[y][both], a=rows[0], b=rows[1], ids=ids[both]))
+    if not terms:
+        return sum((rows.sum() for rows in embeddings.values()), torch.zeros((), device=ids.device)) * 0.0
+    return torch.stack(terms).mean()
 
 
 def _shown(loss: nn.Module) -> dict[str, float]:

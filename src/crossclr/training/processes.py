@@ -20,13 +20,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from crossclr.features import Batch, Ragged, Side
+from crossclr.features import Batch, Inputs, Ragged
 from crossclr.losses.sums.across_processes import count_rows, gather_rows
 
 if TYPE_CHECKING:  # importing it takes two seconds, so only training does
     from lightning_fabric import Fabric
-
-_CLIP_LEVEL = ("clip_emb", "sent_emb")
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true", nodes: int = 1) -> Fabric:
@@ -119,23 +117,22 @@ def part(batch: Batch, start: int, stop: int) -> Batch:
     if (start, stop) == (0, len(batch.keys)):
         return batch
     ends = [0, *batch.clip_counts.cumsum(0).tolist()]
-    clips = slice(ends[start], ends[stop])
+    clips, videos = slice(ends[start], ends[stop]), slice(start, stop)
+    has = batch.present_videos()
 
-    def cut(side: Side) -> Side:
-        context = None if side.context is None else _sequences(side.context, start, stop)
-        return Side(_sequences(side.clips, clips.start, clips.stop), context)
+    def cut(name: str, inputs: Inputs) -> Inputs:
+        context = None if inputs.context is None else _sequences(inputs.context, has[name], videos)
+        return Inputs(_sequences(inputs.clips, batch.present[name], clips), context)
 
     return Batch(
-        a=cut(batch.a),
-        b=cut(batch.b),
-        pooled_a=batch.pooled_a[clips],
-        pooled_b=batch.pooled_b[clips],
-        clip_counts=batch.clip_counts[start:stop],
+        inputs={name: cut(name, inputs) for name, inputs in batch.inputs.items()},
+        present={name: mask[clips] for name, mask in batch.present.items()},
+        pooled={name: rows[clips] for name, rows in batch.pooled.items()},
+        clip_counts=batch.clip_counts[videos],
         ids=batch.ids[clips],
-        video_ids=batch.video_ids[start:stop],
-        keys=batch.keys[start:stop],
-        pooled_context_a=None if batch.pooled_context_a is None else batch.pooled_context_a[start:stop],
-        pooled_context_b=None if batch.pooled_context_b is None else batch.pooled_context_b[start:stop],
+        video_ids=batch.video_ids[videos],
+        keys=batch.keys[videos],
+        pooled_context={name: rows[videos] for name, rows in batch.pooled_context.items()},
     )
 
 
@@ -152,8 +149,8 @@ def gather(
         features: whether the loss needs pooled features, which are the larger part of the traffic.
 
     Returns:
-        the embeddings, and the batch with everything that a loss needs. The rows of ``a`` and ``b`` and the keys are
-        still those of this process.
+        the embeddings, and the batch with everything that a loss needs. The inputs and the keys are still those of this
+        process.
     """
     world = fabric.world_size
     if world == 1:
@@ -161,25 +158,27 @@ def gather(
     videos = count_rows(0 if idle else len(batch.keys), fabric.device)
     clips = count_rows(0 if idle else len(batch.ids), fabric.device)
     whole = {
-        name: gather_rows(own, clips if name in _CLIP_LEVEL else videos, factor=float(world))
+        name: gather_rows(own, clips if name.startswith("clip/") else videos, factor=float(world))
         for name, own in outputs.items()
     }
 
-    def pooled(own: Tensor | None, counts: list[int]) -> Any:
-        return gather_rows(own, counts) if features and own is not None else own
+    def pooled(own: Mapping[str, Tensor], counts: list[int]) -> Mapping[str, Tensor]:
+        return {name: gather_rows(rows, counts) for name, rows in own.items()} if features else own
 
+    masks = {name: gather_rows(mask.to(fabric.device), clips).cpu() for name, mask in batch.present.items()}
     return whole, replace(
         batch,
-        pooled_a=pooled(batch.pooled_a, clips),
-        pooled_b=pooled(batch.pooled_b, clips),
-        pooled_context_a=pooled(batch.pooled_context_a, videos),
-        pooled_context_b=pooled(batch.pooled_context_b, videos),
+        present=masks,
+        pooled=pooled(batch.pooled, clips),
+        pooled_context=pooled(batch.pooled_context, videos),
         clip_counts=gather_rows(batch.clip_counts.to(fabric.device), videos).cpu(),
         ids=gather_rows(batch.ids, clips),
         video_ids=gather_rows(batch.video_ids, videos),
     )
 
 
-def _sequences(ragged: Ragged, start: int, stop: int) -> Ragged:
+def _sequences(ragged: Ragged, present: Tensor, chosen: slice) -> Ragged:
+    """The sequences of some clips or videos; only those that are present have one."""
+    start, stop = int(present[: chosen.start].sum()), int(present[: chosen.stop].sum())
     offsets = ragged.offsets
     return Ragged(ragged.values[int(offsets[start]) : int(offsets[stop])], ragged.lengths[start:stop])

@@ -19,6 +19,7 @@ from crossclr.analysis.studies.run_experiments import missing_jobs
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.evaluation import evaluate_runs, retrieval_metrics
 from crossclr.training import Run
+from tests.support.pairs import first, second
 
 
 def test_every_experiment_has_tables_as_csv_and_latex(tables, study):
@@ -96,7 +97,7 @@ def test_pairs_of_modalities_keep_their_direction(tables, study):
 def test_joined_experts_see_both_and_fused_ones_vote(tables, study):
     experts = Experts()
     joined = experts.joined(study, "one + two")
-    assert open_trainer(joined.config).raw.dims == (10, 7)
+    assert open_trainer(joined.config).raw.dims == {"sound": 10, "text": 7}
     rows = {str(row[0]): row for row in tables["experts"][0].rows}
     assert set(rows) == {"one", "two", "one + two", "one ⊕ two"}
     by_hand = []
@@ -105,7 +106,7 @@ def test_joined_experts_see_both_and_fused_ones_vote(tables, study):
         for name in ("one", "two"):
             job = experts.single(study, name).jobs()[seed]
             embedded = open_trainer(job.config).embed(Run.open(study.finished.find(job)).load_model(), "test")
-            parts.append([x / x.norm(dim=1, keepdim=True) for x in (embedded.clip_a, embedded.clip_b)])
+            parts.append([x / x.norm(dim=1, keepdim=True) for x in (first(embedded).rows, second(embedded).rows)])
         a, b = (np.concatenate([part[side].numpy() for part in parts], axis=1) for side in (0, 1))
         by_hand.append(retrieval_metrics(b, a)["R@5"])
     assert rows["one ⊕ two"][2].mean == pytest.approx(np.mean(by_hand))

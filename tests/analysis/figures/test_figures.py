@@ -10,7 +10,7 @@ from crossclr.analysis.figures import examples, maps, plots, similarities
 from crossclr.analysis.figures.images import Pictures
 from crossclr.features import ArraySource, SourceWrapper
 from crossclr.features.sources.emoji import EmojiSource
-from crossclr.models import Embeddings
+from tests.support.pairs import first, pair_embeddings, second
 from tests.support.vectors import cosine
 
 
@@ -22,19 +22,23 @@ def some(clips=40, seed=0, groups=4):
     noise = torch.from_numpy(rng.normal(size=(2 * clips, 6)).astype(np.float32))
     keys = tuple(f"c{c}" for c in range(clips))
     labels = tuple(f"g{c % groups}" for c in range(clips)) if groups else keys
-    return Embeddings(
-        rows, rows[clip_of] + 0.5 * noise, clip_of, keys, torch.ones(clips, dtype=torch.int64), keys, texts, labels
-    )
+    sentences = rows[clip_of] + 0.5 * noise
+    return pair_embeddings(rows, sentences, clip_of, texts=texts, clip_keys=keys, video_keys=keys, groups=labels)
 
 
 def test_histograms_by_hand():
     found = some(12)
     got = similarities.similarities("x", found)
-    positive = [cosine(found.clip_b[n], found.clip_a[c]) for n, c in enumerate(found.clip_of.tolist())]
+    positive = [
+        cosine(second(found).rows[n], first(found).rows[c]) for n, c in enumerate(second(found).clip_of.tolist())
+    ]
     assert got.positive.mean == pytest.approx(np.mean(positive))
     assert got.positive.variance == pytest.approx(np.var(positive))
     others = [
-        cosine(found.clip_b[n], found.clip_a[c]) for n in range(24) for c in range(12) if c != int(found.clip_of[n])
+        cosine(second(found).rows[n], first(found).rows[c])
+        for n in range(24)
+        for c in range(12)
+        if c != int(second(found).clip_of[n])
     ]
     assert got.negative.mean == pytest.approx(np.mean(others), abs=0.01)  # drawn at random
     assert got.negative.variance == pytest.approx(np.var(others), abs=0.01)
@@ -50,7 +54,7 @@ def test_map_labels_and_agreement():
     assert points.groups == [f"g{c % 4}" for c in range(30)]
     drawn = maps.tsne("x", found, points)
     assert drawn.clips.shape == drawn.sentences.shape == (30, 2)
-    b = found.clip_b[points.sentences]
+    b = second(found).rows[points.sentences]
     shares = []
     for n in range(30):
         near = sorted((m for m in range(30) if m != n), key=lambda m: -cosine(b[n], b[m]))[:10]
@@ -69,7 +73,7 @@ def test_clusters_stand_in_for_groups_that_are_too_many():
 def test_graph_by_hand():
     inputs = some(25)
     drawn = graph.connectivity_graph(inputs, 0.8, "quantile")
-    rows = [inputs.clip_b[2 * c] for c in range(25)]
+    rows = [second(inputs).rows[2 * c] for c in range(25)]
     connected = [np.mean([cosine(rows[i], rows[j]) for j in range(25) if j != i]) for i in range(25)]
     np.testing.assert_allclose(drawn.connectivity, connected, atol=1e-5)
     assert drawn.influential == [c > np.quantile(connected, 0.8) for c in connected]
@@ -87,29 +91,30 @@ def test_influential_samples_and_their_nearest_texts():
     assert found[0].connectivity == max(one.connectivity for one in found)
     told = [one.text for one in found] + [text for one in found for _, text, _ in one.nearest]
     assert len({text.casefold() for text in told}) == len(told)
-    first = found[0]
-    place = inputs.texts.index(first.text)
-    own = inputs.clip_b[2 * (place // 2)]
-    assert first.nearest[0][2] == pytest.approx(
-        cosine(own, inputs.clip_b[2 * inputs.clip_keys.index(first.nearest[0][0])]), abs=1e-5
+    one = found[0]
+    place = second(inputs).texts.index(one.text)
+    own = second(inputs).rows[2 * (place // 2)]
+    assert one.nearest[0][2] == pytest.approx(
+        cosine(own, second(inputs).rows[2 * inputs.clip_keys.index(one.nearest[0][0])]), abs=1e-5
     )
 
 
 def test_examples_are_the_nearest_clips():
     found = some(20)
+    clips, texts, words = first(found).rows, second(found).rows, second(found).texts
     for example in examples.text_examples(found):
         own = found.clip_keys.index(example.key)
-        asked = [n for n in (2 * own, 2 * own + 1) if found.texts[n] == example.text]
-        nearest = [sorted(range(20), key=lambda c, n=n: -cosine(found.clip_b[n], found.clip_a[c]))[:3] for n in asked]
+        asked = [n for n in (2 * own, 2 * own + 1) if words[n] == example.text]
+        nearest = [sorted(range(20), key=lambda c, n=n: -cosine(texts[n], clips[c]))[:3] for n in asked]
         assert [found.clip_keys.index(hit.key) for hit in example.hits] in nearest
         assert [hit.right == "own" for hit in example.hits] == [hit.key == example.key for hit in example.hits]
     for example in examples.clip_examples(found):
         own = found.clip_keys.index(example.key)
-        order = sorted((c for c in range(20) if c != own), key=lambda c: -cosine(found.clip_a[own], found.clip_a[c]))
+        order = sorted((c for c in range(20) if c != own), key=lambda c: -cosine(clips[own], clips[c]))
         assert [hit.key for hit in example.hits] == [found.clip_keys[c] for c in order[:3]]
         for hit in example.hits:
             other = found.clip_keys.index(hit.key)
-            shares = set(found.texts[2 * own : 2 * own + 2]) & set(found.texts[2 * other : 2 * other + 2])
+            shares = set(words[2 * own : 2 * own + 2]) & set(words[2 * other : 2 * other + 2])
             assert (hit.right == "shared") == bool(shares)
     assert "6 queries" in examples.sentence(examples.text_examples(found))
 

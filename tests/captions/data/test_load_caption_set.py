@@ -14,6 +14,7 @@ from crossclr.evaluation.export.embedding_files import save_embeddings
 from crossclr.evaluation.runs.evaluate import embed_run
 from crossclr.training import Run
 from crossclr.training.config.config_files import check_config
+from tests.support.pairs import first, second
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -36,9 +37,9 @@ def test_rows_are_unit_parts_side_by_side_in_coots_order(run, features):
     for video, count in enumerate(embedded.clip_counts.tolist()):
         for _ in range(count):
             parts = {
-                "vid": normalize(embedded.video_a[video], dim=0),
-                "clip": normalize(embedded.clip_a[clip], dim=0),
-                "ctx": normalize(embedded.context_a[video], dim=0),
+                "vid": normalize(first(embedded).videos[video], dim=0),
+                "clip": normalize(first(embedded).rows[clip], dim=0),
+                "ctx": normalize(first(embedded).context[video], dim=0),
             }
             expected = torch.cat([part for name, part in parts.items() if name in features])
             torch.testing.assert_close(found.features[clip], expected)
@@ -52,7 +53,7 @@ def test_times_and_texts_come_from_the_data(run):
     meta = json.loads((run.config.data.resolve(run.config.data.meta, "meta")).read_text())
     wanted = [(s["start_sec"], s["stop_sec"]) for key in found.keys for s in meta[key]["segments"]]
     assert list(found.times) == wanted
-    assert found.texts[:2] == (("do 0",), ("do 1",))
+    assert second(found).texts[:2] == (("do 0",), ("do 1",))
     assert found.references()[found.keys[0]] == [" ".join(f"do {i}" for i in range(found.counts[0]))]
 
 
@@ -62,13 +63,13 @@ def test_files_give_the_same_rows_as_the_run(run, tmp_path):
     from_run = load(run, "vidclip")
     torch.testing.assert_close(from_file.features, from_run.features)
     assert from_file.keys == from_run.keys
-    assert from_file.texts == from_run.texts
+    assert second(from_file).texts == second(from_run).texts
 
 
 def test_raw_rows_are_those_of_the_data_sampled_down(run):
     found = load(run, "raw")
     source = run.open_source()
-    rows = [clip for key in source.keys("val") for clip in source.read(key).clips]
+    rows = [clip for key in source.keys("val") for clip in first(source.read(key)).clips]
     assert found.rows.tolist() == [min(4, len(clip)) for clip in rows]
     assert max(len(clip) for clip in rows) > 4
     parts = torch.split(found.features, found.rows.tolist())

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,9 +19,9 @@ from crossclr.captions.learning.caption_training import CaptionTraining, smoothe
 from crossclr.captions.network.captioner import Captioner
 from crossclr.captions.pipeline import generate_captions, resume_captions, train_captions
 from crossclr.evaluation.export.embedding_files import save_embeddings
-from crossclr.models import Embeddings
 from crossclr.training import Interrupted, fit, seed_everything
 from crossclr.training.config.config_files import config_names
+from tests.support.pairs import pair_embeddings
 
 NOUNS = ("onion", "leek", "carrot", "potato")
 SMALL = {"dim": 32, "heads": 4, "word_dim": 16, "dropout": 0.1, "feature_dropout": 0.0}
@@ -102,11 +103,15 @@ def test_without_averages_the_weights_themselves_are_kept():
 # whole runs, from embedding files
 
 
+def without_texts(embeddings):
+    silent = {name: replace(vectors, texts=()) for name, vectors in embeddings.modalities.items()}
+    return replace(embeddings, modalities=silent)
+
+
 def make_embeddings(data):
-    return Embeddings(
-        clip_a=data.features,
-        clip_b=data.features,
-        clip_of=torch.arange(len(data.features)),
+    return pair_embeddings(
+        data.features,
+        data.features,
         clip_keys=tuple(f"{key}/{n}" for key, count in zip(data.keys, data.counts, strict=True) for n in range(count)),
         clip_counts=torch.tensor(data.counts),
         video_keys=data.keys,
@@ -243,7 +248,7 @@ def test_faults_show_before_anything_is_written(files, tmp_path):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             train_captions(make_config(files, **changes), out=tmp_path / "run")
     silent = make_embeddings(paragraphs(4))
-    save_embeddings(Embeddings(**{**vars(silent), "texts": ()}), tmp_path / "silent.h5")
+    save_embeddings(without_texts(silent), tmp_path / "silent.h5")
     with pytest.raises(ValueError, match="no sentence to train on"):
         train_captions(make_config(files, **{"data.train": str(tmp_path / "silent.h5")}), out=tmp_path / "run")
     with pytest.raises(ValueError, match="no sentences to score against"):
@@ -257,7 +262,7 @@ def test_sentences_of_embedding_files_without_text_come_from_json(whole, files, 
     for name in ("train", "val"):
         data = paragraphs(12 if name == "train" else 4)
         bare = make_embeddings(data)
-        save_embeddings(Embeddings(**{**vars(bare), "texts": ()}), tmp_path / f"{name}.h5")
+        save_embeddings(without_texts(bare), tmp_path / f"{name}.h5")
         sentences = {
             key: {"sentences": [data.texts[2 * n][0], data.texts[2 * n + 1][0]], "timestamps": [[0, 1], [1, 2]]}
             for n, key in enumerate(data.keys)

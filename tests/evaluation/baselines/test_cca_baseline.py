@@ -9,6 +9,7 @@ from crossclr.evaluation.baselines import cca_baseline as module
 from crossclr.evaluation.baselines import pooled_inputs
 from crossclr.evaluation.baselines.cca_baseline import fit_baseline
 from crossclr.evaluation.baselines.pooled_inputs import pooled_batches, pooled_split
+from tests.support.pairs import first, second
 
 
 @pytest.mark.parametrize("two_level", [False, True])
@@ -16,17 +17,19 @@ from crossclr.evaluation.baselines.pooled_inputs import pooled_batches, pooled_s
 def test_a_linear_relation_is_found(memory_source, two_level, validation):
     source = memory_source(two_level=two_level, sentences=2, count=120)
     results = cca_baseline(source, "test", validation=validation)
-    assert list(results) == ["clip/b->a", "clip/a->b"] + (["video/b->a", "video/a->b"] if two_level else [])
-    assert results["clip/b->a"]["R@1"] > 85
-    assert results["clip/b->a"]["MnR"] < 1.5
+    assert list(results) == ["clip/text->video", "clip/video->text"] + (
+        ["video/text->video", "video/video->text"] if two_level else []
+    )
+    assert results["clip/text->video"]["R@1"] > 85
+    assert results["clip/text->video"]["MnR"] < 1.5
     if two_level:
-        assert results["video/b->a"]["R@5"] > 85
+        assert results["video/text->video"]["R@5"] > 85
 
 
 def test_unrelated_modalities_stay_at_chance(memory_source):
     source = memory_source(count=400, noise=200.0)
     results = cca_baseline(source, "test", validation="val")
-    assert 40 < results["clip/b->a"]["MnR"] < 61  # chance among 100 is 50.5
+    assert 40 < results["clip/text->video"]["MnR"] < 61  # chance among 100 is 50.5
 
 
 def test_pooled_rows_are_means_with_their_keys(memory_source, monkeypatch):
@@ -36,17 +39,17 @@ def test_pooled_rows_are_means_with_their_keys(memory_source, monkeypatch):
     joined = pooled_split(source, "train")
     assert len(next(iter(pooled_batches(source, keys))).video_keys) == 7
     samples = [source.samples[key] for key in keys]
-    expected_a = [rows.astype(np.float64).mean(0) for sample in samples for rows in sample.clips]
-    expected_b = [rows.astype(np.float64).mean(0) for sample in samples for rows in sample.sentences]
-    np.testing.assert_allclose(joined.clip_a, expected_a, rtol=1e-5)
-    np.testing.assert_allclose(joined.clip_b, expected_b, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(joined.video_b, [s.paragraph.mean(0) for s in samples], rtol=1e-5)
+    expected_a = [rows.astype(np.float64).mean(0) for sample in samples for rows in first(sample).clips]
+    expected_b = [rows.astype(np.float64).mean(0) for sample in samples for rows in second(sample).clips]
+    np.testing.assert_allclose(first(joined).rows, expected_a, rtol=1e-5)
+    np.testing.assert_allclose(second(joined).rows, expected_b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second(joined).videos, [second(s).whole.mean(0) for s in samples], rtol=1e-5)
     assert joined.video_keys == tuple(keys)
     assert joined.clip_keys[:2] == (f"{keys[0]}/0", f"{keys[0]}/1")
-    owners = [f"{s.key}/{c}" for s in samples for c in s.clip_of]
-    assert [joined.clip_keys[i] for i in joined.clip_of.tolist()] == owners
-    assert joined.clip_counts.tolist() == [len(s.clips) for s in samples]
-    assert joined.texts == tuple(text for s in samples for text in s.texts)
+    owners = [f"{s.key}/{c}" for s in samples for c in second(s).clip_of]
+    assert [joined.clip_keys[i] for i in second(joined).clip_of.tolist()] == owners
+    assert joined.clip_counts.tolist() == [len(first(s).clips) for s in samples]
+    assert second(joined).texts == tuple(text for s in samples for text in second(s).texts)
 
 
 def test_test_samples_are_not_seen_while_fitting(memory_source):

@@ -14,6 +14,7 @@ from crossclr.evaluation.export.bulk import embed_shards
 from crossclr.features import DataError
 from crossclr.models import embed_source
 from crossclr.training.config.config_files import check_config
+from tests.support.pairs import first, second
 
 SHARDS, ROWS = 6, 40
 
@@ -51,7 +52,7 @@ def run(features, tmp_path_factory):
         "name": "bulk",
         "data": {"kind": "shards", "root": str(features), "shards": {"train": "*", "test": "part00[01].parquet"}},
         "splits": {"validate": None},
-        "model": {"dim": 8, "encoder_a": {"kind": "mlp", "blocks": 0}, "encoder_b": {"kind": "mlp", "blocks": 0}},
+        "model": {"dim": 8, "encoder": {"kind": "mlp", "blocks": 0}},
         "loss": {"local": {"name": "clip"}},
         "optimiser": {"name": "adamw", "learning_rate": 0.01},
         "schedule": {"name": "constant", "warmup_epochs": 0},
@@ -78,11 +79,11 @@ def test_embeddings_equal_those_of_the_source(run, features, tmp_path):
     ids, (a, b) = joined(tmp_path / "out")
     wanted = embed_source(run.load_model(), run.open_source(), "train")
     assert tuple(ids) == wanted.clip_keys == tuple(f"s{place}" for place in range(SHARDS * ROWS))
-    np.testing.assert_allclose(a, wanted.clip_a, atol=1e-6)
-    np.testing.assert_allclose(b, wanted.clip_b, atol=1e-6)
-    first = pq.read_table(tmp_path / "out" / "part000.parquet")
-    assert first.column("text").to_pylist()[:2] == ["text s0", "text s1"]
-    assert pa.types.is_fixed_size_list(first.schema.field("a").type)
+    np.testing.assert_allclose(a, first(wanted).rows, atol=1e-6)
+    np.testing.assert_allclose(b, second(wanted).rows, atol=1e-6)
+    table = pq.read_table(tmp_path / "out" / "part000.parquet")
+    assert table.column("text").to_pylist()[:2] == ["text s0", "text s1"]
+    assert pa.types.is_fixed_size_list(table.schema.field("a").type)
 
 
 def test_finished_shards_are_left_alone(run, features, tmp_path):

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from crossclr.evaluation import (
 )
 from crossclr.evaluation.meaning import relevance as relevance_module
 from crossclr.evaluation.meaning.relevance import content_words
-from crossclr.models.embeddings import Embeddings
+from tests.support.pairs import first, pair_embeddings, second
 from tests.support.vectors import cosine, cosines
 
 WORDS = ("man", "dog", "cat", "rides", "plays", "guitar", "horse", "red")
@@ -46,8 +47,7 @@ def embeddings_of(texts, clip_of, clips, seed=0, dim=5):
     keys = tuple(f"c{clip}" for clip in range(clips))
     rows = torch.randn(clips, dim, generator=generator)
     sentences = rows[clip_of] + torch.randn(len(texts), dim, generator=generator)
-    ones = torch.ones(clips, dtype=torch.int64)
-    return Embeddings(rows, sentences, torch.tensor(clip_of), keys, ones, keys, texts=tuple(texts))
+    return pair_embeddings(rows, sentences, torch.tensor(clip_of), texts=texts, clip_keys=keys, video_keys=keys)
 
 
 def iou(first, second):
@@ -84,12 +84,12 @@ def test_ndcg_is_the_sum_by_hand(seed, cells, monkeypatch):
     grades = relevance_by_hand(texts, clip_of, 12)
     relevance = Relevance.of_captions(texts, clip_of, 12)
     np.testing.assert_allclose(relevance.block(0, len(texts)), grades, atol=1e-12)
-    got = ndcg(found.clip_b, found.clip_a, relevance)
-    expected = [ndcg_by_hand(s, g) for s, g in zip(cosines(found.clip_b, found.clip_a), grades, strict=True)]
+    got = ndcg(second(found).rows, first(found).rows, relevance)
+    expected = [ndcg_by_hand(s, g) for s, g in zip(cosines(second(found).rows, first(found).rows), grades, strict=True)]
     np.testing.assert_allclose(got, expected, atol=1e-12)
     back = [list(column) for column in zip(*grades, strict=True)]
-    expected = [ndcg_by_hand(s, g) for s, g in zip(cosines(found.clip_a, found.clip_b), back, strict=True)]
-    np.testing.assert_allclose(ndcg(found.clip_a, found.clip_b, relevance.turned()), expected, atol=1e-12)
+    expected = [ndcg_by_hand(s, g) for s, g in zip(cosines(first(found).rows, second(found).rows), back, strict=True)]
+    np.testing.assert_allclose(ndcg(first(found).rows, second(found).rows, relevance.turned()), expected, atol=1e-12)
 
 
 def test_ties_are_averaged_as_in_scikit_learn():
@@ -112,7 +112,7 @@ def test_ndcg_lies_between_zero_and_one_and_the_best_order_has_one(seed, clips):
     texts, clip_of = some_captions(clips, seed)
     found = embeddings_of(texts, clip_of, clips, seed)
     relevance = Relevance.of_captions(texts, clip_of, clips)
-    values = ndcg(found.clip_b, found.clip_a, relevance)
+    values = ndcg(second(found).rows, first(found).rows, relevance)
     known = values[~values.isnan()]
     assert ((known >= 0) & (known <= 1 + 1e-12)).all()
     grades = torch.from_numpy(relevance.block(0, len(texts)))
@@ -144,19 +144,19 @@ def test_shared_captions_are_right(seed, cells, monkeypatch):
     shared = SharedCaptions(texts, clip_of, clips)
     assert shared.block(range(clips)).tolist() == right
     assert shared.count() == sum(sum(row) > 1 for row in right)
-    scores = cosines(found.clip_b, found.clip_a)
+    scores = cosines(second(found).rows, first(found).rows)
     expected = []
     for row, clip in zip(scores, clip_of, strict=True):
         best = max(s for s, ok in zip(row, right[clip], strict=True) if ok)
         expected.append(1 + sum(s > best for s, ok in zip(row, right[clip], strict=True) if not ok))
-    ranks = shared_ranks(found.clip_b, found.clip_a, found.clip_of, torch.arange(clips), shared)
+    ranks = shared_ranks(second(found).rows, first(found).rows, second(found).clip_of, torch.arange(clips), shared)
     assert ranks.tolist() == expected
     # The same as ranking with several targets, in both directions.
     targets = [[j for j in range(clips) if right[clip][j]] for clip in clip_of]
-    assert ranks.tolist() == retrieval_ranks(found.clip_b, found.clip_a, targets).tolist()
-    back = shared_ranks(found.clip_a, found.clip_b, torch.arange(clips), found.clip_of, shared)
+    assert ranks.tolist() == retrieval_ranks(second(found).rows, first(found).rows, targets).tolist()
+    back = shared_ranks(first(found).rows, second(found).rows, torch.arange(clips), second(found).clip_of, shared)
     targets = [[i for i, c in enumerate(clip_of) if right[clip][c]] for clip in range(clips)]
-    assert back.tolist() == retrieval_ranks(found.clip_a, found.clip_b, targets).tolist()
+    assert back.tolist() == retrieval_ranks(first(found).rows, second(found).rows, targets).tolist()
 
 
 def test_a_collapsed_embedding_is_never_lucky():
@@ -211,33 +211,38 @@ def test_scores_of_embeddings():
     texts, clip_of = some_captions(20, 4)
     found = embeddings_of(texts, clip_of, 20)
     scores = semantic_scores(found)
-    assert set(scores) == {"clip/b->a", "clip/a->b"}
+    assert set(scores) == {"clip/text->video", "clip/video->text"}
     strict = evaluate_embeddings(found)
     for direction, values in scores.items():
         assert set(values) == {"nDCG", "sR@1", "sR@5", "sR@10"}
         assert values["sR@1"] >= strict[direction]["R@1"]
     relevance = Relevance.of_captions(texts, clip_of, 20)
-    expected = np.nanmean(ndcg(found.clip_b, found.clip_a, relevance).numpy())
-    assert scores["clip/b->a"]["nDCG"] == pytest.approx(100 * expected)
-    same = Semantics.of(texts, found.clip_of, 20).scores(found)
+    expected = np.nanmean(ndcg(second(found).rows, first(found).rows, relevance).numpy())
+    assert scores["clip/text->video"]["nDCG"] == pytest.approx(100 * expected)
+    same = Semantics.of(found).scores(found)
     assert same == scores
 
 
 def test_clips_without_sentences_ask_nothing():
     found = embeddings_of(["a dog", "a cat", "a dog"], [0, 2, 3], 4)
-    assert semantic_scores(found)["clip/a->b"]["sR@10"] == 100.0
+    assert semantic_scores(found)["clip/video->text"]["sR@10"] == 100.0
 
 
 def test_without_texts_there_is_nothing_to_say():
     found = embeddings_of(["x"], [0], 1)
-    assert semantic_scores(Embeddings(**{**vars(found), "texts": ()})) == {}
+    assert (
+        semantic_scores(
+            replace(found, modalities={name: replace(one, texts=()) for name, one in found.modalities.items()})
+        )
+        == {}
+    )
 
 
 def test_other_samples_are_refused():
     found = embeddings_of(["a dog", "a cat"], [0, 1], 2)
     with pytest.raises(ValueError, match="other samples"):
-        Semantics.of(["a dog", "a cat"], torch.tensor([1, 0]), 2).scores(found)
+        Semantics("text", ["a dog", "a cat"], torch.tensor([1, 0]), 2).scores(found)
     with pytest.raises(ValueError, match="not of the same samples"):
-        kept_neighbours(Embeddings(**{**vars(found), "clip_keys": ("x", "y")}), found)
+        kept_neighbours(replace(found, clip_keys=("x", "y")), found)
     with pytest.raises(ValueError, match="relevance is for"):
-        ndcg(found.clip_a[:1], found.clip_a, Relevance.of_captions(["a", "b"], [0, 1], 2))
+        ndcg(first(found).rows[:1], first(found).rows, Relevance.of_captions(["a", "b"], [0, 1], 2))

@@ -1,5 +1,6 @@
 """Metrics against hand-made loops, and the two levels and directions of embeddings."""
 
+import itertools
 import statistics
 
 import numpy as np
@@ -13,8 +14,9 @@ from crossclr.evaluation import (
     rank_metrics,
     retrieval_metrics,
 )
-from crossclr.evaluation.retrieval.metrics import sentences_of
-from crossclr.models.embeddings import Embeddings
+from crossclr.evaluation.retrieval.metrics import targets_between
+from crossclr.models import Embeddings, Vectors
+from tests.support.pairs import first, pair_embeddings, second
 from tests.support.vectors import cosines
 
 
@@ -34,18 +36,17 @@ def make_embeddings(two_level=True, seed=0):
     counts = torch.tensor([3, 1, 2, 4, 2] * 8)
     clips = int(counts.sum())
     clip_of = torch.sort(torch.cat([torch.arange(clips), torch.randint(clips, (70,), generator=generator)])).values
-    clip_a = torch.randn(clips, 6, generator=generator)
-    clip_b = clip_a[clip_of] + torch.randn(len(clip_of), 6, generator=generator)
-    video_a = torch.randn(40, 8, generator=generator)
-    return Embeddings(
-        clip_a=clip_a,
-        clip_b=clip_b,
-        clip_of=clip_of,
+    rows = torch.randn(clips, 6, generator=generator)
+    sentences = rows[clip_of] + torch.randn(len(clip_of), 6, generator=generator)
+    videos = torch.randn(40, 8, generator=generator)
+    return pair_embeddings(
+        rows,
+        sentences,
+        clip_of,
         clip_keys=tuple(f"c{i}" for i in range(clips)),
         clip_counts=counts,
         video_keys=tuple(f"v{i}" for i in range(40)),
-        video_a=video_a if two_level else None,
-        video_b=video_a + torch.randn(40, 8, generator=generator) if two_level else None,
+        videos=(videos, videos + torch.randn(40, 8, generator=generator)) if two_level else None,
     )
 
 
@@ -96,25 +97,46 @@ def test_no_queries_is_an_error():
 def test_both_levels_and_directions():
     embeddings = make_embeddings()
     results = evaluate_embeddings(embeddings)
-    assert list(results) == ["clip/b->a", "clip/a->b", "video/b->a", "video/a->b"]
-    clip_of = embeddings.clip_of.tolist()
-    down = cosines(embeddings.clip_b, embeddings.clip_a)
-    up = cosines(embeddings.video_b, embeddings.video_a)
-    own = [[s for s, c in enumerate(clip_of) if c == clip] for clip in range(len(embeddings.clip_a))]
-    assert results["clip/b->a"] == pytest.approx(loop_metrics(down, [[c] for c in clip_of]))
+    assert list(results) == ["clip/text->video", "clip/video->text", "video/text->video", "video/video->text"]
+    clip_of = second(embeddings).clip_of.tolist()
+    down = cosines(second(embeddings).rows, first(embeddings).rows)
+    up = cosines(second(embeddings).videos, first(embeddings).videos)
+    own = [[s for s, c in enumerate(clip_of) if c == clip] for clip in range(len(first(embeddings).rows))]
+    assert results["clip/text->video"] == pytest.approx(loop_metrics(down, [[c] for c in clip_of]))
     # Any sentence of the clip is right; the other right ones may stand above it only if they are better themselves,
     # in which case the best of them is the one that counts: the loop takes the first valid column of the sorted row.
-    assert results["clip/a->b"] == pytest.approx(loop_metrics(down.T, own))
-    assert results["video/b->a"] == pytest.approx(loop_metrics(up, [[i] for i in range(40)]))
-    assert results["video/a->b"] == pytest.approx(loop_metrics(up.T, [[i] for i in range(40)]))
+    assert results["clip/video->text"] == pytest.approx(loop_metrics(down.T, own))
+    assert results["video/text->video"] == pytest.approx(loop_metrics(up, [[i] for i in range(40)]))
+    assert results["video/video->text"] == pytest.approx(loop_metrics(up.T, [[i] for i in range(40)]))
 
 
 def test_one_level_has_no_video_results():
-    assert list(evaluate_embeddings(make_embeddings(two_level=False))) == ["clip/b->a", "clip/a->b"]
+    assert list(evaluate_embeddings(make_embeddings(two_level=False))) == ["clip/text->video", "clip/video->text"]
 
 
-def test_sentences_of_skips_clips_without_sentences():
-    asked, targets = sentences_of(torch.tensor([4, 1, 1, 4, 0]), clips=6)
+def test_clips_without_a_target_are_no_queries():
+    asked, targets = targets_between(torch.arange(6), torch.tensor([4, 1, 1, 4, 0]))
     assert asked.tolist() == [0, 1, 4]
     rows = torch.split(targets.columns, targets.counts.tolist())
     assert [row.tolist() for row in rows] == [[4], [1, 2], [0, 3]]
+
+
+def test_every_ordered_pair_with_gaps_against_a_loop():
+    """Four modalities, each of which some clips lack; one has several rows for a clip."""
+    generator = torch.Generator().manual_seed(3)
+    clips = 30
+    hidden = torch.randn(clips, 5, generator=generator)
+    vectors = {}
+    for number, name in enumerate(("video", "sound", "english", "spanish")):
+        has = torch.randperm(clips, generator=generator)[: clips - 5 * number].sort().values
+        places = torch.cat([has, has[:7]]).sort().values if name == "english" else has
+        vectors[name] = Vectors(hidden[places] + torch.randn(len(places), 5, generator=generator), places)
+    keys = tuple(map(str, range(clips)))
+    results = evaluate_embeddings(Embeddings(vectors, keys, torch.ones(clips, dtype=torch.int64), keys))
+    assert len(results) == 12
+    for query, searched in itertools.permutations(vectors, 2):
+        x, y = vectors[query], vectors[searched]
+        chosen = [row for row, clip in enumerate(x.clip_of.tolist()) if clip in y.clip_of.tolist()]
+        own = [[i for i, clip in enumerate(y.clip_of.tolist()) if clip == int(x.clip_of[row])] for row in chosen]
+        expected = loop_metrics(cosines(x.rows[chosen], y.rows), own)
+        assert results[f"clip/{query}->{searched}"] == pytest.approx(expected)

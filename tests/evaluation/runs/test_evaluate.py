@@ -25,6 +25,7 @@ from crossclr.evaluation import (
 )
 from crossclr.models import embed_source
 from crossclr.training import Run, RunConfig
+from tests.support.pairs import first, second
 
 
 def write_arrays(folder: Path, dim_a: int) -> dict:
@@ -51,7 +52,7 @@ def train(data: dict, out: Path, seed: int) -> Path:
         "name": "tiny",
         "seed": seed,
         "data": data,
-        "model": {"dim": 8, "encoder_a": {"kind": "mlp"}, "encoder_b": {"kind": "mlp"}},
+        "model": {"dim": 8, "encoder": {"kind": "mlp"}},
         "loss": {"local": {"name": "clip"}, "global": None},
         "training": {"epochs": 2, "batch_size": 16, "accelerator": "cpu", "workers": 0},
     }
@@ -68,12 +69,14 @@ def runs(tmp_path_factory):
 def test_one_run(runs):
     evaluation = evaluate_runs(runs[:1], batch_size=7)
     assert evaluation.split == "test"
-    assert evaluation.samples == {"sentences": 20, "clips": 20}
+    assert evaluation.samples == {"clips": 20, "video": 20, "text": 20}
     assert evaluation.joined is None
     embeddings = embed_run(runs[0])
     assert evaluation.runs == {"one": evaluate_embeddings(embeddings)}
     # The same figures by hand from the model's own output.
-    assert evaluation.runs["one"]["clip/text->video"] == retrieval_metrics(embeddings.clip_b, embeddings.clip_a)
+    assert evaluation.runs["one"]["clip/text->video"] == retrieval_metrics(
+        second(embeddings).rows, first(embeddings).rows
+    )
     run = Run.open(runs[0])
     assert evaluation.baseline == cca_baseline(run.open_source(), "test", validation="val")
     assert run.results is not None
@@ -87,8 +90,8 @@ def test_several_runs_are_joined_also_across_features(runs):
     a = b = torch.zeros(20, 0)
     for path in runs:
         embeddings = embed_run(path)
-        a = torch.cat([a, embeddings.clip_a / embeddings.clip_a.norm(dim=1, keepdim=True)], dim=1)
-        b = torch.cat([b, embeddings.clip_b / embeddings.clip_b.norm(dim=1, keepdim=True)], dim=1)
+        a = torch.cat([a, first(embeddings).rows / first(embeddings).rows.norm(dim=1, keepdim=True)], dim=1)
+        b = torch.cat([b, second(embeddings).rows / second(embeddings).rows.norm(dim=1, keepdim=True)], dim=1)
     assert evaluation.joined is not None
     assert evaluation.joined["clip/text->video"] == pytest.approx(retrieval_metrics(b, a))
     assert evaluate_runs(runs, split="val").baseline is not None
@@ -100,7 +103,7 @@ def test_checkpoint_and_split(runs):
     found = embed_run(run, split="val", which="last")
     expected = embed_source(run.load_model("last"), source, "val")
     assert found.video_keys == tuple(source.keys("val"))
-    torch.testing.assert_close(found.clip_b, expected.clip_b)
+    torch.testing.assert_close(second(found).rows, second(expected).rows)
     evaluation = evaluate_runs(runs[:1], split="val", which="last", baseline=False)
     assert evaluation.runs["one"] == evaluate_embeddings(expected)
     assert (evaluation.split, evaluation.which) == ("val", "last")
@@ -146,7 +149,7 @@ def test_commands(runs, tmp_path):
         assert done.exit_code == 0, done.output
         assert "20 clips" in done.stdout
         loaded = load_embeddings(tmp_path / name)
-        torch.testing.assert_close(loaded.clip_a, embed_run(runs[0], split="val").clip_a)
+        torch.testing.assert_close(first(loaded).rows, first(embed_run(runs[0], split="val")).rows)
         assert loaded.video_keys == tuple(Run.open(runs[0]).open_source().keys("val"))
     done = runner.invoke(app, ["embed", str(runs[0]), "--out", str(tmp_path / "out.pt")])
     assert isinstance(done.exception, ValueError)

@@ -19,6 +19,7 @@ from crossclr.features import check_data, load_data_config, open_source
 from crossclr.training import load_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 from tests.support.media import BLUE, GREEN, RED, tone, write_video
+from tests.support.pairs import first, second
 
 CAPTIONS = {
     "a.mp4": {
@@ -55,13 +56,13 @@ def test_a_feature_set_that_the_reader_takes(folder):
     assert [str(problem).split(":")[0] for problem in report.problems] == ["bad.mp4", "b.mp4"]
     assert "is empty" in report.problems[1].what
     source = open_source(load_data_config(report.config))
-    assert source.dims == (3, 2)
+    assert tuple(source.dims.values()) == (3, 2)
     sample = source.read("a")
-    assert sample.texts == ("red at first", "then green")
-    assert [clip.mean(0).argmax() for clip in sample.clips] == [0, 1]  # clips are cut where they belong
-    assert [len(clip) for clip in sample.clips] == [2, 2]
-    assert sample.sentences[0][:, 0].tolist() == [3, 2, 5]
-    assert sample.video.shape == (4, 3)
+    assert second(sample).texts == ("red at first", "then green")
+    assert [clip.mean(0).argmax() for clip in first(sample).clips] == [0, 1]  # clips are cut where they belong
+    assert [len(clip) for clip in first(sample).clips] == [2, 2]
+    assert second(sample).clips[0][:, 0].tolist() == [3, 2, 5]
+    assert first(sample).whole.shape == (4, 3)
     assert not check_data(load_data_config(report.config)).faults
     config = load_config(report.config)
     assert config.data.video == ["colour.h5"]
@@ -100,9 +101,9 @@ def test_a_missing_sound_track_is_told_and_its_channels_are_zero(folder):
     report = run(folder, [Colour(), Loudness(), Letters()])
     assert any("b.mp4: it has no sound track, so no rows of 'loudness'" in str(p) for p in report.problems)
     source = open_source(load_data_config(report.config))
-    assert source.dims == (4, 2)
-    assert not source.read("b").video[:, 3].any()
-    assert source.read("a").video[:, 3].all()
+    assert tuple(source.dims.values()) == (4, 2)
+    assert not first(source.read("b")).whole[:, 3].any()
+    assert first(source.read("a")).whole[:, 3].all()
 
 
 def test_a_file_without_sound_is_decoded_once_and_reported_each_time(folder):
@@ -128,7 +129,7 @@ def test_pictures_against_sound_need_no_sentences(folder):
     source = open_source(data)
     keys = [key for split in source.splits for key in source.keys(split)]
     assert sorted(keys) == ["a", "c"]  # b has no sound
-    assert source.read("a").texts == ("a",)
+    assert second(source.read("a")).texts == ("a",)
     load_config(report.config)
 
 
@@ -175,7 +176,7 @@ def test_nothing_is_done_twice(folder):
     report = run(folder, [colour, Letters()])  # a file has changed
     assert sum(colour.batches) == 6
     source = open_source(load_data_config(report.config))
-    assert source.read("c").video.mean(0).argmax() == 2
+    assert first(source.read("c")).whole.mean(0).argmax() == 2
 
 
 def test_changed_sentences_are_read_again(folder):
@@ -184,7 +185,7 @@ def test_changed_sentences_are_read_again(folder):
     letters = Letters()
     report = run(folder, [Colour(), letters])
     assert letters.read == ["a meadow"]
-    assert open_source(load_data_config(report.config)).read("c").texts == ("a meadow",)
+    assert second(open_source(load_data_config(report.config)).read("c")).texts == ("a meadow",)
 
 
 def test_interrupted_work_goes_on_without_redoing_a_finished_video(folder):
@@ -289,10 +290,10 @@ def test_several_sentences_of_whole_files_are_written_as_arrays_too(folder):
     assert config.data.kind == "arrays"
     source = open_source(config.data)
     sample = source.read("a")
-    assert (len(sample.clips), sample.texts) == (1, ("red first", "green at last", "two colours"))
-    assert [len(sentence) for sentence in sample.sentences] == [2, 3, 2]
-    assert sample.clips[0].shape == (4, 4)
-    assert not source.read("b").clips[0][:, 3].any()  # it has no sound
+    assert (len(first(sample).clips), second(sample).texts) == (1, ("red first", "green at last", "two colours"))
+    assert [len(sentence) for sentence in second(sample).clips] == [2, 3, 2]
+    assert first(sample).clips[0].shape == (4, 4)
+    assert not first(source.read("b")).clips[0][:, 3].any()  # it has no sound
     assert not check_data(config.data).faults
     table = json.loads((folder / "out" / "media.json").read_text())
     assert sorted(table) == ["a", "b", "c"]

@@ -30,7 +30,7 @@ def config_of(data):
 def test_configs_of_small_sets_can_be_built(recordings, clips):
     config = config_of(dataset(recordings, clips, splits=("train",)))
     assert config.splits.validate_ is None
-    assert config.model.encoder_a.kind == "mlp"
+    assert config.model.encoder.kind == "mlp"
     assert config.data.two_level == (clips > 1)
     assert (config.loss.global_ is not None) == (clips > 1)
     assert 2 <= config.training.batch_size <= 64
@@ -40,7 +40,7 @@ def test_configs_of_small_sets_can_be_built(recordings, clips):
 
 def test_a_large_set_gets_the_papers_model():
     config = config_of(dataset(3000, 4))
-    assert config.model.encoder_a.kind == "transformer"
+    assert config.model.encoder.kind == "transformer"
     assert (config.splits.validate_, config.splits.test) == ("val", "test")
     assert config.loss.local.options["queue_size"] == 2000
     # the paper's 0.0035 at 500 clips, here at 64 videos of 4

@@ -18,6 +18,7 @@ from crossclr.features import (
     open_source,
     stable_hash,
 )
+from tests.support.pairs import pair_sample
 
 WORKERS = [0, 1, 3]
 
@@ -27,10 +28,11 @@ def rows(count, dim, seed=0):
 
 
 def equal(one, other):
-    tensors = ["pooled_a", "pooled_b", "clip_counts", "ids", "video_ids"]
-    sides = [(one.a, other.a), (one.b, other.b)]
+    tensors = ["clip_counts", "ids", "video_ids"]
+    sides = [(one.inputs[name], other.inputs[name]) for name in one.inputs]
     return (
         one.keys == other.keys
+        and all(torch.equal(one.pooled[name], other.pooled[name]) for name in one.inputs)
         and all(torch.equal(getattr(one, name), getattr(other, name)) for name in tensors)
         and all(torch.equal(x.clips.values, y.clips.values) for x, y in sides)
         and all(torch.equal(x.clips.lengths, y.clips.lengths) for x, y in sides)
@@ -49,21 +51,23 @@ def test_collate_against_a_loop(shape):
     for number, clips in enumerate(shape):
         parts_a = [rows(a, 3, number * 10 + i) for i, (a, _) in enumerate(clips)]
         parts_b = [rows(b, 2, number * 10 + i + 5) for i, (_, b) in enumerate(clips)]
-        samples.append(
-            Sample(f"v{number}", parts_a, parts_b, video=np.concatenate(parts_a), paragraph=np.concatenate(parts_b))
-        )
+        samples.append(pair_sample(f"v{number}", parts_a, parts_b, (np.concatenate(parts_a), np.concatenate(parts_b))))
     batch = collate(samples)
-    flat_a = [part for sample in samples for part in sample.clips]
-    flat_b = [part for sample in samples for part in sample.sentences]
+    flat_a = [part for sample in samples for part in sample["video"].clips]
+    flat_b = [part for sample in samples for part in sample["text"].clips]
     assert batch.clip_counts.tolist() == [len(clips) for clips in shape]
-    for got, want in zip(batch.a.clips.split(), flat_a, strict=True):
+    for got, want in zip(batch.inputs["video"].clips.split(), flat_a, strict=True):
         np.testing.assert_array_equal(got.numpy(), want)
-    for got, want in zip(batch.b.clips.split(), flat_b, strict=True):
+    for got, want in zip(batch.inputs["text"].clips.split(), flat_b, strict=True):
         np.testing.assert_array_equal(got.numpy(), want)
-    np.testing.assert_allclose(batch.pooled_a.numpy(), [part.mean(0) for part in flat_a], atol=1e-5)
-    np.testing.assert_allclose(batch.pooled_b.numpy(), [part.mean(0) for part in flat_b], atol=1e-5)
-    np.testing.assert_allclose(batch.pooled_context_a.numpy(), [s.video.mean(0) for s in samples], atol=1e-5)
-    np.testing.assert_allclose(batch.pooled_context_b.numpy(), [s.paragraph.mean(0) for s in samples], atol=1e-5)
+    np.testing.assert_allclose(batch.pooled["video"].numpy(), [part.mean(0) for part in flat_a], atol=1e-5)
+    np.testing.assert_allclose(batch.pooled["text"].numpy(), [part.mean(0) for part in flat_b], atol=1e-5)
+    np.testing.assert_allclose(
+        batch.pooled_context["video"].numpy(), [s["video"].whole.mean(0) for s in samples], atol=1e-5
+    )
+    np.testing.assert_allclose(
+        batch.pooled_context["text"].numpy(), [s["text"].whole.mean(0) for s in samples], atol=1e-5
+    )
     names = [
         f"v{number}/{i}" if len(clips) > 1 else f"v{number}"
         for number, clips in enumerate(shape)
@@ -71,7 +75,7 @@ def test_collate_against_a_loop(shape):
     ]
     assert batch.ids.tolist() == [stable_hash(name) for name in names]
     assert len(set(batch.ids.tolist())) == len(names)
-    assert batch.pooled_a.dtype == torch.float32
+    assert batch.pooled["video"].dtype == torch.float32
 
 
 def test_hash_is_the_same_everywhere():
@@ -86,17 +90,19 @@ def test_hash_is_the_same_everywhere():
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        (Sample("k", [rows(2, 3)], [rows(1, 2)] * 2, clip_of=(0, 0)), "'k' has 2 sentences for 1 clips"),
-        (Sample("k", [rows(2, 3) * np.nan], [rows(1, 2)]), "'k' has NaN or infinite values"),
-        (Sample("k", [rows(2, 4)], [rows(1, 2)]), r"'k', sequence 0: shape \(2, 4\), but at least one row of 3"),
-        (Sample("k", [rows(0, 3)], [rows(1, 2)]), r"'k', sequence 0: shape \(0, 3\)"),
-        (Sample("k", [rows(2, 3)], [rows(1, 2)], rows(2, 3), rows(1, 2)), "cannot mix"),
+        (pair_sample("k", [rows(2, 3)], [rows(1, 2)] * 2, clip_of=(0, 0)), "'k' has 2 sequences of text for 1 clips"),
+        (pair_sample("k", [rows(2, 3) * np.nan], [rows(1, 2)]), "'k' has NaN or infinite values"),
+        (pair_sample("k", [rows(2, 4)], [rows(1, 2)]), r"'k', sequence 0: shape \(2, 4\), but at least one row of 3"),
+        (pair_sample("k", [rows(0, 3)], [rows(1, 2)]), r"'k', sequence 0: shape \(0, 3\)"),
+        (pair_sample("k", [rows(2, 3)], [rows(1, 2)], (rows(2, 3), rows(1, 2))), "cannot mix"),
+        (Sample("k", {}), "'k' has no modality"),
+        (pair_sample("k", [rows(2, 3)], [rows(1, 2)], names=("video", "sound")), "'k' has the modality 'sound'"),
     ],
 )
 def test_collate_names_the_bad_sample(sample, message):
-    good = Sample("good", [rows(2, 3)], [rows(1, 2)])
+    good = pair_sample("good", [rows(2, 3)], [rows(1, 2)])
     with pytest.raises(DataError, match=message):
-        collate([good, sample])
+        collate([good, sample], {"video": 3, "text": 2})
 
 
 def test_an_epoch_has_everything_once(coot):
@@ -121,7 +127,7 @@ def test_seed_and_epoch_change_order_and_frames(coot):
     def content(seed, epoch):
         found = {}
         for batch in batches(source, "train", 1, seed=seed, epoch=epoch):
-            found[batch.keys[0]] = batch.a.clips.values
+            found[batch.keys[0]] = batch.inputs["video"].clips.values
         return found
 
     first, other_epoch, other_seed = content(0, 0), content(0, 1), content(1, 0)
@@ -137,18 +143,19 @@ def test_without_shuffling_it_is_evaluation(coot):
     source = open_source(CootConfig(**coot.config, max_frames=10, frames_noise=0.5))
     (batch,) = batches(source, "val", 8, shuffle=False)
     assert batch.keys == tuple(source.keys("val"))
-    np.testing.assert_array_equal(batch.a.context.split()[0].numpy(), source.read(batch.keys[0]).video)
+    np.testing.assert_array_equal(
+        batch.inputs["video"].context.split()[0].numpy(), source.read(batch.keys[0])["video"].whole
+    )
     many = ArraySource(np.zeros((2, 1)), np.arange(4.0)[:, None], owners=["0", "0", "1", "1"])
     (batch,) = batches(many, "train", 8, shuffle=False)
-    assert batch.b.clips.values.ravel().tolist() == [0, 2]
+    assert batch.inputs["b"].clips.values.ravel().tolist() == [0, 2]
 
 
 class Slow(Source):
     """A source that counts what is read."""
 
-    dims = (1, 1)
-
     def __init__(self, count, faulty=-1):
+        self.dims = {"video": 1, "text": 1}
         self.count, self.faulty, self.reads, self.lock = count, faulty, 0, threading.Lock()
 
     def keys(self, split):
@@ -159,7 +166,7 @@ class Slow(Source):
             self.reads += 1
         if int(key) == self.faulty:
             raise DataError("file.h5: entry 'x' is broken")
-        return Sample(key, [np.full((1, 1), int(key), np.float32)], [np.zeros((1, 1), np.float32)])
+        return pair_sample(key, [np.full((1, 1), int(key), np.float32)], [np.zeros((1, 1), np.float32)])
 
 
 def reading_threads():

@@ -72,24 +72,25 @@ def test_a_clean_set_is_described(coot):
     report = check_data(CootConfig(**coot.config), progress=lambda done, total: calls.append((done, total)))
     assert report.faults == []
     assert report.warnings == []
-    assert report.dims == (6, 4)
+    assert report.dims == {"video": 6, "text": 4}
     assert report.two_level
     train = report.splits["train"]
-    assert (train.samples, train.clips, train.sentences) == (5, 2 + 3 + 4 + 2 + 3, 14)
+    assert (train.samples, train.clips, train.sequences["text"]) == (5, 2 + 3 + 4 + 2 + 3, 14)
+    assert train.present == {"video": 14, "text": 14, "video + text": 14}
     assert report.splits["val"].samples == 2
     videos = [len(coot.video[f"video{n}"]) for n in range(5)]  # all rows, whatever the limit
-    assert train.lengths["video"].least == min(videos)
-    assert train.lengths["video"].most == max(videos)
-    assert train.lengths["video"].mean == np.mean(videos)
-    assert train.lengths["video"].median == np.median(videos)
-    assert train.lengths["video"].over_limit == sum(count > 80 for count in videos)
+    assert train.lengths["video, whole"].least == min(videos)
+    assert train.lengths["video, whole"].most == max(videos)
+    assert train.lengths["video, whole"].mean == np.mean(videos)
+    assert train.lengths["video, whole"].median == np.median(videos)
+    assert train.lengths["video, whole"].over_limit == sum(count > 80 for count in videos)
     counts = [count for n in range(5) for count in coot.splits[f"video{n}"]]
-    assert train.lengths["sentence"].mean == pytest.approx(np.mean(counts))
-    assert set(report.connectivity) == {"clip", "sentence", "video", "paragraph"}
+    assert train.lengths["text"].mean == pytest.approx(np.mean(counts))
+    assert set(report.connectivity) == {"video", "text", "video, whole", "text, whole"}
     pooled = np.stack([coot.video[f"video{n}"].astype(np.float64).mean(0) for n in range(5)])
     want = connectivity_by_loops(pooled)
-    assert report.connectivity["video"].mean == pytest.approx(want.mean(), abs=1e-5)
-    assert report.connectivity["video"].quantiles[1.0] == pytest.approx(want.max(), abs=1e-5)
+    assert report.connectivity["video, whole"].mean == pytest.approx(want.mean(), abs=1e-5)
+    assert report.connectivity["video, whole"].quantiles[1.0] == pytest.approx(want.max(), abs=1e-5)
     assert calls[-1] == (7, 7)
     assert json.loads(json.dumps(report.to_dict()))["ok"] is True
 
@@ -190,7 +191,7 @@ def test_similar_features_get_advice():
     alike = 1 + 0.01 * rng.standard_normal((50, 8))
     report = check_source(ArraySource(alike, rng.standard_normal((50, 8))))
     (finding,) = [finding for finding in report.warnings if finding.kind == "narrow-connectivity"]
-    assert "all clips are similar" in finding.message
+    assert "all samples are similar in a " in finding.message
     assert "quantile" in finding.message
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from crossclr.features import ArraysConfig, ArraySource, DataError, Ragged, open_source, split_by_fraction
 from crossclr.features.reading.disk_array import open_npy, open_npz
+from tests.support.pairs import first, second
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((6, 5, 3)).astype(np.float16)
@@ -23,26 +24,26 @@ IDS = [f"clip{n}" for n in range(6)]
 def test_vectors_and_sequences_in_memory():
     source = ArraySource(A, B, ids=IDS)
     sample = source.read("clip2")
-    assert source.dims == (3, 4)
+    assert tuple(source.dims.values()) == (3, 4)
     assert not source.two_level
-    np.testing.assert_array_equal(sample.clips[0], A[2].astype(np.float32))
-    np.testing.assert_array_equal(sample.sentences[0], B[2:3])
-    assert sample.clips[0].dtype == np.float32
+    np.testing.assert_array_equal(first(sample).clips[0], A[2].astype(np.float32))
+    np.testing.assert_array_equal(second(sample).clips[0], B[2:3])
+    assert first(sample).clips[0].dtype == np.float32
 
 
 def test_lists_of_sequences_in_memory():
     parts = [RNG.standard_normal((n + 1, 3)) for n in range(6)]
     source = ArraySource(parts, B)
-    assert [len(source.read(key).clips[0]) for key in source.keys("train")] == [1, 2, 3, 4, 5, 6]
+    assert [len(first(source.read(key)).clips[0]) for key in source.keys("train")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_other_containers_in_memory():
     ragged = Ragged.from_list([torch.ones(2, 3), torch.zeros(4, 3)])
     source = ArraySource(ragged, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    assert source.dims == (3, 2)
-    assert source.read("1").clips[0].shape == (4, 3)
-    assert source.read("1").sentences[0].tolist() == [[3, 4]]
-    assert ArraySource([[1.0, 2.0], [3.0, 4.0]], np.zeros((2, 1))).dims == (2, 1)
+    assert tuple(source.dims.values()) == (3, 2)
+    assert first(source.read("1")).clips[0].shape == (4, 3)
+    assert second(source.read("1")).clips[0].tolist() == [[3, 4]]
+    assert ArraySource([[1.0, 2.0], [3.0, 4.0]], np.zeros((2, 1))).dims == {"a": 2, "b": 1}
     with pytest.raises(DataError, match=r"sequence 1 has shape \(3,\)"):
         ArraySource([[1.0, 2.0], [3.0, 4.0, 5.0]], np.zeros((2, 1)))
 
@@ -51,17 +52,17 @@ def test_several_sentences_for_one_clip():
     owners = ["clip1", "clip0", "clip1", "clip2", "clip1", "clip3"]
     source = ArraySource(A[:4], B, ids=IDS[:4], owners=owners, texts=list("uvwxyz"))
     sample = source.read("clip1")
-    assert sample.texts == ("u", "w", "y")
-    assert list(sample.clip_of) == [0, 0, 0]
-    np.testing.assert_array_equal(np.concatenate(sample.sentences), B[[0, 2, 4]])
-    drawn = {source.read("clip1", np.random.default_rng(seed)).texts for seed in range(40)}
+    assert second(sample).texts == ("u", "w", "y")
+    assert list(second(sample).clip_of) == [0, 0, 0]
+    np.testing.assert_array_equal(np.concatenate(second(sample).clips), B[[0, 2, 4]])
+    drawn = {second(source.read("clip1", np.random.default_rng(seed))).texts for seed in range(40)}
     assert drawn == {("u",), ("w",), ("y",)}
 
 
 def test_the_limit_of_rows_is_for_each_modality():
     source = ArraySource(np.zeros((2, 30, 3)), np.zeros((2, 30, 4)), max_frames=10, max_frames_b=7)
     sample = source.read("0", np.random.default_rng(0))
-    assert (len(sample.clips[0]), len(sample.sentences[0])) == (10, 7)
+    assert (len(first(sample).clips[0]), len(second(sample).clips[0])) == (10, 7)
 
 
 @given(
@@ -74,7 +75,7 @@ def test_any_ownership_of_sentences(counts, seed):
     source = ArraySource(np.zeros((len(counts), 2)), values, owners=owners.astype(str), unpaired="drop")
     assert list(source.keys("train")) == [str(n) for n, count in enumerate(counts) if count]
     for key in source.keys("train"):
-        got = [int(rows[0, 0]) for rows in source.read(key).sentences]
+        got = [int(rows[0, 0]) for rows in second(source.read(key)).clips]
         assert got == np.flatnonzero(owners == int(key)).tolist()
 
 
@@ -111,13 +112,13 @@ def test_every_kind_of_file_gives_the_same(tmp_path, kind):
     fields = write_files(tmp_path, kind)
     (tmp_path / "splits.json").write_text(json.dumps({"train": IDS[:4], "val": IDS[4:]}))
     source = open_source(ArraysConfig(root=str(tmp_path), splits="splits.json", **fields))
-    assert source.dims == (3, 4)
+    assert tuple(source.dims.values()) == (3, 4)
     assert [list(source.keys(split)) for split in ("train", "val")] == [IDS[:4], IDS[4:]]
     for _ in range(2):
         for number, count in zip([3, 0, 5, 1, 2, 4], [5, 1, 1, 4, 2, 3], strict=True):
             sample = source.read(f"clip{number}")
-            np.testing.assert_array_equal(sample.clips[0], A[number, :count].astype(np.float32))
-            np.testing.assert_array_equal(sample.sentences[0], B[number : number + 1])
+            np.testing.assert_array_equal(first(sample).clips[0], A[number, :count].astype(np.float32))
+            np.testing.assert_array_equal(second(sample).clips[0], B[number : number + 1])
 
 
 def test_pairing_by_id_in_another_order_and_captions_in_json(tmp_path):
@@ -148,8 +149,8 @@ def test_pairing_by_id_in_another_order_and_captions_in_json(tmp_path):
     assert len(source.keys("everything")) == 4
     for number in range(4):
         sample = source.read(f"clip{number}")
-        np.testing.assert_array_equal(sample.sentences[0], B[number : number + 1])
-        assert sample.texts == (f"text {number}",)
+        np.testing.assert_array_equal(second(sample).clips[0], B[number : number + 1])
+        assert second(sample).texts == (f"text {number}",)
         assert sample.group == f"y{number // 2}"
 
 
@@ -164,14 +165,14 @@ def test_experts_are_joined_by_id_and_may_lack_samples(tmp_path):
             b={"values": "b.npz#feat", "ids": "#ids"},
         )
     )
-    assert source.dims == (7, 4)
+    assert tuple(source.dims.values()) == (7, 4)
     assert list(source.keys("train")) == IDS[:5]
-    both = source.read("clip2").clips[0]
+    both = first(source.read("clip2")).clips[0]
     np.testing.assert_array_equal(both[:, :3], A[2].astype(np.float32))
     np.testing.assert_array_equal(both[:, 3:], np.repeat(B[2:3], 5, axis=0))
-    assert not source.read("clip0").clips[0][:, 3:].any()
+    assert not first(source.read("clip0")).clips[0][:, 3:].any()
     assert source.missing_experts("clip0") == [tmp_path / "two.npz"]
-    only_second = source.read("clip4").clips[0]
+    only_second = first(source.read("clip4")).clips[0]
     assert only_second.shape == (1, 7)
     np.testing.assert_array_equal(only_second[0], [0, 0, 0, *B[4]])
 

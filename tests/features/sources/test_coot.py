@@ -16,7 +16,7 @@ def source_of(coot, **options):
 
 def test_whole_sample_against_a_loop(coot):
     source = source_of(coot)
-    assert source.dims == (6, 4)
+    assert source.dims == {"video": 6, "text": 4}
     assert source.two_level
     assert source.keys("train") == [f"video{n}" for n in range(5)]
     for key in [*source.keys("train"), *source.keys("val")]:
@@ -28,17 +28,17 @@ def test_whole_sample_against_a_loop(coot):
             count = len(rows)
             return rows if count <= 80 else rows[[(2 * i + 1) * count // 160 for i in range(80)]]
 
-        np.testing.assert_array_equal(sample.video, used(video))
+        np.testing.assert_array_equal(sample["video"].whole, used(video))
         rate = len(video) / entry["duration_sec"]
-        for segment, clip in zip(entry["segments"], sample.clips, strict=True):
+        for segment, clip in zip(entry["segments"], sample["video"].clips, strict=True):
             start = math.floor(rate * segment["start_sec"])
             stop = min(math.ceil(rate * segment["stop_sec"]) + 2, len(video))
             np.testing.assert_array_equal(clip, used(video[start:stop]))
             assert clip.dtype == np.float32
-        np.testing.assert_array_equal(sample.paragraph, coot.text[key])
-        assert [len(rows) for rows in sample.sentences] == coot.splits[key]
-        np.testing.assert_array_equal(np.concatenate(sample.sentences), coot.text[key])
-        assert sample.texts == tuple(segment["text"] for segment in entry["segments"])
+        np.testing.assert_array_equal(sample["text"].whole, coot.text[key])
+        assert [len(rows) for rows in sample["text"].clips] == coot.splits[key]
+        np.testing.assert_array_equal(np.concatenate(sample["text"].clips), coot.text[key])
+        assert sample["text"].texts == tuple(segment["text"] for segment in entry["segments"])
         assert sample.group == key
 
 
@@ -48,33 +48,33 @@ def test_training_draws_frames_of_the_video_and_of_each_clip(coot):
     same = source.read("video4", np.random.default_rng(0))
     other = source.read("video4", np.random.default_rng(1))
     centres = source.read("video4")
-    np.testing.assert_array_equal(one.video, same.video)
-    assert (one.video != other.video).any()
-    assert (one.clips[0] != centres.clips[0]).any()
+    np.testing.assert_array_equal(one["video"].whole, same["video"].whole)
+    assert (one["video"].whole != other["video"].whole).any()
+    assert (one["video"].clips[0] != centres["video"].clips[0]).any()
     stored = {row.tobytes() for row in coot.video["video4"].astype(np.float32)}
-    for rows in [one.video, *one.clips]:
+    for rows in [one["video"].whole, *one["video"].clips]:
         assert len(rows) == 10
         assert all(row.tobytes() in stored for row in rows)
 
 
 def test_noise_is_for_training_only(coot):
     noisy, plain = source_of(coot, frames_noise=0.01), source_of(coot)
-    np.testing.assert_array_equal(noisy.read("video0").video, plain.read("video0").video)
-    difference = noisy.read("video0", np.random.default_rng(0)).video - coot.video["video0"]
+    np.testing.assert_array_equal(noisy.read("video0")["video"].whole, plain.read("video0")["video"].whole)
+    difference = noisy.read("video0", np.random.default_rng(0))["video"].whole - coot.video["video0"]
     assert 0 < np.abs(difference).max() <= 0.0201
     # the text is left alone
-    np.testing.assert_array_equal(noisy.read("video0", np.random.default_rng(0)).paragraph, coot.text["video0"])
+    np.testing.assert_array_equal(noisy.read("video0", np.random.default_rng(0))["text"].whole, coot.text["video0"])
 
 
 def test_one_level_gives_each_clip_as_a_sample(coot):
     whole, flat = source_of(coot), source_of(coot, two_level=False)
-    assert len(flat.keys("val")) == sum(len(whole.read(key).clips) for key in whole.keys("val"))
+    assert len(flat.keys("val")) == sum(len(whole.read(key)["video"].clips) for key in whole.keys("val"))
     sample = flat.read("video1/2")
-    assert sample.video is None
+    assert sample["video"].whole is None
     assert sample.group == "video1"
-    np.testing.assert_array_equal(sample.clips[0], whole.read("video1").clips[2])
-    np.testing.assert_array_equal(sample.sentences[0], whole.read("video1").sentences[2])
-    assert sample.texts == ("step 1 2",)
+    np.testing.assert_array_equal(sample["video"].clips[0], whole.read("video1")["video"].clips[2])
+    np.testing.assert_array_equal(sample["text"].clips[0], whole.read("video1")["text"].clips[2])
+    assert sample["text"].texts == ("step 1 2",)
 
 
 def test_several_datapoints_share_one_video(coot):
@@ -82,7 +82,7 @@ def test_several_datapoints_share_one_video(coot):
     coot.text["again"], coot.splits["again"] = coot.text["video1"] * 2, coot.splits["video1"]
     coot.write()
     sample = source_of(coot).read("again")
-    np.testing.assert_array_equal(sample.clips[0], source_of(coot).read("video1").clips[0])
+    np.testing.assert_array_equal(sample["video"].clips[0], source_of(coot).read("video1")["video"].clips[0])
     assert sample.group == "video1"
 
 
@@ -92,7 +92,9 @@ def test_old_names_of_entries(coot):
     coot.video["v_abcdefghijk"], coot.text["v_abcdefghijk"] = coot.video["video1"], coot.text["video1"]
     coot.splits["v_abcdefghijk"] = coot.splits["video1"]
     coot.write()
-    np.testing.assert_array_equal(source_of(coot).read(key).video, source_of(coot).read("video1").video)
+    np.testing.assert_array_equal(
+        source_of(coot).read(key)["video"].whole, source_of(coot).read("video1")["video"].whole
+    )
 
 
 def test_activitynet_folder(coot):
@@ -107,8 +109,8 @@ def test_activitynet_folder(coot):
         coot.meta[key]["data_key"] = f"{long}_train"
     coot.write()
     source = source_of(coot, video="features", expand_segments=10, add_stop_frame=1)
-    assert source.dims == (6, 4)
-    np.testing.assert_array_equal(source.read("video0").video, coot.video["video0"].astype(np.float32))
+    assert source.dims == {"video": 6, "text": 4}
+    np.testing.assert_array_equal(source.read("video0")["video"].whole, coot.video["video0"].astype(np.float32))
 
 
 def test_experts_are_joined_and_may_be_missing(coot):
@@ -118,17 +120,17 @@ def test_experts_are_joined_and_may_be_missing(coot):
         for key, rows in second.items():
             file[key] = rows
     source = source_of(coot, video=["video.h5", "second.h5"], max_frames=None)
-    assert source.dims == (9, 4)
+    assert source.dims == {"video": 9, "text": 4}
     sample = source.read("video1")
     first = coot.video["video1"].astype(np.float32)
-    np.testing.assert_array_equal(sample.video[:, :6], first)
+    np.testing.assert_array_equal(sample["video"].whole[:, :6], first)
     at, known = (np.arange(len(first)) + 0.5) / len(first), (np.arange(11) + 0.5) / 11
     want = np.stack([np.interp(at, known, second["video1"][:, c]) for c in range(3)], axis=1)
-    np.testing.assert_allclose(sample.video[:, 6:], want, atol=1e-5)
+    np.testing.assert_allclose(sample["video"].whole[:, 6:], want, atol=1e-5)
     assert source.missing_experts("video1") == []
     lacking = source.read("video2")
-    assert not lacking.video[:, 6:].any()
-    assert lacking.video[:, :6].any()
+    assert not lacking["video"].whole[:, 6:].any()
+    assert lacking["video"].whole[:, :6].any()
     assert source.missing_experts("video2") == [coot.path / "second.h5"]
 
 
@@ -136,8 +138,8 @@ def test_a_sample_without_the_first_expert_takes_the_rows_of_the_next(coot):
     with h5py.File(coot.path / "first.h5", "w") as file:
         file["video0"] = np.ones((5, 2), np.float32)
     sample = source_of(coot, video=["first.h5", "video.h5"], max_frames=None).read("video1")
-    assert not sample.video[:, :2].any()
-    np.testing.assert_array_equal(sample.video[:, 2:], coot.video["video1"].astype(np.float32))
+    assert not sample["video"].whole[:, :2].any()
+    np.testing.assert_array_equal(sample["video"].whole[:, 2:], coot.video["video1"].astype(np.float32))
 
 
 def test_joined_text_experts_keep_the_sentences(coot):
@@ -147,16 +149,16 @@ def test_joined_text_experts_keep_the_sentences(coot):
         for key, counts in other.items():
             file[key] = np.repeat(np.arange(len(counts)), counts)[:, None].astype(np.float32)
     sample = source_of(coot, text=["text.h5", "more.h5"]).read("video3")
-    assert [len(rows) for rows in sample.sentences] == coot.splits["video3"]
-    for number, rows in enumerate(sample.sentences):
+    assert [len(rows) for rows in sample["text"].clips] == coot.splits["video3"]
+    for number, rows in enumerate(sample["text"].clips):
         assert (rows[:, 4] == number).all()
-    np.testing.assert_array_equal(np.concatenate(sample.sentences), sample.paragraph)
+    np.testing.assert_array_equal(np.concatenate(sample["text"].clips), sample["text"].whole)
 
 
 def test_second_video_as_modality_b(coot):
     source = source_of(coot, text="video.h5", cut_text_by="times")
     sample = source.read("video3")
-    for clip, other in zip(sample.clips, sample.sentences, strict=True):
+    for clip, other in zip(sample["video"].clips, sample["text"].clips, strict=True):
         np.testing.assert_array_equal(clip, other)
 
 
@@ -184,12 +186,12 @@ def test_split_parts_keep_videos_whole(coot):
 
 def test_threads_read_the_same(coot):
     source = source_of(coot)
-    want = {key: source.read(key).video.copy() for key in source.keys("train")}
+    want = {key: source.read(key)["video"].whole.copy() for key in source.keys("train")}
     wrong = []
 
     def work():
         for _ in range(20):
-            wrong.extend(key for key, rows in want.items() if not np.array_equal(source.read(key).video, rows))
+            wrong.extend(key for key, rows in want.items() if not np.array_equal(source.read(key)["video"].whole, rows))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -202,12 +204,12 @@ def test_threads_read_the_same(coot):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_opens_the_files_anew(coot):
     source = source_of(coot)
-    want = source.read("video1").video.copy()
+    want = source.read("video1")["video"].whole.copy()
     child = os.fork()
     if child == 0:
-        os._exit(0 if np.array_equal(source.read("video1").video, want) else 1)
+        os._exit(0 if np.array_equal(source.read("video1")["video"].whole, want) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    np.testing.assert_array_equal(source.read("video1").video, want)
+    np.testing.assert_array_equal(source.read("video1")["video"].whole, want)
 
 
 def break_nan(coot):

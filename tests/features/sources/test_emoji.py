@@ -134,7 +134,8 @@ def test_no_split_holds_near_copies_of_another():
 @pytest.mark.parametrize(("a", "b", "dims"), [("noto", "text", (1280, 384)), ("text", "fluent+twemoji", (384, 2560))])
 def test_source_contract(a, b, dims, two_level):
     source = EmojiSource(a, b, two_level)
-    assert source.dims == dims
+    first, second = source.modalities
+    assert tuple(source.dims.values()) == dims
     assert source.two_level is two_level
     parts = [source.keys(split) for split in ("train", "val", "test")]
     assert sorted(key for part in parts for key in part) == sorted(source.keys("all"))
@@ -142,36 +143,38 @@ def test_source_contract(a, b, dims, two_level):
     clips = 0
     for key in source.keys("all"):
         sample = source.read(key)
-        clips += len(sample.clips)
+        one, other = sample[first], sample[second]
+        clips += sample.clip_count
         assert sample.key == key
         assert sample.group
-        assert len(sample.clips) == len(sample.sentences) == len(sample.texts)
-        for rows, dim in [(r, dims[0]) for r in sample.clips] + [(r, dims[1]) for r in sample.sentences]:
+        assert len(one.clips) == len(other.clips) == len(sample.captions)
+        for rows, dim in [(r, dims[0]) for r in one.clips] + [(r, dims[1]) for r in other.clips]:
             assert rows.dtype == np.float32
             assert rows.ndim == 2
             assert rows.shape[0] >= 1
             assert rows.shape[1] == dim
             assert np.isfinite(rows).all()
         if two_level:
-            np.testing.assert_array_equal(sample.video, np.concatenate(sample.clips))
-            np.testing.assert_array_equal(sample.paragraph, np.concatenate(sample.sentences))
+            np.testing.assert_array_equal(one.whole, np.concatenate(one.clips))
+            np.testing.assert_array_equal(other.whole, np.concatenate(other.clips))
         else:
-            assert sample.video is None
-            assert sample.paragraph is None
-        assert [source.emoji(clip).text for clip in clip_keys(key, len(sample.clips))] == list(sample.texts)
+            assert one.whole is None
+            assert other.whole is None
+        texts = [source.emoji(clip).text for clip in clip_keys(key, sample.clip_count)]
+        assert sample.captions == list(enumerate(texts))
     assert clips == len(load_emoji())
 
 
 def test_joined_vendors_are_side_by_side():
-    joined = EmojiSource("noto+fluent+twemoji").read("1F34E").clips[0]
-    alone = [EmojiSource(vendor).read("1F34E").clips[0] for vendor in VENDORS]
+    joined = EmojiSource("noto+fluent+twemoji").read("1F34E")["image"].clips[0]
+    alone = [EmojiSource(vendor).read("1F34E")["image"].clips[0] for vendor in VENDORS]
     np.testing.assert_array_equal(joined, np.concatenate(alone, axis=1))
 
 
 def test_a_changed_sample_does_not_change_the_set():
     source = EmojiSource()
-    source.read("1F34E").clips[0][:] = -1
-    assert source.read("1F34E").clips[0].min() >= 0
+    source.read("1F34E")["image"].clips[0][:] = -1
+    assert source.read("1F34E")["image"].clips[0].min() >= 0
 
 
 @pytest.mark.parametrize("two_level", [False, True])
@@ -179,8 +182,9 @@ def test_batches_of_the_set(two_level):
     source = EmojiSource(two_level=two_level)
     seen = []
     for batch in batches(source, "val", batch_size=8, seed=0, epoch=0):
-        assert (batch.a.context is not None) == two_level
-        assert len(batch.a.clips) == len(batch.b.clips) == int(batch.clip_counts.sum())
+        image, text = batch.inputs["image"], batch.inputs["text"]
+        assert (image.context is not None) == two_level
+        assert len(image.clips) == len(text.clips) == int(batch.clip_counts.sum())
         seen += batch.keys
     assert sorted(seen) == sorted(source.keys("val"))
 
@@ -211,11 +215,11 @@ def test_vary_draws_from_all_three_vendors_in_training_only() -> None:
     key = source.items[0].key
     seen = set()
     for seed in range(30):
-        drawn = source.read(key, np.random.default_rng(seed)).clips[0]
+        drawn = source.read(key, np.random.default_rng(seed))["image"].clips[0]
         seen.add(next(vendor for vendor, row in rows.items() if np.array_equal(row, drawn)))
     assert seen == set(VENDORS)
-    assert np.array_equal(source.read(key).clips[0], rows["noto"])
-    assert np.array_equal(EmojiSource(a="noto").read(key, np.random.default_rng(1)).clips[0], rows["noto"])
+    assert np.array_equal(source.read(key)["image"].clips[0], rows["noto"])
+    assert np.array_equal(EmojiSource(a="noto").read(key, np.random.default_rng(1))["image"].clips[0], rows["noto"])
 
 
 def test_vary_says_a_colour_and_a_tag_in_every_other_text() -> None:
@@ -225,8 +229,8 @@ def test_vary_says_a_colour_and_a_tag_in_every_other_text() -> None:
     source = EmojiSource(b="text", vary=True)
     strawberry = next(item.key for item in source.items if item.name == "strawberry")
     (phrase,) = TokenEncoder()(["red fruit"])
-    plain = source.read(strawberry).sentences[0]
-    said = [source.read(strawberry, np.random.default_rng(seed)).sentences[0] for seed in range(100)]
+    plain = source.read(strawberry)["text"].clips[0]
+    said = [source.read(strawberry, np.random.default_rng(seed))["text"].clips[0] for seed in range(100)]
     phrases = [row.shape == phrase.shape and np.allclose(row, phrase, atol=1e-4) for row in said]
     assert 35 <= sum(phrases) <= 65
     assert all(np.array_equal(row, plain) for row, short in zip(said, phrases, strict=True) if not short)

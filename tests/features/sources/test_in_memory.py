@@ -23,16 +23,20 @@ def captioned(clips=13, seed=0):
 
 def assert_equal_batches(got, wanted):
     assert got.keys == wanted.keys
-    for name in ("pooled_a", "pooled_b", "clip_counts", "ids", "video_ids", "pooled_context_a", "pooled_context_b"):
+    for name in ("clip_counts", "ids", "video_ids"):
+        assert torch.equal(getattr(got, name), getattr(wanted, name))
+    for name in ("present", "pooled", "pooled_context"):
         x, y = getattr(got, name), getattr(wanted, name)
-        assert (x is None) == (y is None)
-        if x is not None:
-            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
-    for x, y in ((got.a.clips, wanted.a.clips), (got.b.clips, wanted.b.clips), (got.a.context, wanted.a.context)):
-        assert (x is None) == (y is None)
-        if x is not None:
-            assert torch.equal(x.values, y.values)
-            assert torch.equal(x.lengths, y.lengths)
+        assert list(x) == list(y)
+        for modality in x:
+            torch.testing.assert_close(x[modality], y[modality], rtol=1e-5, atol=1e-6)
+    for modality, wanted_rows in wanted.inputs.items():
+        rows = got.inputs[modality]
+        for x, y in ((rows.clips, wanted_rows.clips), (rows.context, wanted_rows.context)):
+            assert (x is None) == (y is None)
+            if x is not None:
+                assert torch.equal(x.values, y.values)
+                assert torch.equal(x.lengths, y.lengths)
 
 
 @pytest.mark.parametrize(
@@ -60,20 +64,20 @@ def test_what_is_pooled_before_is_embedded_alike(form):
     source = captioned()
     encoder = {"kind": "mlp", "sequence_pooling": form}
     torch.manual_seed(0)
-    model = build_model(ModelConfig(dim=8, encoder_a=encoder, encoder_b=encoder), source.dims, two_level=False)
-    memory = MemorySource(source, form, form)
+    model = build_model(ModelConfig(dim=8, encoder=encoder), source.dims, two_level=False)
+    memory = MemorySource(source, dict.fromkeys(source.modalities, form))
     assert memory.dims == source.dims
     wanted, got = (embed_source(model, data, "val") for data in (source, memory))
-    torch.testing.assert_close(got.clip_a, wanted.clip_a)
-    torch.testing.assert_close(got.clip_b, wanted.clip_b)
-    assert got.texts == wanted.texts
+    for name in source.modalities:
+        torch.testing.assert_close(got[name].rows, wanted[name].rows)
+        assert got[name].texts == wanted[name].texts
+        assert torch.equal(got[name].clip_of, wanted[name].clip_of)
     assert got.groups == wanted.groups
-    assert torch.equal(got.clip_of, wanted.clip_of)
     model.eval()
     for x, y in zip(batches(memory, "train", 4), batches(source, "train", 4), strict=True):
-        assert x.a.clips.values.shape == (len(x.ids), 10 if form == "mean_max" else 5)
-        torch.testing.assert_close(x.pooled_a, y.pooled_a)  # connectivity looks at the mean, whatever the encoder
-        torch.testing.assert_close(model(x)["sent_emb"], model(y)["sent_emb"])
+        assert x.inputs["a"].clips.values.shape == (len(x.ids), 10 if form == "mean_max" else 5)
+        torch.testing.assert_close(x.pooled["a"], y.pooled["a"])  # connectivity looks at the mean, whatever the encoder
+        torch.testing.assert_close(model(x)["clip/b"], model(y)["clip/b"])
 
 
 def test_each_sample_is_read_once():

@@ -1,20 +1,23 @@
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 
-from crossclr.features import DataError, EmojiConfig, Sample, Source, check_data, check_source, open_source
+from crossclr.features import DataError, EmojiConfig, Source, check_data, check_source, open_source
+from tests.support.pairs import pair_sample
 
 
 class Unsplit(Source):
     """A source that does not list its splits."""
 
-    dims = (2, 2)
+    dims = MappingProxyType({"video": 2, "text": 2})
 
     def keys(self, split):
         return {"train": ["0", "1", "2"], "val": ["3"]}[split]
 
     def read(self, key, rng=None):
         rows = np.full((1, 2), int(key), np.float32) + np.array([1, -1], np.float32)
-        return Sample(key, [rows], [rows], texts=(f"thing {key}",), group="food")
+        return pair_sample(key, [rows], [rows], texts=(f"thing {key}",), group="food")
 
 
 def test_the_built_in_set_gets_its_options():
@@ -22,7 +25,7 @@ def test_the_built_in_set_gets_its_options():
     assert source.varies
     assert source.two_level
     assert source.modalities == ("fluent+noto", "twemoji")
-    assert source.dims == (2560, 1280)
+    assert source.dims == {"fluent+noto": 2560, "twemoji": 1280}
 
 
 def test_the_built_in_set_is_checked_without_its_union_and_its_classes():

@@ -13,6 +13,7 @@ from crossclr.features.reading import shard_files as shards_file
 from crossclr.features.reading.shard_files import find_shards, open_shard
 from crossclr.features.sources.shards.shard_order import WindowOrder
 from crossclr.features.sources.shards.shard_source import ShardSource
+from tests.support.pairs import first, second
 
 
 def sequences(count: int, dim: int, seed: int) -> list[np.ndarray]:
@@ -57,14 +58,14 @@ def test_every_sample_is_what_the_files_hold(folder, monkeypatch):
     keys = source.keys("train")
     assert len(keys) == 80
     assert (keys[0], keys[-1], keys[20:22]) == ("part0.parquet:0", "part3.h5:19", ["part1.h5:0", "part1.h5:1"])
-    assert source.dims == (3, 2)
+    assert tuple(source.dims.values()) == (3, 2)
     for place, key in enumerate(keys):
         sample = source.read(key)
         a, b = expected(place)
         assert sample.key == f"s{place}"
-        np.testing.assert_array_equal(sample.clips[0], a)
-        np.testing.assert_array_equal(sample.sentences[0], b)
-    assert source.read("part2.parquet:3").texts == ("text of s43",)
+        np.testing.assert_array_equal(first(sample).clips[0], a)
+        np.testing.assert_array_equal(second(sample).clips[0], b)
+    assert second(source.read("part2.parquet:3")).texts == ("text of s43",)
     assert source.read("part2.parquet:3").group == "g"
 
 

@@ -20,8 +20,8 @@ def test_youcook2_spoken_has_the_counts_of_youcook2():
     batch = next(batches(source, "train", 64, seed=0, epoch=0))
     assert len(batch.keys) == 64
     assert 450 <= int(batch.clip_counts.sum()) <= 550
-    assert int(batch.a.context.lengths.max()) <= 80
-    assert batch.a.clips.dim == 96
+    assert int(batch.inputs["audio"].context.lengths.max()) <= 80
+    assert batch.inputs["audio"].clips.dim == 96
 
 
 def test_msvd_is_read_in_place():
@@ -35,4 +35,4 @@ def test_msvd_is_read_in_place():
     with np.load(folder / "msvd_vgg16_fc2_20x512.npz", allow_pickle=False) as file:
         row = file["ids"].tolist().index(source.keys("test")[7])
         want = file["feat"][row].astype(np.float32)
-    np.testing.assert_array_equal(source.read(source.keys("test")[7]).clips[0], want)
+    np.testing.assert_array_equal(source.read(source.keys("test")[7])["video"].clips[0], want)

@@ -30,10 +30,12 @@ def data(tmp_path_factory):
 
 def test_rows_of_a_sequence_and_pooled_vectors(data):
     config, a, b = data
-    model = build_model(ModelConfig(dim=8, encoder_a=TRANSFORMER, encoder_b=MLP), (4, 5), two_level=False).train()
+    model = build_model(
+        ModelConfig(dim=8, encoder=MLP, encoders={"a": TRANSFORMER}), {"video": 4, "text": 5}, two_level=False
+    ).train()
     fit_standard_norms(model, open_source(config), "train")
     assert model.training
-    found = model.branch_a.local.input_norm, model.branch_b.local.input_norm
+    found = model.encoders["video"].local.input_norm, model.encoders["text"].local.input_norm
     rows = a.reshape(-1, 4)
     np.testing.assert_allclose(found[0].mean, rows.mean(0), rtol=1e-5)
     np.testing.assert_allclose(found[0].deviation, [*rows.std(0)[:2], 1.0, rows.std(0)[3]], rtol=1e-4)
@@ -49,9 +51,9 @@ def test_rows_of_a_sequence_and_pooled_vectors(data):
 def test_of_many_samples_some_are_looked_at(data, monkeypatch):
     config, _, b = data
     monkeypatch.setattr(fit_norms, "SAMPLES", 2)
-    model = build_model(ModelConfig(dim=8, encoder_a=MLP, encoder_b=MLP), (4, 5), two_level=False)
+    model = build_model(ModelConfig(dim=8, encoder=MLP), {"video": 4, "text": 5}, two_level=False)
     fit_standard_norms(model, open_source(config), "train")
-    np.testing.assert_allclose(model.branch_b.local.input_norm.mean[:5], b[[0, 29]].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(model.encoders["text"].local.input_norm.mean[:5], b[[0, 29]].mean(0), rtol=1e-5)
 
 
 def test_a_model_without_it_reads_nothing():
@@ -63,18 +65,18 @@ def test_training_begins_with_it_and_checkpoints_hold_it(data):
     values = {
         "name": "standard",
         "data": config.model_dump(by_alias=True),
-        "model": {"dim": 8, "encoder_a": TRANSFORMER, "encoder_b": MLP},
+        "model": {"dim": 8, "encoder": MLP, "encoders": {"video": TRANSFORMER}},
         "loss": {"local": {"name": "clip"}, "global": None},
         "splits": {"validate": None},
     }
     made = RunConfig.model_validate(values)
     training = JointTraining(made, open_source(config), make_fabric("cpu", 1, "32-true"))
     weights = training.model.state_dict()
-    mean = weights["branch_a.local.input_norm.mean"]
+    mean = weights["encoders.video.local.input_norm.mean"]
     np.testing.assert_allclose(mean, a.reshape(-1, 4).mean(0), rtol=1e-5)
     fresh = build_model(made.model, (4, 5), two_level=False)
     fresh.load_state_dict(weights)
-    one, other = (embed_source(model, open_source(config), "test").clip_a for model in (training.model, fresh))
+    one, other = (embed_source(model, open_source(config), "test")["video"].rows for model in (training.model, fresh))
     torch.testing.assert_close(one, other)
 
 

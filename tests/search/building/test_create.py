@@ -17,12 +17,13 @@ from crossclr.models import embed_source
 from crossclr.search import QueryError, Searcher, build_index, update_index
 from crossclr.search.building.update import Changes
 from crossclr.search.index.generations import current_generation
+from tests.support.pairs import first, second
 
 
 def embedded(run, split):
     found = embed_source(run.load_model(), run.open_source(), split)
     return found, *(
-        torch.nn.functional.normalize(part, dim=1).double().numpy() for part in (found.clip_a, found.clip_b)
+        torch.nn.functional.normalize(part, dim=1).double().numpy() for part in (first(found).rows, second(found).rows)
     )
 
 
@@ -58,12 +59,13 @@ def test_text_to_pictures_equals_a_plain_product(indexed, searcher):
         rows += [load_rows(vendor)[position[key]][0] for key in keys]
         names += [f"a/{key}@{vendor}" for key in keys]
     from crossclr.experts import TokenEncoder
-    from crossclr.features import Ragged, Side
+    from crossclr.features import Inputs, Ragged
 
     with torch.inference_mode():
-        gallery = model.encode_a(Side(Ragged.from_list([torch.tensor(row[None]) for row in rows])))["clip_emb"]
+        images = Ragged.from_list([torch.tensor(row[None]) for row in rows])
+        gallery = model.encode_modality("image", Inputs(images))["clip"]
         tokens = torch.from_numpy(TokenEncoder()(["a red fruit"])[0])
-        query = model.encode_b(Side(Ragged.from_list([tokens])))["sent_emb"]
+        query = model.encode_modality("text", Inputs(Ragged.from_list([tokens])))["clip"]
     scores = torch.nn.functional.cosine_similarity(query.double(), gallery.double()).numpy()
     best = np.argsort(-scores)[:12]
     hits = searcher.search(text="  a red   fruit ", top=12)

@@ -12,6 +12,7 @@ from crossclr.evaluation.export.bulk import embed_shards
 from crossclr.features import DataError
 from crossclr.search import Searcher, build_index
 from crossclr.training import Run
+from tests.support.pairs import first, second
 from tests.support.vectors import unit
 
 
@@ -35,9 +36,9 @@ def folders(copied, tmp_path_factory):
         part = samples[here]
         columns = {
             "id": [sample.key for sample in part],
-            "a": [sample.clips[0].tolist() for sample in part],
-            "b": [sample.sentences[0].tolist() for sample in part],
-            "text": [sample.texts[0] for sample in part],
+            "a": [first(sample).clips[0].tolist() for sample in part],
+            "b": [second(sample).clips[0].tolist() for sample in part],
+            "text": [second(sample).texts[0] for sample in part],
         }
         pq.write_table(pa.table(columns), root / "features" / f"part{number}.parquet")
     embed_shards(copied, [root / "features"], root / "embeddings")

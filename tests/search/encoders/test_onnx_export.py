@@ -10,25 +10,25 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.features import Ragged, Side
+from crossclr.features import Inputs, Ragged
 from crossclr.models import ModelConfig, build_model
 from crossclr.search.encoders import onnx_export
 from crossclr.search.encoders.onnx_export import ExportError, export_encoder, export_run
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
 
 KINDS = {
-    "attention": {"encoder_b": {"pooler": "attention", "heads": 4, "layers": 2, "pooler_heads": 2}},
-    "max": {"encoder_b": {"pooler": "max", "heads": 2, "input_norm": "layer"}},
-    "mean": {"encoder_b": {"pooler": "mean", "heads": 2, "input_norm": "l2"}},
-    "mlp": {"encoder_b": {"kind": "mlp", "blocks": 2}},
-    "mlp-max": {"encoder_b": {"kind": "mlp", "blocks": 0, "sequence_pooling": "max", "input_norm": "coot"}},
-    "mlp-both": {"encoder_b": {"kind": "mlp", "sequence_pooling": "mean_max"}, "output_dim": 12},
+    "attention": {"encoders": {"text": {"pooler": "attention", "heads": 4, "layers": 2, "pooler_heads": 2}}},
+    "max": {"encoders": {"text": {"pooler": "max", "heads": 2, "input_norm": "layer"}}},
+    "mean": {"encoders": {"text": {"pooler": "mean", "heads": 2, "input_norm": "l2"}}},
+    "mlp": {"encoders": {"text": {"kind": "mlp", "blocks": 2}}},
+    "mlp-max": {"encoders": {"text": {"kind": "mlp", "blocks": 0, "sequence_pooling": "max", "input_norm": "coot"}}},
+    "mlp-both": {"encoders": {"text": {"kind": "mlp", "sequence_pooling": "mean_max"}}, "output_dim": 12},
 }
 
 
 def models(kind, two_level=False):
     torch.manual_seed(0)
-    model = build_model(ModelConfig(dim=16, **KINDS[kind]), (3, 7), two_level).eval()
+    model = build_model(ModelConfig(dim=16, **KINDS[kind]), {"image": 3, "text": 7}, two_level).eval()
     for parameter in model.parameters():  # zeros and ones of a fresh model would hide a forgotten gain or bias
         torch.nn.init.normal_(parameter, std=0.3)
     return model
@@ -36,7 +36,7 @@ def models(kind, two_level=False):
 
 def plain(model, sequences):
     with torch.inference_mode():
-        found = model.encode_b(Side(Ragged.from_list(sequences)))["sent_emb"]
+        found = model.encode_modality("text", Inputs(Ragged.from_list(sequences)))["clip"]
     return torch.nn.functional.normalize(found, dim=1)
 
 
@@ -60,7 +60,7 @@ def test_padded_equals_packed_whatever_the_padding_holds(kind, lengths, fill, tw
     generator = torch.Generator().manual_seed(sum(lengths))
     sequences = [torch.randn(length, 7, generator=generator) for length in lengths]
     with torch.inference_mode():
-        found = PaddedEncoder(model, "b")(*padded(sequences, fill))
+        found = PaddedEncoder(model, "text")(*padded(sequences, fill))
     torch.testing.assert_close(found, plain(model, sequences), atol=2e-5, rtol=0)
 
 
@@ -69,7 +69,7 @@ def test_onnx_takes_any_batch_and_length(kind, tmp_path):
     from crossclr.search.encoders.onnx_search import OnnxEncoder
 
     model = models(kind)
-    export_encoder(PaddedEncoder(model, "b").eval(), 7, tmp_path / "encoder.onnx")
+    export_encoder(PaddedEncoder(model, "text").eval(), 7, tmp_path / "encoder.onnx")
     encoder = OnnxEncoder(tmp_path / "encoder.onnx", threads=1)
     for lengths in ([1], [4, 1, 9], [200], [3] * 17):
         sequences = [torch.randn(length, 7) for length in lengths]
@@ -127,8 +127,8 @@ print(json.dumps([found.tolist(), scores.tolist()]))
 def test_a_search_with_onnxruntime_alone(exported, trained, tmp_path):
     source, model = trained.open_source(), trained.load_model()
     samples = [source.read(key) for key in source.keys("val")]
-    queries = [sample.sentences[0] for sample in samples[:9]]
-    clips = np.concatenate([sample.clips[0] for sample in samples])
+    queries = [sample["text"].clips[0] for sample in samples[:9]]
+    clips = np.concatenate([sample["image"].clips[0] for sample in samples])
     np.savez(tmp_path / "data.npz", clips=clips, tokens=np.concatenate(queries), lengths=[len(q) for q in queries])
     done = subprocess.run(
         [sys.executable, "-c", SEARCH, str(exported[0]), str(tmp_path / "data.npz")],
@@ -139,8 +139,10 @@ def test_a_search_with_onnxruntime_alone(exported, trained, tmp_path):
     assert done.returncode == 0, done.stderr
     found, scores = json.loads(done.stdout)
     with torch.inference_mode():
-        a = model.encode_a(Side(Ragged.from_list([torch.tensor(row[None]) for row in clips])))["clip_emb"]
-        b = model.encode_b(Side(Ragged.from_list([torch.tensor(rows) for rows in queries])))["sent_emb"]
+        images = Ragged.from_list([torch.tensor(row[None]) for row in clips])
+        a = model.encode_modality("image", Inputs(images))["clip"]
+        words = Ragged.from_list([torch.tensor(rows) for rows in queries])
+        b = model.encode_modality("text", Inputs(words))["clip"]
     expected = torch.nn.functional.normalize(b, dim=1) @ torch.nn.functional.normalize(a, dim=1).T
     best = expected.topk(5, dim=1)
     assert found == best.indices.tolist()

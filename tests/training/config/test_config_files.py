@@ -88,7 +88,7 @@ def test_overrides_are_yaml():
         ("trainnig.epochs=3", "trainnig is not a field; did you mean 'training'?"),
         ("training.epoch=3", "training.epoch is not a field; did you mean 'epochs'?"),
         ("training.epochs=many", "training.epochs: "),
-        ("model.encoder_a.dropuot=0", "model.encoder_a.dropuot is not a field; did you mean 'dropout'?"),
+        ("model.encoder.dropuot=0", "model.encoder.dropuot is not a field; did you mean 'dropout'?"),
         ("data.kind=cooot", "data: "),
         ("data.b=txet", "data.b: "),
         ("optimiser.betas=[1.0, 0.9]", "optimiser.betas: both betas must lie in [0, 1)"),

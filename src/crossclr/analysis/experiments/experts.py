@@ -67,7 +67,7 @@ class Experts(Experiment):
         config = self.single(study, names[0]).config
         split = config.splits.test or ""
         found = open_trainer(config).measure(embeddings, split)
-        return {side: found[key] for side, key in direction_keys(embeddings.modalities).items()}
+        return {side: found[key] for side, key in direction_keys(embeddings.names).items()}
 
 
 def _embedded(study: Study, variant: Variant, number: int) -> Embeddings:

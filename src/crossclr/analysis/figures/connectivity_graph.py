@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from crossclr.features import connectivity
 from crossclr.losses.memory.influence import influential
-from crossclr.models import Embeddings
+from crossclr.models import Embeddings, Vectors
 
 MOST = 400  # samples in the graph
 LINKED = 0.01  # share of all pairs that are linked
@@ -56,7 +56,7 @@ class Influential:
 
 
 def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, min_keep: float = 0.25) -> Graph:
-    """The graph of modality B (one sentence of each clip).
+    """The graph of the second modality (one sentence of each clip).
 
     Args:
         inputs: mean input rows of a split.
@@ -66,8 +66,8 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
     """
     from openTSNE import TSNE
 
-    first = _first_sentences(inputs)
-    rows = normalize(inputs.clip_b[first], dim=1)
+    first, sentences = _first_sentences(inputs)
+    rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
     mask, _ = influential(scores, threshold, rule, min_keep)
     chosen = torch.arange(0, len(first), max(1, -(-len(first) // MOST)))
@@ -86,8 +86,8 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
         degrees=degrees.tolist(),
         connectivity=scores[chosen].tolist(),
         influential=mask[chosen].tolist(),
-        keys=[inputs.clip_keys[int(inputs.clip_of[first[int(i)]])] for i in chosen],
-        texts=[inputs.texts[first[int(i)]] if inputs.texts else "" for i in chosen],
+        keys=[_key(inputs, sentences, first[int(i)]) for i in chosen],
+        texts=[sentences.texts[first[int(i)]] if sentences.texts else "" for i in chosen],
         threshold=cut,
         share=float(mask.double().mean()),
     )
@@ -95,27 +95,27 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
 
 def influential_samples(inputs: Embeddings) -> list[Influential]:
     """The samples with the highest connectivity and their nearest texts; no text is shown twice."""
-    first = _first_sentences(inputs)
-    rows = normalize(inputs.clip_b[first], dim=1)
+    first, sentences = _first_sentences(inputs)
+    rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
     found: list[Influential] = []
     shown_texts: set[str] = set()
     for place in scores.argsort(descending=True).tolist():
-        text = inputs.texts[first[place]]
+        text = sentences.texts[first[place]]
         if text.casefold() in shown_texts:
             continue
         near = rows @ rows[place]
         nearest: list[tuple[str, str, float]] = []
         shown_texts.add(text.casefold())
         for other in near.argsort(descending=True).tolist():
-            words = inputs.texts[first[other]]
+            words = sentences.texts[first[other]]
             if words.casefold() in shown_texts:
                 continue
             shown_texts.add(words.casefold())
-            nearest.append((_key(inputs, first[other]), words, float(near[other])))
+            nearest.append((_key(inputs, sentences, first[other]), words, float(near[other])))
             if len(nearest) == NEAREST:
                 break
-        found.append(Influential(_key(inputs, first[place]), text, float(scores[place]), nearest))
+        found.append(Influential(_key(inputs, sentences, first[place]), text, float(scores[place]), nearest))
         if len(found) == EXAMPLES:
             break
     return found
@@ -134,12 +134,14 @@ def sentence(graph: Graph) -> str:
     )
 
 
-def _first_sentences(inputs: Embeddings) -> list[int]:
+def _first_sentences(inputs: Embeddings) -> tuple[list[int], Vectors]:
+    """The number of the first sentence of each clip, and all sentences."""
+    _, sentences = inputs.pair()
     first: dict[int, int] = {}
-    for number, clip in enumerate(inputs.clip_of.tolist()):
+    for number, clip in enumerate(sentences.clip_of.tolist()):
         first.setdefault(clip, number)
-    return [first[clip] for clip in sorted(first)]
+    return [first[clip] for clip in sorted(first)], sentences
 
 
-def _key(inputs: Embeddings, sentence_number: int) -> str:
-    return inputs.clip_keys[int(inputs.clip_of[sentence_number])]
+def _key(inputs: Embeddings, sentences: Vectors, number: int) -> str:
+    return inputs.clip_keys[int(sentences.clip_of[number])]

@@ -43,23 +43,24 @@ class Example:
 def text_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
     """Random sentences with their nearest clips."""
     shared = _shared(embeddings)
-    clip_of = embeddings.clip_of
+    clips, sentences = embeddings.pair()
+    clip_of = sentences.clip_of
     chosen = np.random.default_rng(seed).choice(len(clip_of), size=min(QUERIES, len(clip_of)), replace=False)
-    a, b = normalize(embeddings.clip_a, dim=1), normalize(embeddings.clip_b, dim=1)
+    a, b = normalize(clips.rows, dim=1), normalize(sentences.rows, dim=1)
     examples = []
     for number in sorted(chosen.tolist()):
         own = int(clip_of[number])
         scores = a @ b[number]
         right = shared.block([own])[0]
         hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
-        examples.append(Example(embeddings.clip_keys[own], embeddings.texts[number], hits))
+        examples.append(Example(embeddings.clip_keys[own], sentences.texts[number], hits))
     return examples
 
 
 def clip_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
     """Random clips with their nearest other clips."""
     shared = _shared(embeddings)
-    a = normalize(embeddings.clip_a, dim=1)
+    a = normalize(embeddings.pair()[0].rows, dim=1)
     chosen = np.random.default_rng(seed).choice(len(a), size=min(QUERIES, len(a)), replace=False)
     examples = []
     for own in sorted(chosen.tolist()):
@@ -92,9 +93,11 @@ def _hit(embeddings: Embeddings, clip: int, scores: torch.Tensor, own: int, shar
 
 
 def _text(embeddings: Embeddings, clip: int) -> str:
-    sentences = (embeddings.clip_of == clip).nonzero().flatten()
-    return embeddings.texts[int(sentences[0])] if len(sentences) else ""
+    _, sentences = embeddings.pair()
+    own = (sentences.clip_of == clip).nonzero().flatten()
+    return sentences.texts[int(own[0])] if len(own) else ""
 
 
 def _shared(embeddings: Embeddings) -> SharedCaptions:
-    return SharedCaptions(embeddings.texts, embeddings.clip_of.tolist(), len(embeddings.clip_a))
+    clips, sentences = embeddings.pair()
+    return SharedCaptions(sentences.texts, sentences.clip_of.tolist(), len(clips.rows))

@@ -57,8 +57,9 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     Labels are the groups of the data if they are few. Otherwise (each video is a group of its own) sentences are
     clustered by their input features, and a cluster is named after its most typical words.
     """
+    _, texts = embeddings.pair()
     first: dict[int, int] = {}
-    for sentence, clip in enumerate(embeddings.clip_of.tolist()):
+    for sentence, clip in enumerate(texts.clip_of.tolist()):
         first.setdefault(clip, sentence)
     clips = sorted(first)
     clips = clips[:: max(1, -(-len(clips) // MOST))]
@@ -67,15 +68,15 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     own = [embeddings.groups[int(video[clip])] for clip in clips] if embeddings.groups else []
     if own and len(set(own)) <= max(GROUPS, len(clips) // 20):
         return Points(clips, sentences, _largest(own))
-    return Points(clips, sentences, _clusters(inputs, embeddings.texts, sentences))
+    return Points(clips, sentences, _clusters(inputs, texts.texts, sentences))
 
 
 def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Map:
     """The map of an embedding."""
     from openTSNE import TSNE
 
-    a = normalize(embeddings.clip_a[points.clips], dim=1)
-    b = normalize(embeddings.clip_b[points.sentences], dim=1)
+    clips, sentences = embeddings.pair()
+    a, b = normalize(clips.rows[points.clips], dim=1), normalize(sentences.rows[points.sentences], dim=1)
     rows = torch.cat([a, b]).double().numpy()
     perplexity = min(30.0, (len(rows) - 1) / 3.5)
     how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=seed, n_jobs=1)
@@ -89,7 +90,7 @@ def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Ma
         clips=places[: len(a)],
         sentences=places[len(a) :],
         keys=[embeddings.clip_keys[clip] for clip in points.clips],
-        texts=[embeddings.texts[sentence] if embeddings.texts else "" for sentence in points.sentences],
+        texts=[sentences.texts[number] if sentences.texts else "" for number in points.sentences],
         groups=points.groups,
         agreement=agreement,
     )
@@ -113,7 +114,7 @@ def _largest(groups: list[str]) -> list[str]:
 def _clusters(inputs: Embeddings, texts: Sequence[str], sentences: list[int]) -> list[str]:
     from sklearn.cluster import KMeans
 
-    rows = normalize(inputs.clip_b[sentences], dim=1).numpy()
+    rows = normalize(inputs.pair()[1].rows[sentences], dim=1).numpy()
     count = min(GROUPS, max(2, len(rows) // 10))
     found = KMeans(count, n_init=4, random_state=0).fit_predict(rows)
     if not texts:

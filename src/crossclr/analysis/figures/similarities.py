@@ -60,12 +60,13 @@ def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> Similariti
         embeddings: of a split.
         seed: seed of the sampling.
     """
-    a, b = normalize(embeddings.clip_a.double(), dim=1), normalize(embeddings.clip_b.double(), dim=1)
-    own = (a[embeddings.clip_of] * b).sum(dim=1).numpy()
+    items, texts = embeddings.pair()
+    a, b = normalize(items.rows.double(), dim=1), normalize(texts.rows.double(), dim=1)
+    own = (a[texts.clip_of] * b).sum(dim=1).numpy()
     rng = np.random.default_rng(seed)
     sentences = torch.from_numpy(rng.integers(len(b), size=NEGATIVES))
     clips = torch.from_numpy(rng.integers(len(a), size=NEGATIVES))
-    other = clips != embeddings.clip_of[sentences]
+    other = clips != texts.clip_of[sentences]
     others = torch.cat(
         [
             (a[c] * b[s]).sum(dim=1)

@@ -67,7 +67,7 @@ def write_report(study: Study, jobs: int = 1, console: Console | None = None) ->
 def _head(page: Page, study: Study) -> None:
     base, trainer = study.base, open_trainer(study.base)
     sizes = [
-        f"{split}: {len(trainer.inputs(split).clip_a):,} clips, {len(trainer.inputs(split).clip_b):,} texts"
+        f"{split}: {len(trainer.inputs(split).clip_keys):,} clips, {len(trainer.inputs(split).pair()[1].rows):,} texts"
         for split in (base.splits.train, base.splits.validate_, base.splits.test)
         if split is not None
     ]

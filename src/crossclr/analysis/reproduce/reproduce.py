@@ -25,7 +25,7 @@ _MLP = "{kind: mlp, sequence_pooling: mean, blocks: 1, dropout: 0.1}"
 CLIP_LEVEL = (
     "data.two_level=false",
     "loss.global=null",
-    f"model={{dim: 384, encoder_a: {_MLP}, encoder_b: {_MLP}}}",
+    f"model={{dim: 384, encoder: {_MLP}}}",
     "training.batch_size=496",  # the clips of 64 videos
 )
 

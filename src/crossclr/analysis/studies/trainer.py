@@ -16,9 +16,9 @@ from crossclr.evaluation.retrieval.metrics import embedding_ranks, rank_metrics
 from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import DataConfig, open_source, parse_data_config
 from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.models import Embeddings, TwoBranch, embed_source
+from crossclr.models import Embeddings, JointModel, embed_source
 from crossclr.training import JointTraining, MemoryRecorder, RunConfig, fit, make_fabric
-from crossclr.training.joint_training import memory_form
+from crossclr.training.joint_training import memory_forms
 from crossclr.training.torch_settings import torch_settings
 
 Results = dict[str, dict[str, float]]
@@ -31,13 +31,12 @@ class Trainer:
 
     Args:
         data: the data.
-        a: how sequences of modality A are stored, see `MemorySource`.
-        b: the same for modality B.
+        forms: how the sequences of each modality are stored, see `MemorySource`.
     """
 
-    def __init__(self, data: DataConfig, a: Form = "rows", b: Form = "rows") -> None:
+    def __init__(self, data: DataConfig, forms: Mapping[str, Form] | None = None) -> None:
         self.raw = open_source(data)
-        self.source = MemorySource(self.raw, a, b)
+        self.source = MemorySource(self.raw, forms)
         self._semantics: dict[str, Semantics | None] = {}
         self._inputs: dict[str, Embeddings] = {}
 
@@ -47,12 +46,12 @@ class Trainer:
             self._inputs[split] = pooled_split(self.raw, split)
         return self._inputs[split]
 
-    def embed(self, model: TwoBranch, split: str) -> Embeddings:
+    def embed(self, model: JointModel, split: str) -> Embeddings:
         """Embeddings of a split."""
         return embed_source(model, self.source, split, BATCH)
 
     def measure(self, embeddings: Embeddings, split: str, ranks: Ranks | None = None) -> Results:
-        """Strict and meaning-aware metrics in both directions, at each level.
+        """Strict and meaning-aware metrics in all directions, at each level.
 
         Args:
             embeddings: of the split.
@@ -60,9 +59,7 @@ class Trainer:
             ranks: of the queries, where they are known; see `embedding_ranks`.
         """
         if split not in self._semantics:
-            texts = embeddings.texts
-            found = Semantics.of(texts, embeddings.clip_of, len(embeddings.clip_a)) if texts else None
-            self._semantics[split] = found
+            self._semantics[split] = Semantics.of(embeddings)
         ranks = ranks or embedding_ranks(embeddings, progress=False)
         results = {direction: rank_metrics(found) for direction, found in ranks.items()}
         semantics = self._semantics[split]
@@ -88,7 +85,7 @@ class Trainer:
         return self.finish(training.model, config, memory.records, about)
 
     def finish(
-        self, model: TwoBranch, config: RunConfig, records: list[dict[str, Any]], about: Mapping[str, Any]
+        self, model: JointModel, config: RunConfig, records: list[dict[str, Any]], about: Mapping[str, Any]
     ) -> Trained:
         """Fit search, if the config requests it, and measure.
 
@@ -136,7 +133,7 @@ class Trained:
         ranks: of every query of the test split, by direction.
     """
 
-    model: TwoBranch
+    model: JointModel
     records: list[dict[str, Any]]
     results: dict[str, Any]
     ranks: Ranks
@@ -144,13 +141,10 @@ class Trained:
 
 def open_trainer(config: RunConfig) -> Trainer:
     """The trainer of a config's data; the last four are cached, so that trainings on the same data share them."""
-    return _trainer(
-        config.data.model_dump_json(by_alias=True),
-        memory_form(config.model.encoder_a),
-        memory_form(config.model.encoder_b),
-    )
+    forms = memory_forms(config.model, config.data.modalities)
+    return _trainer(config.data.model_dump_json(by_alias=True), tuple(forms.items()))
 
 
 @lru_cache(maxsize=4)
-def _trainer(data: str, a: Form, b: Form) -> Trainer:
-    return Trainer(parse_data_config(json.loads(data)), a, b)
+def _trainer(data: str, forms: tuple[tuple[str, Form], ...]) -> Trainer:
+    return Trainer(parse_data_config(json.loads(data)), dict(forms))

@@ -16,7 +16,7 @@ from crossclr.captions.data.caption_set import CaptionSet, replace_texts
 from crossclr.evaluation.export.embedding_files import load_embeddings
 from crossclr.features import Source
 from crossclr.features.reading.sampling import limit_rows
-from crossclr.models import Embeddings, TwoBranch, build_model, embed_source
+from crossclr.models import Embeddings, JointModel, build_model, embed_source
 from crossclr.training import Run, seed_everything
 
 FILES = (".h5", ".hdf5", ".npz")
@@ -52,13 +52,13 @@ def load_caption_set(
     return _with_captions(from_embeddings(embeddings, data.features, str(run.path), source), data)
 
 
-def untrained_model(run: Run) -> TwoBranch:
+def untrained_model(run: Run) -> JointModel:
     """The model with the initial weights of the run."""
     shape = json.loads((run.path / "model.json").read_text())
     state = torch.get_rng_state()
     try:
         seed_everything(run.config.seed)
-        return build_model(run.config.model, tuple(shape["dims"]), shape["two_level"]).eval()
+        return build_model(run.config.model, shape["dims"], shape["two_level"]).eval()
     finally:
         torch.set_rng_state(state)
 
@@ -67,7 +67,8 @@ def from_embeddings(embeddings: Embeddings, mode: str, origin: str, source: Sour
     """One row of unit parts for each clip: its own embedding, its video's, or both."""
     owner = torch.repeat_interleave(torch.arange(len(embeddings.clip_counts)), embeddings.clip_counts)
     parts: list[Tensor] = []
-    for name, rows in (("vid", embeddings.video_a), ("clip", embeddings.clip_a), ("ctx", embeddings.context_a)):
+    clips, _ = embeddings.pair()
+    for name, rows in (("vid", clips.videos), ("clip", clips.rows), ("ctx", clips.context)):
         if name not in mode:
             continue
         if rows is None:
@@ -78,8 +79,9 @@ def from_embeddings(embeddings: Embeddings, mode: str, origin: str, source: Sour
         parts.append(normalize(rows, dim=1) if name == "clip" else normalize(rows, dim=1)[owner])
     features = torch.cat(parts, dim=1)  # (clips, channels)
     texts: list[list[str]] = [[] for _ in range(len(features))]
-    if embeddings.texts:
-        for clip, text in zip(embeddings.clip_of.tolist(), embeddings.texts, strict=True):
+    if embeddings.text_name is not None:
+        sentences = embeddings[embeddings.text_name]
+        for clip, text in zip(sentences.clip_of.tolist(), sentences.texts, strict=True):
             texts[clip].append(text)
     counts = tuple(embeddings.clip_counts.tolist())
     return CaptionSet(
@@ -93,17 +95,18 @@ def from_embeddings(embeddings: Embeddings, mode: str, origin: str, source: Sour
 
 
 def from_source(source: Source, split: str, max_rows: int, progress: Progress | None = None) -> CaptionSet:
-    """The feature rows of each clip (modality A)."""
+    """The feature rows of each clip, in the first modality."""
     keys = tuple(source.keys(split))
     rows: list[np.ndarray] = []
     counts: list[int] = []
     texts: list[list[str]] = []
     for done, key in enumerate(keys, 1):
         sample = source.read(key)
-        rows += [limit_rows(np.asarray(clip, dtype=np.float32), max_rows, None) for clip in sample.clips]
-        counts.append(len(sample.clips))
-        own: list[list[str]] = [[] for _ in sample.clips]
-        for clip, text in zip(sample.clip_of, sample.texts, strict=False):
+        clips = sample[source.modalities[0]].clips
+        rows += [limit_rows(np.asarray(clip, dtype=np.float32), max_rows, None) for clip in clips]
+        counts.append(sample.clip_count)
+        own: list[list[str]] = [[] for _ in range(sample.clip_count)]
+        for clip, text in sample.captions:
             own[clip].append(text)
         texts += own
         if progress is not None:

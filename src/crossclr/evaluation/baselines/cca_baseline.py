@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from crossclr.evaluation.baselines.pooled_inputs import joined, pooled_batches
-from crossclr.evaluation.retrieval.metrics import evaluate_embeddings, retrieval_metrics, sentences_of
+from crossclr.evaluation.baselines.pooled_inputs import pooled_batches
+from crossclr.evaluation.retrieval.metrics import evaluate_embeddings, retrieval_metrics, targets_between
 from crossclr.features.source import Source
 from crossclr.models.closed_form import CCA, Moments, fit_cca
-from crossclr.models.embeddings import Embeddings
+from crossclr.models.embeddings import Embeddings, Vectors, join_embeddings
 
 # Of equally good settings the first is used, so the most likely ones lead.
 REGULARISATIONS = (0.01, 0.1, 1.0, 0.001, 10.0)
@@ -46,14 +45,18 @@ class CcaBaseline:
 
     def embed(self, pooled: Embeddings) -> Embeddings:
         """Mean feature rows as coordinates in the common space of CCA."""
-        encoded: dict[str, Any] = {"video_a": None, "video_b": None}
-        for level, cca in self.levels.items():
+
+        def encode(name: str, level: str, rows: Tensor | None) -> Tensor | None:
+            if rows is None or level not in self.levels:
+                return None
             chosen = self.settings[level]
-            for side in ("a", "b"):
-                rows = getattr(pooled, f"{level}_{side}")
-                if rows is not None:
-                    encoded[f"{level}_{side}"] = cca.encode(side, rows, chosen.dim, chosen.weighting)
-        return replace(pooled, **encoded)
+            return self.levels[level].encode(name, rows, chosen.dim, chosen.weighting)
+
+        def embedded(name: str, vectors: Vectors) -> Vectors:
+            rows, videos = encode(name, "clip", vectors.rows), encode(name, "video", vectors.videos)
+            return replace(vectors, rows=rows, videos=videos)  # type: ignore[arg-type]  # clips always have a CCA
+
+        return replace(pooled, modalities={name: embedded(name, one) for name, one in pooled.modalities.items()})
 
 
 def cca_baseline(
@@ -81,7 +84,7 @@ def embed_baseline(
     """The embeddings that `cca_baseline` measures."""
     baseline = fit_baseline(source, train=train, validation=validation, progress=progress)
     batches = pooled_batches(source, source.keys(split), f"CCA: {split}", progress)
-    return joined([baseline.embed(batch) for batch in batches])
+    return join_embeddings([baseline.embed(batch) for batch in batches])
 
 
 def fit_baseline(
@@ -98,7 +101,7 @@ def fit_baseline(
     moments = _Levels(source)
     for batch in pooled_batches(source, fitting, f"CCA: {train}", progress):
         moments.add(batch)
-    pooled = joined(list(pooled_batches(source, choosing, "CCA: validation", progress)))
+    pooled = join_embeddings(list(pooled_batches(source, choosing, "CCA: validation", progress)))
     candidates = moments.fit(REGULARISATIONS)
     settings = {level: _choose(ccas, pooled, level) for level, ccas in candidates.items()}
     chosen = {level: ccas[REGULARISATIONS.index(settings[level].regularisation)] for level, ccas in candidates.items()}
@@ -112,13 +115,16 @@ class _Levels:
     """The moments of clips and, with two levels, of videos."""
 
     def __init__(self, source: Source) -> None:
-        dims = dict(zip("ab", source.dims, strict=True))
-        self.moments = {level: Moments(dims) for level in (("clip", "video") if source.two_level else ("clip",))}
+        levels = ("clip", "video") if source.two_level else ("clip",)
+        self.moments = {level: Moments(dict(source.dims)) for level in levels}
 
     def add(self, pooled: Embeddings) -> None:
-        self.moments["clip"].add({"a": pooled.clip_a[pooled.clip_of], "b": pooled.clip_b})  # a pair for each sentence
-        if "video" in self.moments and pooled.video_a is not None and pooled.video_b is not None:
-            self.moments["video"].add({"a": pooled.video_a, "b": pooled.video_b})
+        for level, moments in self.moments.items():
+            (first, rows), (second, others) = _level_rows(pooled, level).items()
+            asked, targets = targets_between(rows[1], others[1])  # a pair for each sentence
+            items = asked[torch.repeat_interleave(torch.arange(len(asked)), targets.counts)]
+            order = torch.argsort(targets.columns, stable=True)
+            moments.add({first: rows[0][items[order]], second: others[0][targets.columns[order]]})
 
     def fit(self, regularisations: Sequence[float]) -> dict[str, list[CCA]]:
         return {level: fit_cca(moments, regularisations) for level, moments in self.moments.items()}
@@ -126,16 +132,17 @@ class _Levels:
 
 def _choose(candidates: Sequence[CCA], pooled: Embeddings, level: str) -> CcaSettings:
     """The settings with the highest recall at 1, 5 and 10 in both directions; among equals, the lowest mean ranks."""
-    rows_a, rows_b, pairs = _level_rows(pooled, level)
-    queries, sentences = sentences_of(pairs, len(rows_a))
+    (first, (rows, place)), (second, (others, other_place)) = _level_rows(pooled, level).items()
+    back, to_first = targets_between(other_place, place)
+    there, to_second = targets_between(place, other_place)
     best, best_score = CcaSettings(REGULARISATIONS[0], DIMENSIONS[0], WEIGHTINGS[0]), (-1.0, 0.0)
     for strength, cca in zip(REGULARISATIONS, candidates, strict=True):
-        all_a, all_b = cca.encode("a", rows_a), cca.encode("b", rows_b)  # (rows, k)
-        dims = sorted({min(dim, all_a.shape[1]) for dim in DIMENSIONS})
+        whole, whole_others = cca.encode(first, rows), cca.encode(second, others)  # (rows, k)
+        dims = sorted({min(dim, whole.shape[1]) for dim in DIMENSIONS})
         for weighting, dim in product(WEIGHTINGS, dims):
             weights = (cca.correlations[:dim] ** weighting).to(torch.float32)
-            a, b = all_a[:, :dim] * weights, all_b[:, :dim] * weights
-            results = retrieval_metrics(b, a, pairs), retrieval_metrics(a[queries], b, sentences)
+            x, y = whole[:, :dim] * weights, whole_others[:, :dim] * weights
+            results = retrieval_metrics(y[back], x, to_first), retrieval_metrics(x[there], y, to_second)
             recall = sum(metrics[name] for metrics in results for name in ("R@1", "R@5", "R@10"))
             score = recall, -sum(metrics["MnR"] for metrics in results)
             if score > best_score:
@@ -143,9 +150,10 @@ def _choose(candidates: Sequence[CCA], pooled: Embeddings, level: str) -> CcaSet
     return best
 
 
-def _level_rows(pooled: Embeddings, level: str) -> tuple[Tensor, Tensor, Tensor]:
-    if level == "clip":
-        return pooled.clip_a, pooled.clip_b, pooled.clip_of
-    if pooled.video_a is None or pooled.video_b is None:
-        raise ValueError("the validation samples have no whole-video or whole-paragraph rows")
-    return pooled.video_a, pooled.video_b, torch.arange(len(pooled.video_a))
+def _level_rows(pooled: Embeddings, level: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """The rows of both modalities at a level, and the clip or video of each."""
+    found = {name: vectors.at(level) for name, vectors in pooled.modalities.items()}
+    known = {name: rows for name, rows in found.items() if rows is not None}
+    if len(known) < 2:
+        raise ValueError("the samples have no rows of whole videos in both modalities")
+    return known

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from crossclr.features import DataError, Side
+from crossclr.features import DataError, Inputs
 from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.storage import new_file, write_json
 from crossclr.training import Run
 
@@ -112,14 +112,14 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
     return samples
 
 
-def embed_blocks(model: TwoBranch, shard: Shard, batch_size: int, device: str) -> Iterator[pa.Table]:
+def embed_blocks(model: JointModel, shard: Shard, batch_size: int, device: str) -> Iterator[pa.Table]:
     """The embeddings of a shard, block by block; they do not depend on the batch size."""
     for number in range(len(shard.blocks)):
         block = shard.read(number)
         columns: dict[str, Any] = {"id": pa.array(block.ids)}
-        for side, rows in (("a", block.a), ("b", block.b)):
+        for column, modality, rows in zip("ab", model.modalities, (block.a, block.b), strict=True):
             if rows is not None:
-                columns[side] = _lists(_encode(model, side, shard.path, rows, batch_size, device))
+                columns[column] = _lists(_encode(model, modality, shard.path, rows, batch_size, device))
         for name, words in (("text", block.texts), ("group", block.groups)):
             if words:
                 columns[name] = pa.array(words)
@@ -132,22 +132,22 @@ def target_of(path: Path, folder: Path) -> Path:
 
 
 @lru_cache(maxsize=1)
-def _model(run: str, which: Checkpoint, device: str) -> TwoBranch:
+def _model(run: str, which: Checkpoint, device: str) -> JointModel:
     """The model of a run, loaded once in a process."""
     return Run.open(run).load_model(which).to(device)
 
 
-def _encode(model: TwoBranch, side: str, path: Path, rows: ShardRows, batch_size: int, device: str) -> Tensor:
+def _encode(model: JointModel, modality: str, path: Path, rows: ShardRows, batch_size: int, device: str) -> Tensor:
     sequences = as_ragged(path, rows)
-    wanted = model.dims["ab".index(side)]
+    wanted = model.dims[modality]
     if sequences.dim != wanted:
-        raise DataError(f"{path}: {side} has {sequences.dim} channels but the model was trained on {wanted}")
-    encode, name = (model.encode_a, "clip_emb") if side == "a" else (model.encode_b, "sent_emb")
+        raise DataError(f"{path}: {modality} has {sequences.dim} channels but the model was trained on {wanted}")
     found = []
     with torch.inference_mode():
         for start in range(0, len(sequences), batch_size):
             part = sequences.select(torch.arange(start, min(start + batch_size, len(sequences))))
-            found.append(encode(Side(part).to(device))[name].to("cpu", torch.float32))
+            encoded = model.encode_modality(modality, Inputs(part).to(device))
+            found.append(encoded["clip"].to("cpu", torch.float32))
     return torch.cat(found)
 
 

@@ -3,11 +3,14 @@
 | name | content |
 |---|---|
 | ``key`` | (videos,) bytes |
-| ``clip_num``, ``sent_num`` | (videos,) clips and sentences of each video; rows are flat, in this order |
-| ``clip_emb``, ``sent_emb`` | L2-normalised rows of modality A and B |
+| ``clip_num``, ``sent_num`` | (videos,) clips of each video, and sentences; rows are flat, in this order |
+| ``clip_emb``, ``sent_emb`` | L2-normalised rows of the first and the second modality |
 | ``vid_emb``, ``par_emb``, ``vid_context``, ``par_context`` | the same for whole videos (data of two levels) |
-| ``<name>_before_norm`` | the raw rows |
-| ``clip_of``, ``clip_key``, ``text``, ``group``, ``modality`` | optional additions that COOT's own files lack |
+| ``NAME.clip_emb``, ``NAME.vid_emb``, ``NAME.vid_context`` | the same for every further modality NAME |
+| ``<column>_before_norm`` | the raw rows |
+| ``clip_of``, ``text``, ``video_of`` | clip, text and video of each row of the second modality |
+| ``first_clip_of``, ``NAME.clip_of``, ... | the same for the first and for every further modality |
+| ``clip_key``, ``group``, ``modality`` | keys of clips, labels of videos, names of the modalities |
 """
 
 from __future__ import annotations
@@ -25,17 +28,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.features import clip_keys
-from crossclr.models.embeddings import Embeddings
+from crossclr.models.embeddings import Embeddings, Vectors
 from crossclr.storage import new_file
 
-NAMES = {
-    "clip_emb": "clip_a",
-    "sent_emb": "clip_b",
-    "vid_emb": "video_a",
-    "par_emb": "video_b",
-    "vid_context": "context_a",
-    "par_context": "context_b",
-}
+LEVELS = ("clip", "video", "context")
+COOT = (("clip_emb", "vid_emb", "vid_context"), ("sent_emb", "par_emb", "par_context"))  # of the first two modalities
 Array = npt.NDArray[Any]
 
 
@@ -96,26 +93,31 @@ def load_embeddings(path: str | os.PathLike[str]) -> Embeddings:
 
 def _arrays(embeddings: Embeddings) -> dict[str, Array]:
     counts = embeddings.clip_counts
-    owner = torch.repeat_interleave(torch.arange(len(counts)), counts)[embeddings.clip_of]  # video of each sentence
-    if len(owner) and bool((owner.diff() < 0).any()):
-        raise ValueError("sentences must be in the order of their videos; sort the rows of clip_b by video first")
     arrays: dict[str, Array] = {
         "key": _bytes(embeddings.video_keys),
         "clip_num": counts.numpy(),
-        "sent_num": torch.bincount(owner, minlength=len(counts)).numpy(),
-        "clip_of": embeddings.clip_of.numpy(),
         "clip_key": _bytes(embeddings.clip_keys),
-        "modality": _bytes(embeddings.modalities),
+        "modality": _bytes(embeddings.names),
     }
-    if embeddings.texts:
-        arrays["text"] = _bytes(embeddings.texts)
     if embeddings.groups:
         arrays["group"] = _bytes(embeddings.groups)
-    for name, attribute in NAMES.items():
-        rows = getattr(embeddings, attribute)
-        if rows is not None:
-            arrays[name] = normalize(rows, dim=1).numpy()
-            arrays[f"{name}_before_norm"] = rows.numpy()
+    video_of_clip = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    for number, (name, vectors) in enumerate(embeddings.modalities.items()):
+        prefix = _prefix(number, name)
+        owner = video_of_clip[vectors.clip_of]
+        if len(owner) and bool((owner.diff() < 0).any()):
+            raise ValueError(f"the rows of {name} must be in the order of their videos; sort them first")
+        arrays[f"{prefix}clip_of"] = vectors.clip_of.numpy()
+        if number == 1:
+            arrays["sent_num"] = torch.bincount(owner, minlength=len(counts)).numpy()
+        if vectors.video_of is not None:
+            arrays[f"{prefix}video_of"] = vectors.video_of.numpy()
+        if vectors.texts:
+            arrays[f"{prefix}text"] = _bytes(vectors.texts)
+        for level, rows in zip(LEVELS, (vectors.rows, vectors.videos, vectors.context), strict=True):
+            if rows is not None:
+                arrays[_column(number, name, level)] = normalize(rows, dim=1).numpy()
+                arrays[f"{_column(number, name, level)}_before_norm"] = rows.numpy()
     return arrays
 
 
@@ -125,42 +127,68 @@ def _embeddings(arrays: Mapping[str, Array], path: Path) -> Embeddings:
             raise ValueError(f"{path} has no {name!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
     counts = torch.as_tensor(arrays["clip_num"].astype(np.int64))
     keys = _strings(arrays["key"])
-    rows: dict[str, Tensor] = {}
-    for name, attribute in NAMES.items():
-        array = arrays.get(f"{name}_before_norm", arrays.get(name))
-        if array is not None:
-            rows[attribute] = torch.as_tensor(np.asarray(array, dtype=np.float32))
-    clips, sentences = len(rows["clip_a"]), len(rows["clip_b"])
-    if len(keys) != len(counts) or int(counts.sum()) != clips:
-        raise ValueError(
-            f"{path} does not fit together: {len(keys)} keys, {len(counts)} counts that sum to {int(counts.sum())}, "
-            f"{clips} clips"
-        )
-    if "clip_of" in arrays:
-        clip_of = torch.as_tensor(arrays["clip_of"].astype(np.int64))
-    elif clips == sentences:
-        clip_of = torch.arange(clips)
-    else:
-        raise ValueError(
-            f"{path} has {clips} clips and {sentences} sentences but no 'clip_of' that says which belong together"
-        )
-    if len(clip_of) != sentences or (sentences and not 0 <= int(clip_of.min()) <= int(clip_of.max()) < clips):
-        raise ValueError(f"{path}: 'clip_of' must name one of {clips} clips for each of {sentences} sentences")
     if "clip_key" in arrays:
         names = _strings(arrays["clip_key"])
     else:
         names = tuple(name for key, count in zip(keys, counts.tolist(), strict=True) for name in clip_keys(key, count))
-    first, second = _strings(arrays["modality"]) if "modality" in arrays else ("video", "text")  # COOT's
+    if len(keys) != len(counts) or int(counts.sum()) != len(names):
+        raise ValueError(
+            f"{path} does not fit together: {len(keys)} keys, {len(counts)} counts that sum to {int(counts.sum())}, "
+            f"{len(names)} clips"
+        )
+    modalities = _strings(arrays["modality"]) if "modality" in arrays else ("video", "text")  # COOT's
     return Embeddings(
-        clip_of=clip_of,
+        {name: _vectors(arrays, path, number, name, (len(names), len(keys))) for number, name in enumerate(modalities)},
         clip_keys=names,
         clip_counts=counts,
         video_keys=keys,
-        texts=_strings(arrays["text"]) if "text" in arrays else (),
         groups=_strings(arrays["group"]) if "group" in arrays else (),
-        modalities=(first, second),
-        **rows,
     )
+
+
+def _vectors(arrays: Mapping[str, Array], path: Path, number: int, name: str, sizes: tuple[int, int]) -> Vectors:
+    """One modality of a file with so many clips and videos."""
+    prefix, (clips, videos) = _prefix(number, name), sizes
+    rows: dict[str, Tensor] = {}
+    for level in LEVELS:
+        column = _column(number, name, level)
+        array = arrays.get(f"{column}_before_norm", arrays.get(column))
+        if array is not None:
+            rows[level] = torch.as_tensor(np.asarray(array, dtype=np.float32))
+    if "clip" not in rows:
+        raise ValueError(f"{path} has no {_column(number, name, 'clip')!r}; it may be truncated")
+    clip_of = _places(arrays, f"{prefix}clip_of", len(rows["clip"]), clips, path)
+    video_of = _places(arrays, f"{prefix}video_of", len(rows["video"]), videos, path) if "video" in rows else None
+    return Vectors(
+        rows["clip"],
+        clip_of,
+        _strings(arrays[f"{prefix}text"]) if f"{prefix}text" in arrays else (),
+        rows.get("video"),
+        video_of,
+        rows.get("context"),
+    )
+
+
+def _places(arrays: Mapping[str, Array], column: str, rows: int, count: int, path: Path) -> Tensor:
+    """The clip or video of each row; row by row if the file does not say."""
+    if column not in arrays:
+        if rows != count:
+            raise ValueError(f"{path} has {rows} rows for {count} clips or videos but no {column!r} that assigns them")
+        return torch.arange(rows)
+    found = torch.as_tensor(arrays[column].astype(np.int64))
+    if len(found) != rows or (rows and not 0 <= int(found.min()) <= int(found.max()) < count):
+        raise ValueError(f"{path}: {column!r} must name one of {count} clips or videos for each of {rows} rows")
+    return found
+
+
+def _prefix(number: int, name: str) -> str:
+    """What the columns of a modality begin with: nothing for the second, which has COOT's names and texts."""
+    return "" if number == 1 else f"{name}." if number > 1 else "first_"
+
+
+def _column(number: int, name: str, level: str) -> str:
+    """The rows of a modality: COOT's names for the first two, ``NAME.clip_emb`` and so on for the others."""
+    return COOT[number][LEVELS.index(level)] if number < 2 else f"{name}.{COOT[0][LEVELS.index(level)]}"
 
 
 def is_hdf5(path: Path) -> bool:

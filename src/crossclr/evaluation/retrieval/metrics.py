@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crossclr.evaluation.retrieval.ground_truth import Targets
 from crossclr.evaluation.retrieval.ranks import Matrix, retrieval_ranks
-from crossclr.models.directions import direction_keys
+from crossclr.models.directions import Direction, directions_of
 from crossclr.models.embeddings import Embeddings
 
 
@@ -109,7 +109,7 @@ def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, dict[str, float]]:
-    """Retrieval metrics between the two modalities, in both directions, at every level of the embeddings.
+    """Retrieval metrics from every modality to every other, at every level of the embeddings.
 
     Args:
         embeddings: as `embed_source` returns them.
@@ -125,31 +125,40 @@ def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None)
 def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, Tensor]:
     """(queries,) rank of every query, by level and direction; `evaluate_embeddings` summarises them.
 
-    Every sentence of a clip is a query for it; if the clip is the query, any of its sentences is correct. Clips without
-    a sentence are in the gallery but are no queries.
+    Every sentence of a clip is a query for it; if the clip is the query, any of its sentences is correct. Clips that
+    lack the searched modality are no queries, and those that lack the modality of the queries are in the gallery. A
+    direction that no sample has is omitted.
     """
-    queries, sentences = sentences_of(embeddings.clip_of, len(embeddings.clip_a))
-    keys = direction_keys(embeddings.modalities)
-    ranks = {
-        keys["a"]: retrieval_ranks(embeddings.clip_b, embeddings.clip_a, embeddings.clip_of, progress=progress),
-        keys["b"]: retrieval_ranks(embeddings.clip_a[queries], embeddings.clip_b, sentences, progress=progress),
-    }
-    if embeddings.video_a is not None and embeddings.video_b is not None:
-        keys = direction_keys(embeddings.modalities, "video")
-        ranks[keys["a"]] = retrieval_ranks(embeddings.video_b, embeddings.video_a, progress=progress)
-        ranks[keys["b"]] = retrieval_ranks(embeddings.video_a, embeddings.video_b, progress=progress)
+    ranks = {}
+    for level in ("clip", "video"):
+        for key in directions_of(embeddings.names, level):
+            direction = Direction.parse(key)
+            query, searched = embeddings[direction.query].at(level), embeddings[direction.searched].at(level)
+            if query is None or searched is None:
+                continue
+            asked, targets = targets_between(query[1], searched[1])
+            if len(asked):
+                ranks[key] = retrieval_ranks(query[0][asked], searched[0], targets, progress=progress)
     return ranks
 
 
-def sentences_of(clip_of: Tensor, clips: int) -> tuple[Tensor, Targets]:
-    """Invert ``clip_of``: the clips that have sentences, and the sentences of each.
+def targets_between(query_of: Tensor, item_of: Tensor) -> tuple[Tensor, Targets]:
+    """The queries that have a target in the gallery, and the targets of each: the items of the same clip.
+
+    Args:
+        query_of: (queries,) the clip of each query.
+        item_of: (items,) the clip of each gallery row.
 
     Example:
         >>> import torch
-        >>> asked, targets = sentences_of(torch.tensor([2, 0, 2]), clips=3)
+        >>> asked, targets = targets_between(torch.arange(3), torch.tensor([2, 0, 2]))
         >>> asked.tolist(), targets.columns.tolist(), targets.counts.tolist()
         ([0, 2], [1, 0, 2], [1, 2])
     """
-    counts = torch.bincount(clip_of, minlength=clips)
-    asked = counts.nonzero().squeeze(1)
-    return asked, Targets(torch.argsort(clip_of, stable=True), counts[asked])
+    clips = 1 + max((int(places.max()) for places in (query_of, item_of) if len(places)), default=-1)
+    counts = torch.bincount(item_of, minlength=clips)
+    asked = (counts[query_of] > 0).nonzero().flatten()
+    order, first = torch.argsort(item_of, stable=True), counts.cumsum(0) - counts
+    own, start = counts[query_of[asked]], first[query_of[asked]]
+    within = torch.arange(int(own.sum())) - torch.repeat_interleave(own.cumsum(0) - own, own)
+    return asked, Targets(order[torch.repeat_interleave(start, own) + within], own)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 from torch.nn import functional
 
 from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings, flat
 from crossclr.features import Source
-from crossclr.models import TwoBranch, embed_source
-from crossclr.models.directions import direction_keys
+from crossclr.models import JointModel, embed_source
+from crossclr.models.directions import directions_of
 from crossclr.training import ConfigError
 from crossclr.training.trainable import Progress, Validate, Validation
 
@@ -24,21 +26,21 @@ def retrieval_validator(source: Source, split: str | None, batch_size: int) -> V
     if split is None:
         return None
 
-    def validate(model: TwoBranch, progress: Progress | None = None) -> Validation:
+    def validate(model: JointModel, progress: Progress | None = None) -> Validation:
         embeddings = embed_source(model, source, split, batch_size, model.device, progress)
-        cosines = [mean_cosine(rows) for rows in (embeddings.clip_a, embeddings.clip_b)]
-        facts = {"gallery": float(len(embeddings.clip_a)), "mean_cosine": max(cosines)}
+        cosines = [mean_cosine(vectors.rows) for vectors in embeddings.modalities.values()]
+        facts = {"gallery": float(len(embeddings.clip_keys)), "mean_cosine": max(cosines)}
         return Validation(flat(evaluate_embeddings(embeddings, progress=False)), facts)
 
     return validate
 
 
-def check_selection(name: str, modalities: tuple[str, str]) -> None:
+def check_selection(name: str, modalities: Sequence[str]) -> None:
     """Check that validation measures what ``validation.select_by`` names, before anything is trained or written.
 
     Args:
         name: ``level/metric`` or ``level/direction/metric``.
-        modalities: names of the two modalities of the data.
+        modalities: names of the modalities of the data.
 
     Raises:
         ConfigError: the data does not have this direction, or there is no such metric.
@@ -52,11 +54,11 @@ def check_selection(name: str, modalities: tuple[str, str]) -> None:
     """
     direction, _, metric = name.rpartition("/")
     level = direction.partition("/")[0]
-    known = list(direction_keys(modalities, level).values())
+    known = directions_of(modalities, level)
     if direction not in (level, *known):
         raise ConfigError(
             f"validation.select_by: the data has no direction {direction!r}; choose {' or '.join(known)}, or "
-            f"{level}/{metric} for the mean of both"
+            f"{level}/{metric} for the mean of all"
         )
     if metric not in METRICS:
         raise ConfigError(f"validation.select_by: there is no metric {metric!r}; choose one of {', '.join(METRICS)}")

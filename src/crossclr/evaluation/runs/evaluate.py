@@ -31,7 +31,7 @@ class Evaluation:
     Args:
         split: where it was measured.
         which: checkpoint of the runs, ``best`` or ``last``.
-        samples: number of clips, sentences and videos.
+        samples: number of clips, of rows of each modality (sentences of text), and of whole videos.
         runs: results by run.
         joined: results of all runs fused (⊕), or None for a single run.
         baseline: results of CCA on the same features, or None if it was not requested.
@@ -135,7 +135,7 @@ def evaluate_runs(
     ]
     joined = fuse(embedded) if len(embedded) > 1 else None  # first, because it checks that the samples agree
     first = embedded[0]
-    meaning = Semantics.of(first.texts, first.clip_of, len(first.clip_a)) if semantics and first.texts else None
+    meaning = Semantics.of(first) if semantics else None
 
     def measure(embeddings: Embeddings) -> Results:
         found = evaluate_embeddings(embeddings)
@@ -144,16 +144,16 @@ def evaluate_runs(
         return found
 
     names = _names(opened)
-    samples = {"sentences": len(first.clip_b), "clips": len(first.clip_a)}
-    if first.video_a is not None:
-        samples["videos"] = len(first.video_keys)
+    samples = {"clips": len(first.clip_keys), **{name: len(found.rows) for name, found in first.modalities.items()}}
+    if any(vectors.videos is not None for vectors in first.modalities.values()):
+        samples["whole videos"] = len(first.video_keys)
     return Evaluation(
         split=split,
         which=which,
         samples=samples,
         runs={name: measure(embeddings) for name, embeddings in zip(names, embedded, strict=True)},
         joined=None if joined is None else measure(joined),
-        baseline=measure(_baseline_of(opened, split, progress)) if baseline else None,
+        baseline=measure(_baseline_of(opened, split, progress)) if baseline and len(first.names) == 2 else None,
         neighbours=_neighbours_of(opened, names, embedded, split, progress) if semantics else {},
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.models.embeddings import Embeddings
+
+PARTS = ("rows", "videos", "context")
 
 
 def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
@@ -35,16 +36,23 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
     for number, other in enumerate(embeddings[1:], start=2):
         _same(first.clip_keys, other.clip_keys, "clips", number)
         _same(first.video_keys, other.video_keys, "videos", number)
-        if not torch.equal(first.clip_of, other.clip_of):
+        if len(first.names) != len(other.names):
             raise ValueError(
-                f"run 1 and run {number} assign their sentences to different clips; evaluate them on the same captions"
+                f"run 1 has the modalities {', '.join(first.names)} and run {number} {', '.join(other.names)}; runs "
+                "can be fused only with the same number of modalities"
             )
-    joined: dict[str, Any] = {
-        name: _side_by_side([getattr(one, name) for one in embeddings], name)
-        for name in ("clip_a", "clip_b", "video_a", "video_b", "context_a", "context_b")
-    }
-    a, b = ("+".join(dict.fromkeys(names)) for names in zip(*(one.modalities for one in embeddings), strict=True))
-    return replace(first, **joined, modalities=(a, b))
+        for mine, theirs in zip(first.modalities.values(), other.modalities.values(), strict=True):
+            if not torch.equal(mine.clip_of, theirs.clip_of):
+                raise ValueError(
+                    f"run 1 and run {number} assign their sentences to different clips, or lack other samples; "
+                    "evaluate them on the same captions"
+                )
+    fused = {}
+    for names in zip(*(one.names for one in embeddings), strict=True):
+        vectors = [one[name] for one, name in zip(embeddings, names, strict=True)]
+        joined = {part: _side_by_side([getattr(one, part) for one in vectors], part) for part in PARTS}
+        fused["+".join(dict.fromkeys(names))] = replace(vectors[0], **joined)  # type: ignore[arg-type]
+    return replace(first, modalities=fused)
 
 
 def _same(first: tuple[str, ...], other: tuple[str, ...], what: str, number: int) -> None:

@@ -38,7 +38,7 @@ def model_card(run: Run) -> str:
     parts = [
         "---\nlibrary_name: crossclr\ntags: [cross-modal-retrieval, contrastive-learning, crossclr]\n---",
         f"# {config.name}",
-        config.about or "A joint embedding of two modalities, trained with crossclr.",
+        config.about or "A joint embedding, trained with crossclr.",
         "## Data\n\n" + _data(config, shape),
         *([f"> **Warning.** {results['warning']}"] if results and results.get("warning") else []),
         "## Results\n\n" + _results(results),
@@ -51,8 +51,7 @@ def model_card(run: Run) -> str:
 
 
 def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
-    a, b = config.data.modalities
-    dims = f"Rows of {shape['dims'][0]:,} channels ({a}) and {shape['dims'][1]:,} channels ({b})."
+    dims = f"Channels of a row: {', '.join(f'{dim:,} ({name})' for name, dim in shape['dims'].items())}."
     levels = "Two levels: clips within videos." if shape["two_level"] else "One level: clips."
     splits = config.splits
     used = f"Trained on `{splits.train}`, epoch chosen on `{splits.validate_}`, measured on `{splits.test}`."
@@ -80,7 +79,8 @@ def _row(name: str, metrics: Mapping[str, float]) -> str:
 def _training(config: RunConfig, results: Mapping[str, Any] | None, environment: Mapping[str, Any]) -> str:
     local = config.loss.local
     options = ", ".join(f"{name} {value}" for name, value in local.options.items())
-    encoders = " and ".join(f"{encoder.kind}" for encoder in (config.model.encoder_a, config.model.encoder_b))
+    names = config.data.modalities
+    encoders = ", ".join(f"{config.model.encoder_of(name).kind} ({name})" for name in names)
     lines = [
         f"- loss: {local.name}" + (f" ({options})" if options else ""),
         f"- encoders: {encoders}, {config.model.output_dim or config.model.dim} channels",
@@ -93,10 +93,10 @@ def _training(config: RunConfig, results: Mapping[str, Any] | None, environment:
 
 
 def _limits(config: RunConfig, shape: Mapping[str, Any]) -> str:
-    a, b = config.data.modalities
+    channels = ", ".join(f"{dim:,} ({name})" for name, dim in shape["dims"].items())
     lines = [
-        f"- It takes rows of exactly {shape['dims'][0]:,} ({a}) and {shape['dims'][1]:,} ({b}) channels, from the same "
-        "feature extractors as in training; rows of other extractors give meaningless vectors.",
+        f"- It takes rows of exactly {channels} channels, from the same feature extractors as in training; rows of "
+        "other extractors give meaningless vectors.",
         "- The results hold for one split of one data set; other data may differ. Ranks grow with the gallery.",
         "- Every query has a nearest item, even if nothing fits.",
         "- Biases of the data (topics, people, languages) are biases of the embedding.",

@@ -52,7 +52,7 @@ def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str
         "name": name,
         "data": dict(section),
         "splits": {"train": "train", "validate": validate, "test": "test" if data.count("test")[0] else None},
-        "model": {"dim": 256, "encoder_a": encoder, "encoder_b": dict(encoder)} if clips < SMALL else {"dim": 384},
+        "model": {"dim": 256, "encoder": encoder} if clips < SMALL else {"dim": 384},
         "loss": {"local": loss, "global": dict(loss, queue_size=0) if two_level else None},
         "optimiser": {"name": "adamw", "learning_rate": 1e-3, "betas": [0.9, 0.98], "weight_decay": 0.05},
         "schedule": {"name": "cosine", "warmup_epochs": 2},

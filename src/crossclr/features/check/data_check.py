@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from crossclr.features.check.data_report import DataReport, Finding, Lengths, SplitSummary, fault, warn
 from crossclr.features.check.influence_summary import InfluenceSummary, PooledSpool, summarise_connectivity
 from crossclr.features.errors import DataError
-from crossclr.features.sample import Rows, Sample, clip_keys
+from crossclr.features.sample import Content, Rows, Sample, clip_keys
 from crossclr.features.source import Source
 from crossclr.features.sources.data_config import AnyData
 from crossclr.features.sources.registry import open_source
@@ -35,7 +35,7 @@ def check_data(config: AnyData, limit: int | None = None, progress: Progress | N
 
 def check_source(
     source: Source,
-    max_rows: tuple[int | None, int | None] = (None, None),
+    max_rows: Mapping[str, int | None] | None = None,
     splits: Sequence[str] | None = None,
     limit: int | None = None,
     progress: Progress | None = None,
@@ -44,7 +44,7 @@ def check_source(
 
     Args:
         source: the data, without a limit of rows.
-        max_rows: the limits of rows that training will use, for each modality.
+        max_rows: the limits of rows that training will use, by modality.
         splits: the splits to check; by default the source's own.
         limit: check only the first N samples of each split.
         progress: called with the number of samples done and in total.
@@ -58,7 +58,7 @@ def check_source(
     names = list(source.splits if splits is None else splits)
     if not names:
         raise DataError("there are no splits to check: the source lists none in 'splits', and none were given")
-    return _Check(source, names, max_rows, limit, progress).run()
+    return _Check(source, names, max_rows or {}, limit, progress).run()
 
 
 class _Check:
@@ -68,12 +68,12 @@ class _Check:
         self,
         source: Source,
         splits: list[str],
-        max_rows: tuple[int | None, int | None],
+        max_rows: Mapping[str, int | None],
         limit: int | None,
         progress: Progress | None,
     ) -> None:
         self.source, self.splits, self.progress = source, splits, progress
-        self.max_rows = dict(zip(("clip", "sentence", "video", "paragraph"), max_rows * 2, strict=True))
+        self.max_rows = max_rows
         self.keys = {split: list(source.keys(split))[:limit] for split in splits}
         self.findings: list[Finding] = []
         self.summaries: dict[str, SplitSummary] = {}
@@ -84,6 +84,7 @@ class _Check:
         self.repeated: dict[str, list[str]] = defaultdict(list)
         self.lacking: dict[Path, list[str]] = defaultdict(list)
         self.zero: list[str] = []
+        self.worded: set[str] = set()  # modalities that have texts
 
     def run(self) -> DataReport:
         """Read everything once and describe it."""
@@ -99,15 +100,14 @@ class _Check:
                 if self.progress is not None:
                     self.progress(done, total)
             for kind, lengths in rows.items():
-                self.summaries[split].lengths[kind] = Lengths.of(lengths, self.max_rows[kind])
+                self.summaries[split].lengths[kind] = Lengths.of(lengths, self.max_rows.get(kind.partition(",")[0]))
         self._add_findings()
         influence = {
             name: summarise_connectivity(spool.connectivity()) for name, spool in self.pooled.items() if spool.count > 1
         }
         self._find_narrow_connectivity(influence)
         return DataReport(
-            self.source.modalities,
-            dims,
+            dict(dims),
             self.source.two_level,
             self.summaries,
             self.findings,
@@ -115,7 +115,7 @@ class _Check:
             influence,
         )
 
-    def _check_key(self, split: str, key: str, dims: tuple[int, int], rows: dict[str, list[int]]) -> None:
+    def _check_key(self, split: str, key: str, dims: Mapping[str, int], rows: dict[str, list[int]]) -> None:
         summary = self.summaries[split]
         try:
             sample = self.source.read(key)
@@ -124,11 +124,11 @@ class _Check:
             summary.unreadable += 1
             self.findings.append(Finding("fault", "unreadable", f"split {split}: {error}", 1, (key,)))
             return
-        summary.clips += len(sample.clips)
-        summary.sentences += len(sample.sentences)
-        parts: dict[str, Sequence[Rows]] = {"clip": sample.clips, "sentence": sample.sentences}
-        if sample.video is not None and sample.paragraph is not None:
-            parts |= {"video": [sample.video], "paragraph": [sample.paragraph]}
+        summary.clips += sample.clip_count
+        summary.count_presence(sample)
+        parts: dict[str, Sequence[Rows]] = {name: content.clips for name, content in sample.modalities.items()}
+        wholes = {name: content.whole for name, content in sample.modalities.items()}
+        parts |= {f"{name}, whole": [whole] for name, whole in wholes.items() if whole is not None}
         for kind, sequences in parts.items():
             rows[kind].extend(len(sequence) for sequence in sequences)
             if not all(sequence.any() for sequence in sequences):
@@ -136,12 +136,12 @@ class _Check:
             if split == self.pooled_split:
                 pooled = np.stack([sequence.mean(axis=0, dtype=np.float32) for sequence in sequences])
                 self.pooled.setdefault(kind, PooledSpool()).add(pooled)
-        names = clip_keys(key, len(sample.clips))
-        for name, clip in zip(names, sample.clips, strict=True):
-            self._remember("clip", _digest(clip), split, name)
-        sentences: Sequence[Rows | str] = [" ".join(text.lower().split()) for text in sample.texts] or sample.sentences
-        for owner, content in zip(sample.clip_of, sentences, strict=True):
-            self._remember("sentence", _digest(content), split, names[owner])
+        names = clip_keys(key, sample.clip_count)
+        for modality, content in sample.modalities.items():
+            if content.texts:
+                self.worded.add(modality)
+            for owner, found in zip(content.clip_of, _contents(content), strict=True):
+                self._remember(modality, _digest(found), split, names[owner])
         if sample.group and self.source.groups_are_parents:
             self.seen["group"].setdefault(sample.group, {}).setdefault(split, key)
         for path in self.source.missing_experts(key):
@@ -168,25 +168,32 @@ class _Check:
             if summary.relative[0.9] > 0.75:
                 least, most = summary.quantiles[0.0], summary.quantiles[1.0]
                 message = (
-                    f"all {kind}s are similar (connectivity {least:.3f} to {most:.3f}): "
+                    f"all samples are similar in {kind} (connectivity {least:.3f} to {most:.3f}): "
                     f"the relative rule prunes {summary.relative[0.9]:.0%} of them at 0.9; prune by quantile"
                 )
                 self.findings.append(Finding("warning", "narrow-connectivity", message, summary.count))
 
     def _add_findings(self) -> None:
-        about = {
-            "group": ("shared-group", "{count} groups (parent videos) have samples in more than one split"),
-            "clip": ("shared-features", "{count} clips have identical features in more than one split"),
-            "sentence": ("shared-sentence", "{count} sentences occur in more than one split"),
-        }
-        for kind, (name, message) in about.items():
+        about = {"group": ("shared-group", "{count} groups (parent videos) have samples")}
+        for name in self.source.modalities:
+            if name in self.worded:
+                about[name] = "shared-sentence", f"{{count}} sentences of {name} occur"
+            else:
+                about[name] = "shared-features", f"{{count}} clips have identical {name} features"
+        for kind, (title, message) in about.items():
             shared = [next(iter(places.values())) for places in self.seen[kind].values() if len(places) > 1]
             if shared:
-                self.findings.append(warn(name, f"{message}: the test may contain what training has seen", shared))
-        for kind, name in (("clip", "features"), ("sentence", "sentences")):
-            if self.repeated[kind]:
-                message = f"{{count}} {kind}s repeat {name} of the same split: they are false negatives of each other"
-                self.findings.append(warn(f"repeated-{name}", message, self.repeated[kind]))
+                message += " in more than one split: the test may contain what training has seen"
+                self.findings.append(warn(title, message, shared))
+        for name in self.source.modalities:
+            if self.repeated[name]:
+                what = "sentences" if name in self.worded else "features"
+                message = f"{{count}} {what} of {name} repeat others of the same split: they are false negatives"
+                self.findings.append(warn(f"repeated-{what}", message, self.repeated[name]))
+        for split, summary in self.summaries.items():
+            if summary.alone:
+                message = f"{{count}} samples of split {split!r} have one modality only: they are in no pair"
+                self.findings.append(warn("one-modality", message, summary.alone))
         for path, keys in self.lacking.items():
             message = f"{path}: {{count}} samples lack this expert; its channels are zero for them"
             self.findings.append(warn("missing-expert", message, keys))
@@ -196,16 +203,25 @@ class _Check:
         self.findings.extend(self.source.audit())
 
 
-def _check_sample(sample: Sample, dims: tuple[int, int]) -> None:
+def _check_sample(sample: Sample, dims: Mapping[str, int]) -> None:
     """Errors that no source should return."""
-    for sequences, dim, kind in ((sample.clips, dims[0], "clip"), (sample.sentences, dims[1], "sentence")):
-        for number, rows in enumerate(sequences):
-            if rows.ndim != 2 or not len(rows) or rows.shape[1] != dim:
-                raise DataError(f"{kind} {number} of {sample.key!r} has shape {rows.shape}; (rows, {dim}) is needed")
+    for name, content in sample.modalities.items():
+        for number, rows in enumerate(content.clips):
+            if rows.ndim != 2 or not len(rows) or rows.shape[1] != dims[name]:
+                raise DataError(
+                    f"{name} {number} of {sample.key!r} has shape {rows.shape}; (rows, {dims[name]}) is needed"
+                )
             if not np.isfinite(rows.sum()) and not np.isfinite(rows).all():
-                raise DataError(f"{kind} {number} of {sample.key!r} has NaN or infinite values")
-    if set(sample.clip_of) != set(range(len(sample.clips))):
-        raise DataError(f"sample {sample.key!r}: a clip has no sentence")
+                raise DataError(f"{name} {number} of {sample.key!r} has NaN or infinite values")
+    if lonely := set(range(sample.clip_count)).difference(*(one.clip_of for one in sample.modalities.values())):
+        raise DataError(f"sample {sample.key!r}: clip {min(lonely)} has no modality; drop it")
+    if not sample.modalities:
+        raise DataError(f"sample {sample.key!r} has no modality; drop it")
+
+
+def _contents(content: Content) -> Sequence[Rows | str]:
+    """What is compared to find repetitions: the texts, or the rows if there are none."""
+    return [" ".join(text.lower().split()) for text in content.texts] or content.clips
 
 
 def _digest(content: Rows | str) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 
 from crossclr.features.check.influence_summary import InfluenceSummary
+from crossclr.features.sample import Sample
 
 EXAMPLES = 5  # keys that a finding names
 
@@ -85,16 +87,28 @@ class SplitSummary:
     samples: int = 0
     unreadable: int = 0
     clips: int = 0
-    sentences: int = 0
+    sequences: dict[str, int] = field(default_factory=dict)  # by modality: sequences, such as sentences
+    present: dict[str, int] = field(default_factory=dict)  # by modality, or pair "x + y": clips that have it
+    alone: list[str] = field(default_factory=list)  # keys of samples with a single modality
     lengths: dict[str, Lengths] = field(default_factory=dict)
+
+    def count_presence(self, sample: Sample) -> None:
+        """Count which modalities and pairs the clips of a sample have."""
+        clips = {name: set(content.clip_of) for name, content in sample.modalities.items()}
+        for name, content in sample.modalities.items():
+            self.sequences[name] = self.sequences.get(name, 0) + len(content.clips)
+            self.present[name] = self.present.get(name, 0) + len(clips[name])
+        for x, y in combinations(clips, 2):
+            self.present[f"{x} + {y}"] = self.present.get(f"{x} + {y}", 0) + len(clips[x] & clips[y])
+        if len(clips) < 2:
+            self.alone.append(sample.key)
 
 
 @dataclass
 class DataReport:
     """The result of a check."""
 
-    modalities: tuple[str, str]
-    dims: tuple[int, int]
+    dims: dict[str, int]
     two_level: bool
     splits: dict[str, SplitSummary]
     findings: list[Finding]

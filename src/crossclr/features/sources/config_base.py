@@ -45,9 +45,9 @@ class DataConfigBase(BaseModel, ABC):
         """Limits of models trained on this data, for a model card."""
         return ()
 
-    def row_limits(self) -> tuple[int | None, int | None]:
-        """The largest number of rows of a sequence in each modality; None is no limit."""
-        return None, None
+    def row_limits(self) -> dict[str, int | None]:
+        """By modality, the largest number of rows of a sequence; None is no limit."""
+        return {}
 
     def without_row_limits(self) -> Self:
         """The same data with all rows of every sequence."""
@@ -139,9 +139,9 @@ class PairedFilesConfig(FilesConfig):
     )
     max_frames_b: int | None = Field(default=None, ge=1, description="The same for b; null keeps all.")
 
-    def row_limits(self) -> tuple[int | None, int | None]:
-        """The largest number of rows of a sequence in each modality."""
-        return self.max_frames, self.max_frames_b
+    def row_limits(self) -> dict[str, int | None]:
+        """By modality, the largest number of rows of a sequence."""
+        return dict(zip(self.modalities, (self.max_frames, self.max_frames_b), strict=True))
 
     def without_row_limits(self) -> Self:
         """The same data with all rows of every sequence."""

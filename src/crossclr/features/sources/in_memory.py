@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from crossclr.features.batch import Batch, Side
+from crossclr.features.batch import Batch, Inputs, spread
 from crossclr.features.errors import DataError
 from crossclr.features.ragged import Ragged
-from crossclr.features.sample import Rows, Sample, clip_keys, stable_hash
+from crossclr.features.sample import Rows, Sample, clip_keys, one_of_each, pick_one, stable_hash
 from crossclr.features.source import Source, SourceWrapper
 
 Form = Literal["rows", "mean", "max", "mean_max"]
@@ -37,26 +37,27 @@ class MemorySource(SourceWrapper):
 
     Args:
         source: the source to read.
-        a: how sequences of the first modality are kept: as they are, or pooled. `mean_max` is twice as wide.
-        b: the same for the second modality.
+        forms: how the sequences of a modality are kept: as they are (the default), or pooled. `mean_max` is twice as
+            wide.
 
     Raises:
         DataError: the source returns other features at each reading, so they cannot be kept.
 
     Example:
         >>> from crossclr.features import ArraySource
-        >>> source = MemorySource(ArraySource(np.ones((4, 9, 3)), np.ones((4, 5))), a="mean_max")
-        >>> source.gather("train", [2, 0]).a.clips.values.shape
+        >>> arrays = ArraySource(np.ones((4, 9, 3)), np.ones((4, 5)), modalities=("video", "text"))
+        >>> source = MemorySource(arrays, {"video": "mean_max"})
+        >>> source.gather("train", [2, 0]).inputs["video"].clips.values.shape
         torch.Size([2, 6])
     """
 
     in_memory = True
 
-    def __init__(self, source: Source, a: Form = "rows", b: Form = "rows") -> None:
+    def __init__(self, source: Source, forms: Mapping[str, Form] | None = None) -> None:
         super().__init__(source)
         if source.varies:
             raise DataError("data.vary draws other features at each reading, so they cannot be kept in memory")
-        self.forms = (a, b)
+        self.forms = dict(forms or {})
         self._splits: dict[str, _Split] = {}
         self._named: dict[str, str] = {}  # the split in which a key was first listed
         self._lock = threading.Lock()
@@ -73,7 +74,7 @@ class MemorySource(SourceWrapper):
         if key not in self._named:
             return self._keep(key).sample
         sample = self._split(self._named[key]).find(key)
-        return sample if rng is None else sample.with_sentences(_draw(sample, rng))
+        return sample if rng is None else one_of_each(sample, rng)
 
     def gather(self, split: str, places: Sequence[int], seed: int | None = None, epoch: int = 0) -> Batch:
         """A batch of the samples at these positions of ``keys(split)``."""
@@ -85,28 +86,28 @@ class MemorySource(SourceWrapper):
                 console = Console(stderr=True)
                 with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
                     keys = bar.track(self.keys(split), description=f"reading {split}")
-                    self._splits[split] = _Split([self._keep(key) for key in keys])
+                    widths = {
+                        name: 2 * dim if self.forms.get(name) == "mean_max" else dim for name, dim in self.dims.items()
+                    }
+                    self._splits[split] = _Split([self._keep(key) for key in keys], widths, self.dims)
             return self._splits[split]
 
     def _keep(self, key: str) -> _Kept:
         sample = self.source.read(key)
-        a, b = (_POOL[form] for form in self.forms)
-        kept = _Kept(
-            replace(
-                sample,
-                key=key,
-                clips=[a(rows) for rows in sample.clips],
-                sentences=[b(rows) for rows in sample.sentences],
-                video=None if sample.video is None else a(sample.video),
-                paragraph=None if sample.paragraph is None else b(sample.paragraph),
-                clip_of=tuple(sample.clip_of),
-            ),
-            means=(_means(sample.clips), _means(sample.sentences)),
-            whole_means=(_means([sample.video]), _means([sample.paragraph])),
-        )
-        if not all(np.isfinite(means).all() for means in kept.means):
-            raise DataError(f"sample {key!r} has NaN or infinite values; extract it again or drop it")
-        return kept
+        contents, means = {}, {}
+        for name, content in sample.modalities.items():
+            pool = _POOL[self.forms.get(name, "rows")]
+            means[name] = np.stack([rows.mean(axis=0) for rows in content.clips])
+            if not np.isfinite(means[name]).all():
+                raise DataError(f"sample {key!r} has NaN or infinite values; extract it again or drop it")
+            contents[name] = replace(
+                content,
+                clips=[pool(rows) for rows in content.clips],
+                whole=None if content.whole is None else pool(content.whole),
+                clip_of=tuple(content.clip_of),
+            )
+        wholes = {name: one.whole.mean(axis=0) for name, one in sample.modalities.items() if one.whole is not None}
+        return _Kept(replace(sample, key=key, modalities=contents), means, wholes)
 
 
 @dataclass(frozen=True)
@@ -114,51 +115,69 @@ class _Kept:
     """A sample as it is kept, and the mean input rows of each modality, on which connectivity is measured."""
 
     sample: Sample
-    means: tuple[Rows, Rows]  # (clips, dim), (sentences, dim)
-    whole_means: tuple[Rows, Rows]  # (1, dim), or (0, 0) for one-level data
-
-
-def _means(sequences: Sequence[Rows | None]) -> Rows:
-    means = [rows.mean(axis=0) for rows in sequences if rows is not None]
-    return np.stack(means) if means else np.zeros((0, 0), np.float32)
+    means: dict[str, Rows]  # (sequences, dim)
+    whole_means: dict[str, Rows]  # (dim,); empty for one-level data
 
 
 class _Modality:
     """One modality of all samples of a split as tensors."""
 
-    def __init__(
-        self, clips: Sequence[Sequence[Rows]], whole: Sequence[Rows | None], kept: Sequence[_Kept], number: int
-    ) -> None:
-        self.clips = Ragged.from_list([rows for parts in clips for rows in parts])
-        self.means = torch.from_numpy(np.concatenate([one.means[number] for one in kept]))
-        counts = torch.tensor([len(parts) for parts in clips])
-        self.first = counts.cumsum(0) - counts  # (samples,) number of each sample's first clip or sentence
-        found = [rows for rows in whole if rows is not None]
-        self.whole = Ragged.from_list(found) if len(found) == len(whole) else None
-        self.whole_means = None
-        if self.whole is not None:
-            self.whole_means = torch.from_numpy(np.concatenate([one.whole_means[number] for one in kept]))
+    def __init__(self, kept: Sequence[_Kept], name: str, width: int, dim: int) -> None:
+        self.contents = [one.sample.modalities.get(name) for one in kept]
+        found = [content for content in self.contents if content is not None]
+        self.clips = _ragged([rows for content in found for rows in content.clips], width)
+        self.means = _stacked([row for one in kept for row in one.means.get(name, ())], dim)
+        counts = torch.tensor([0 if content is None else len(content.clips) for content in self.contents])
+        self.first = counts.cumsum(0) - counts  # (samples,) number of each sample's first sequence
+        self.has = counts > 0
+        self.order = self.has.cumsum(0) - 1  # (samples,) its number among those that have the modality
+        wholes = [content.whole for content in found if content.whole is not None]
+        self.whole = _ragged(wholes, width) if wholes else None
+        self.whole_means = _stacked([one.whole_means[name] for one in kept if name in one.whole_means], dim)
+        self.complete = all(
+            content is not None and list(content.clip_of) == list(range(one.sample.clip_count))
+            for content, one in zip(self.contents, kept, strict=True)
+        )
 
-    def side(self, clips: Tensor, samples: Tensor) -> Side:
-        return Side(self.clips.select(clips), None if self.whole is None else self.whole.select(samples))
+    def pick(self, places: list[int], clip_counts: Tensor, rngs: Sequence[np.random.Generator | None]) -> _Picked:
+        """One sequence of each clip that has the modality."""
+        rows: list[int] = []
+        present: list[bool] = []
+        for place, count, rng in zip(places, clip_counts.tolist(), rngs, strict=True):
+            content = self.contents[place]
+            clip_of: Sequence[int] = () if content is None else content.clip_of
+            rows += [int(self.first[place]) + number for number in pick_one(clip_of, rng)]
+            present += [clip in clip_of for clip in range(count)]
+        return _Picked(torch.tensor(rows, dtype=torch.int64), torch.tensor(present))
+
+    def inputs(self, picked: _Picked, samples: Tensor) -> Inputs:
+        whole = None if self.whole is None else self.whole.select(self.order[samples[self.has[samples]]])
+        return Inputs(self.clips.select(picked.rows), whole)
+
+
+@dataclass(frozen=True)
+class _Picked:
+    """Sequences by number, and which clips they belong to."""
+
+    rows: Tensor
+    present: Tensor
 
 
 class _Split:
     """All samples of a split."""
 
-    def __init__(self, kept: list[_Kept]) -> None:
+    def __init__(self, kept: list[_Kept], widths: Mapping[str, int], dims: Mapping[str, int]) -> None:
         if not kept:
             raise DataError("the split has no samples")
         self.samples = [one.sample for one in kept]
         self.keys = [sample.key for sample in self.samples]
         self.place = {key: number for number, key in enumerate(self.keys)}
-        self.counts = torch.tensor([len(sample.clips) for sample in self.samples])
-        names = [name for sample in self.samples for name in clip_keys(sample.key, len(sample.clips))]
+        self.counts = torch.tensor([sample.clip_count for sample in self.samples])
+        self.first = self.counts.cumsum(0) - self.counts
+        names = [name for sample in self.samples for name in clip_keys(sample.key, sample.clip_count)]
         self.ids = torch.tensor([stable_hash(name) for name in names], dtype=torch.int64)
         self.video_ids = torch.tensor([stable_hash(key) for key in self.keys], dtype=torch.int64)
-        self.paired = all(sample.one_to_one for sample in self.samples)
-        self.a = _Modality([one.clips for one in self.samples], [one.video for one in self.samples], kept, 0)
-        self.b = _Modality([one.sentences for one in self.samples], [one.paragraph for one in self.samples], kept, 1)
+        self.modalities = {name: _Modality(kept, name, width, dims[name]) for name, width in widths.items()}
 
     def find(self, key: str) -> Sample:
         return self.samples[self.place[key]]
@@ -167,38 +186,43 @@ class _Split:
         index = torch.as_tensor(places, dtype=torch.int64)
         counts = self.counts[index]
         within = torch.arange(int(counts.sum())) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-        clips = torch.repeat_interleave(self.a.first[index], counts) + within
-        sentences = clips if self.paired else self._drawn(index, seed, epoch)
-        means_a, means_b = self.a.whole_means, self.b.whole_means
+        clips = torch.repeat_interleave(self.first[index], counts) + within
+        picked = self._pick(index, counts, clips, seed, epoch)
+        found = self.modalities
+        videos = {name: one.has[index] for name, one in found.items()}
         return Batch(
-            a=self.a.side(clips, index),
-            b=self.b.side(sentences, index),
-            pooled_a=self.a.means[clips],
-            pooled_b=self.b.means[sentences],
+            inputs={name: one.inputs(picked[name], index) for name, one in found.items()},
+            present={name: one.present for name, one in picked.items()},
+            pooled={name: spread(found[name].means[one.rows], one.present) for name, one in picked.items()},
             clip_counts=counts,
             ids=self.ids[clips],
             video_ids=self.video_ids[index],
             keys=tuple(self.keys[place] for place in index.tolist()),
-            pooled_context_a=None if means_a is None else means_a[index],
-            pooled_context_b=None if means_b is None else means_b[index],
+            pooled_context={
+                name: spread(one.whole_means[one.order[index[videos[name]]]], videos[name])
+                for name, one in found.items()
+                if one.whole is not None
+            },
         )
 
-    def _drawn(self, index: Tensor, seed: int | None, epoch: int) -> Tensor:
-        rows: list[int] = []
-        for place in index.tolist():
-            rng = None if seed is None else np.random.default_rng([seed, epoch, int(self.video_ids[place])])
-            first = int(self.b.first[place])
-            rows.extend(first + number for number in _draw(self.samples[place], rng))
-        return torch.tensor(rows, dtype=torch.int64)
+    def _pick(self, index: Tensor, counts: Tensor, clips: Tensor, seed: int | None, epoch: int) -> dict[str, _Picked]:
+        places = index.tolist()
+        rngs: list[np.random.Generator | None] = [None] * len(places)
+        if seed is not None and not all(one.complete for one in self.modalities.values()):
+            ids = self.video_ids[index].tolist()
+            rngs = [np.random.default_rng([seed, epoch, number]) for number in ids]
+        everywhere = _Picked(clips, torch.ones(len(clips), dtype=torch.bool))
+        return {
+            name: everywhere if one.complete else one.pick(places, counts, rngs)
+            for name, one in self.modalities.items()
+        }
 
 
-def _draw(sample: Sample, rng: np.random.Generator | None) -> list[int]:
-    """One sentence for each clip: the first, or with a generator a random one."""
-    of_clip: list[list[int]] = [[] for _ in sample.clips]
-    for number, clip in enumerate(sample.clip_of):
-        of_clip[clip].append(number)
-    if lonely := [clip for clip, numbers in enumerate(of_clip) if not numbers]:
-        raise DataError(f"clip {lonely[0]} of sample {sample.key!r} has no sentence, so it cannot be used for training")
-    if rng is None:
-        return [numbers[0] for numbers in of_clip]
-    return [numbers[int(rng.integers(len(numbers)))] if len(numbers) > 1 else numbers[0] for numbers in of_clip]
+def _ragged(sequences: Sequence[Rows], width: int) -> Ragged:
+    return (
+        Ragged.from_list(sequences) if sequences else Ragged(torch.zeros(0, width), torch.zeros(0, dtype=torch.int64))
+    )
+
+
+def _stacked(rows: Sequence[Rows], dim: int) -> Tensor:
+    return torch.from_numpy(np.stack(rows)) if rows else torch.zeros(0, dim)

@@ -31,6 +31,6 @@ def open_source(config: AnyData) -> Source:
         >>> np.save(f"{folder}/a.npy", np.ones((4, 3))); np.save(f"{folder}/b.npy", np.ones((4, 2)))
         >>> config = ArraysConfig(root=folder, a={"values": "a.npy"}, b={"values": "b.npy"})
         >>> open_source(config).dims
-        (3, 2)
+        {'video': 3, 'text': 2}
     """
     return SOURCES[config.kind](config)

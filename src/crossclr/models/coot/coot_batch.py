@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crossclr.features.batch import Side
+from crossclr.features.batch import Inputs
 from crossclr.features.ragged import Ragged
 
 
@@ -41,10 +41,10 @@ def _tensor(batch: Mapping[str, Any], key: str) -> Tensor:
     return torch.as_tensor(batch[key])
 
 
-def sides_from_coot(
+def inputs_from_coot(
     batch: Mapping[str, Any], device: torch.device | str = "cpu"
-) -> tuple[tuple[Side, Tensor], tuple[Side, Tensor]]:
-    """Both modalities of a batch in COOT's form, each with the number of clips (or sentences) of each video.
+) -> tuple[tuple[Inputs, Tensor], tuple[Inputs, Tensor]]:
+    """Video and text of a batch in COOT's form, each with the number of clips (or sentences) of each video.
 
     Args:
         batch: ``clip_feat``, ``sent_feat``, ``clip_num``, ``sent_num`` and, for two levels, ``vid_feat`` and
@@ -53,9 +53,9 @@ def sides_from_coot(
         device: device of the features.
     """
     place = torch.device(device)
-    sides = []
+    found = []
     for clips, whole in (("clip", "vid"), ("sent", "par")):
         context = _ragged(batch, whole, place) if f"{whole}_feat" in batch else None
         counts = _tensor(batch, f"{clips}_num").to("cpu", torch.int64)
-        sides.append((Side(_ragged(batch, clips, place), context), counts))
-    return sides[0], sides[1]
+        found.append((Inputs(_ragged(batch, clips, place), context), counts))
+    return found[0], found[1]

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from crossclr.models.joint_model import JointModel
 from crossclr.models.layers.positions import position_table
-from crossclr.models.model_config import GlobalEncoderConfig, ModelConfig, TransformerEncoderConfig
-from crossclr.models.two_branch import TwoBranch
+from crossclr.models.model_config import EncoderConfig, GlobalEncoderConfig, ModelConfig, TransformerEncoderConfig
 
 NETWORKS = ("net_video_local", "net_video_global", "net_text_local", "net_text_global")
-_PARTS = ("branch_a.local", "branch_a.global_", "branch_b.local", "branch_b.global_")
+MODALITIES = ("video", "text")
 _POSITION_ROWS = 1000  # what COOT stores
 _OLD_NAMES = (
     ("input_norm.", "norm_input."),
@@ -89,7 +89,7 @@ def _config(
     heads: int | None,
     global_heads: int | None,
     pool: Literal["coot_sum", "mean"],
-) -> tuple[ModelConfig, tuple[int, int]]:
+) -> tuple[ModelConfig, dict[str, int]]:
     """The config that matches the shapes of a state."""
     expand = f"tf.encoder_layers.0.{_FEED_FORWARD}0.weight"
     encoders, dims, widths = [], [], []
@@ -116,9 +116,9 @@ def _config(
         feed_forward=_shape(state, "net_video_global", expand)[0],
         pool=pool,
     )
-    a, b = encoders
-    config = ModelConfig(dim=widths[0], encoder_a=a, encoder_b=b, global_encoder=global_encoder)
-    return config, (dims[0], dims[1])
+    given: dict[str, EncoderConfig] = dict(zip(MODALITIES, encoders, strict=True))
+    config = ModelConfig(dim=widths[0], encoders=given, global_encoder=global_encoder)
+    return config, dict(zip(MODALITIES, dims, strict=True))
 
 
 def _layer_pairs(ours: str, theirs: str) -> dict[str, tuple[str, ...]]:
@@ -153,7 +153,7 @@ def import_coot(
     heads: int | None = None,
     global_pool: Literal["coot_sum", "mean"] = "coot_sum",
     global_heads: int | None = None,
-) -> TwoBranch:
+) -> JointModel:
     """A model with the weights of a COOT checkpoint, in evaluation mode.
 
     Args:
@@ -170,10 +170,16 @@ def import_coot(
     """
     networks = _normalised(state)
     config, dims = _config(networks, heads, global_heads, global_pool)
-    model = TwoBranch(config, dims, two_level=True)
-    for name, part in zip(NETWORKS, _PARTS, strict=True):
-        _load(model.get_submodule(part), name, networks[name])
+    model = JointModel(config, dims, two_level=True)
+    for name, part in _parts(model).items():
+        _load(part, name, networks[name])
     return model.eval()
+
+
+def _parts(model: JointModel) -> dict[str, nn.Module]:
+    """The parts of a model by the names of COOT's networks; its first modality is COOT's video."""
+    paths = [f"encoders.{name}.{part}" for name in model.modalities for part in ("local", "global_")]
+    return dict(zip(NETWORKS, map(model.get_submodule, paths), strict=True))
 
 
 def _load(module: nn.Module, name: str, network: Mapping[str, Tensor]) -> None:
@@ -217,15 +223,14 @@ def read_coot(path: str | Path) -> Any:
     return state
 
 
-def export_coot(model: TwoBranch) -> dict[str, dict[str, Tensor]]:
+def export_coot(model: JointModel) -> dict[str, dict[str, Tensor]]:
     """The weights in COOT's layout; the inverse of `import_coot`.
 
     Raises:
         ValueError: COOT has no such model: it has two levels, transformers, attention poolers and no output layer.
     """
-    encoders = (model.config.encoder_a, model.config.encoder_b)
-    fits = model.two_level and model.config.output_dim is None
-    for encoder in encoders:
+    fits = model.two_level and model.config.output_dim is None and len(model.dims) == 2
+    for encoder in map(model.config.encoder_of, model.modalities):
         fits = fits and isinstance(encoder, TransformerEncoderConfig)
         fits = fits and encoder.pooler == "attention" and encoder.input_norm == "coot"  # type: ignore[union-attr]
     if not fits:
@@ -234,8 +239,8 @@ def export_coot(model: TwoBranch) -> dict[str, dict[str, Tensor]]:
             "COOT's layout"
         )
     result = {}
-    for name, part in zip(NETWORKS, _PARTS, strict=True):
-        ours = model.get_submodule(part).state_dict()
+    for name, part in _parts(model).items():
+        ours = part.state_dict()
         layers = len({key.split(".")[1] for key in ours if key.startswith("layers.")})
         network = {"embedding.pe": position_table(_POSITION_ROWS, model.config.dim)}
         if name.endswith("local"):

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
-from crossclr.models import Embeddings, TwoBranch, embed_source
+from crossclr.models import Embeddings, JointModel, embed_source
+from crossclr.models import Vectors as Embedded
 from crossclr.search.encoders.feature_rows import encode_rows, unit
 from crossclr.search.index.contract import Vectors
 from crossclr.search.items.item_table import Item
@@ -44,16 +45,17 @@ class RecordingSource(SourceWrapper):
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """One sample, recorded."""
         sample = self.source.read(key, rng)
-        self.pooled["a"] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in sample.clips]
-        self.pooled["b"] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in sample.sentences]
-        names = clip_keys(sample.key, len(sample.clips))
+        for letter, name in zip(MODALITIES, self.modalities, strict=True):
+            clips = sample.modalities[name].clips if name in sample.modalities else ()
+            self.pooled[letter] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in clips]
+        names = clip_keys(sample.key, sample.clip_count)
         self.own_splits += [sample.split] * len(names)
         self.media += [self.finder.find(sample, number, name) for number, name in enumerate(names)]
         return sample
 
 
 def embed_items(
-    model: TwoBranch,
+    model: JointModel,
     source: Source,
     splits: Sequence[str],
     finder: MediaFinder,
@@ -76,7 +78,8 @@ def embed_items(
         embedded = embed_source(model, recorded, split, batch_size, device, report)
         seen.update(recorded.keys(split))
         clips = _clip_items(embedded, recorded, split)
-        both = (("a", clips, embedded.clip_a), ("b", list(_sentence_items(embedded, clips)), embedded.clip_b))
+        first, second = embedded.pair()
+        both = (("a", clips, first.rows), ("b", list(_sentence_items(second, clips)), second.rows))
         for modality, items, vectors in both:
             found = EmbeddedItems(items, unit(vectors.numpy()), np.stack(recorded.pooled[modality]))
             parts[modality].append(_with_variants(found, source, model, modality, device))
@@ -88,9 +91,9 @@ def embed_items(
 def _clip_items(embedded: Embeddings, recorded: RecordingSource, split: str) -> list[Item]:
     video_of = np.repeat(np.arange(len(embedded.clip_counts)), embedded.clip_counts.numpy())  # (clips,)
     texts: dict[int, str] = {}
-    if embedded.texts:
-        for clip, text in zip(embedded.clip_of.tolist(), embedded.texts, strict=True):
-            texts.setdefault(clip, text)
+    _, sentences = embedded.pair()
+    for clip, text in zip(sentences.clip_of.tolist(), sentences.texts, strict=False):
+        texts.setdefault(clip, text)
     items = []
     for clip, key in enumerate(embedded.clip_keys):
         group = embedded.groups[video_of[clip]] if embedded.groups else ""
@@ -102,19 +105,22 @@ def _clip_items(embedded: Embeddings, recorded: RecordingSource, split: str) -> 
     return items
 
 
-def _sentence_items(embedded: Embeddings, clips: Sequence[Item]) -> Iterator[Item]:
+def _sentence_items(sentences: Embedded, clips: Sequence[Item]) -> Iterator[Item]:
     count: Counter[int] = Counter()
-    owners = embedded.clip_of.tolist()
-    for owner, text in zip(owners, list(embedded.texts) or [""] * len(owners), strict=True):
+    owners = sentences.clip_of.tolist()
+    for owner, text in zip(owners, list(sentences.texts) or [""] * len(owners), strict=True):
         clip = clips[owner]
         count[owner] += 1
         name = f"b/{clip.key}" + (f"#{count[owner]}" if count[owner] > 1 else "")
         yield Item(-1, name, "b", clip.key, text, clip.split, clip.group)
 
 
-def _with_variants(found: EmbeddedItems, source: Source, model: TwoBranch, modality: str, device: str) -> EmbeddedItems:
+def _with_variants(
+    found: EmbeddedItems, source: Source, model: JointModel, modality: str, device: str
+) -> EmbeddedItems:
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
-    forms = [source.variants(item.key, MODALITIES.index(modality)) for item in found.items]
+    name = source.modalities[MODALITIES.index(modality)]
+    forms = [source.variants(item.key, name) for item in found.items]
     if not any(forms):
         return found
     items, vectors, pooled = [], [], []
@@ -122,7 +128,7 @@ def _with_variants(found: EmbeddedItems, source: Source, model: TwoBranch, modal
         items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
-        vectors.append(found.vectors if number == 0 else encode_rows(model.eval().to(device), modality, rows))
+        vectors.append(found.vectors if number == 0 else encode_rows(model.eval().to(device), name, rows))
     return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
 
 

@@ -1,4 +1,4 @@
-"""Feature rows to unit vectors, by one branch of a model."""
+"""Feature rows to unit vectors, by one encoder of a model."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from crossclr.features import Ragged, Side
-from crossclr.models import TwoBranch
+from crossclr.features import Inputs, Ragged
+from crossclr.models import JointModel
 from crossclr.search.index.contract import Vectors
 
 
@@ -23,20 +23,19 @@ def unit(vectors: npt.NDArray[np.float32]) -> Vectors:
 
 
 def encode_rows(
-    model: TwoBranch, modality: str, rows: Sequence[npt.NDArray[np.float32]], batch_size: int = 256
+    model: JointModel, modality: str, rows: Sequence[npt.NDArray[np.float32]], batch_size: int = 256
 ) -> Vectors:
     """(sequences, dim) unit vectors of sequences (rows, channels), where the model is.
 
     Example:
         >>> from crossclr.models import ModelConfig, build_model
-        >>> model = build_model(ModelConfig(dim=16), dims=(3, 5), two_level=False).eval()
-        >>> encode_rows(model, "b", [np.ones((7, 5), np.float32), np.ones((1, 5), np.float32)]).shape
+        >>> model = build_model(ModelConfig(dim=16), dims={"video": 3, "text": 5}, two_level=False).eval()
+        >>> encode_rows(model, "text", [np.ones((7, 5), np.float32), np.ones((1, 5), np.float32)]).shape
         (2, 16)
     """
-    encode, name = (model.encode_a, "clip_emb") if modality == "a" else (model.encode_b, "sent_emb")
     parts = []
     with torch.inference_mode():
         for start in range(0, len(rows), batch_size):
             block = Ragged.from_list([torch.tensor(part) for part in rows[start : start + batch_size]])
-            parts.append(encode(Side(block).to(model.device))[name].float().cpu())
+            parts.append(model.encode_modality(modality, Inputs(block).to(model.device))["clip"].float().cpu())
     return unit(torch.cat(parts).numpy())

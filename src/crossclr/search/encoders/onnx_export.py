@@ -1,4 +1,4 @@
-"""`crossclr export`: both encoders as ONNX, checked against PyTorch and in a search with onnxruntime."""
+"""`crossclr export`: all encoders as ONNX, checked against PyTorch and in a search with onnxruntime."""
 
 import logging
 import warnings
@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from crossclr.features import Source
-from crossclr.models import TwoBranch
+from crossclr.features import Source, one_of_each
+from crossclr.models import JointModel
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
-from crossclr.search.encoders.text_queries import text_side
 from crossclr.storage import new_folder, write_json
 from crossclr.training import Run
 
@@ -29,7 +28,7 @@ class ExportError(ValueError):
 
 
 def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str, Any]:
-    """Write ``encoder_a.onnx``, ``encoder_b.onnx`` and ``export.json``; the folder appears after all checks passed.
+    """Write ``encoder_NAME.onnx`` for each modality and ``export.json``; the folder appears after all checks passed.
 
     An encoder takes ``rows`` (batch, longest, channels) and ``lengths`` (batch,) with any batch size and any length,
     and returns unit vectors (batch, dim).
@@ -53,16 +52,16 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
     model = run.load_model()
     source = run.open_source()
     with new_folder(out, replace=True) as partial:
-        report: dict[str, Any] = {"name": run.config.name, "text_side": text_side(run.config), "encoders": {}}
+        report: dict[str, Any] = {"name": run.config.name, "encoders": {}}
         splits = run.config.splits
         rows = _samples(source, splits.test or splits.validate_ or splits.train)
-        for side, dim in zip("ab", model.dims, strict=True):
-            file = f"encoder_{side}.onnx"
-            export_encoder(PaddedEncoder(model, side).eval(), dim, partial / file)
-            difference = _difference(model, side, OnnxEncoder(partial / file), rows[side])
+        for name, dim in model.dims.items():
+            file = f"encoder_{name}.onnx"
+            export_encoder(PaddedEncoder(model, name).eval(), dim, partial / file)
+            difference = _difference(model, name, OnnxEncoder(partial / file), rows[name])
             if difference > TOLERANCE:
-                raise ExportError(f"encoder {side} differs from PyTorch by {difference:.2g}, more than {TOLERANCE:g}")
-            report["encoders"][side] = {"file": file, "channels": dim, "largest_difference": difference}
+                raise ExportError(f"encoder {name} differs from PyTorch by {difference:.2g}, more than {TOLERANCE:g}")
+            report["encoders"][name] = {"file": file, "channels": dim, "largest_difference": difference}
         report["search"] = _compare_search(model, partial, rows)
         write_json(partial / EXPORT, report)
     return {"folder": str(out), **report}
@@ -96,33 +95,31 @@ def export_encoder(encoder: PaddedEncoder, channels: int, path: Path) -> None:
 
 
 def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
-    """Feature rows of some clips, and of the first sentence of each."""
-    found: dict[str, list[Rows]] = {"a": [], "b": []}
+    """By modality, feature rows of some clips, of the first sequence of each."""
+    found: dict[str, list[Rows]] = {name: [] for name in source.modalities}
     for key in list(source.keys(split))[:CHECKED]:
-        sample = source.read(key)
-        for clip, rows in enumerate(sample.clips):
-            if clip in sample.clip_of:
-                found["a"].append(np.asarray(rows, dtype=np.float32))
-                found["b"].append(np.asarray(sample.sentences[list(sample.clip_of).index(clip)], dtype=np.float32))
-    return {side: rows[:CHECKED] for side, rows in found.items()}
+        for name, content in one_of_each(source.read(key)).modalities.items():
+            found[name] += [np.asarray(rows, dtype=np.float32) for rows in content.clips]
+    return {name: rows[:CHECKED] for name, rows in found.items()}
 
 
-def _difference(model: TwoBranch, side: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
+def _difference(model: JointModel, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
     """The largest difference over batches of several sizes and lengths, including a single short sequence."""
     shortest = min(rows, key=len)
     groups = [rows, rows[:1], [shortest], [shortest[:1], rows[0]]]
-    return max(float(np.abs(encoder(group) - encode_rows(model, side, group)).max()) for group in groups if group)
+    return max(float(np.abs(encoder(group) - encode_rows(model, modality, group)).max()) for group in groups if group)
 
 
-def _compare_search(model: TwoBranch, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
-    """Search the clips by the sentences with onnxruntime and with PyTorch; the ten best must agree."""
-    ours = [OnnxEncoder(folder / f"encoder_{side}.onnx")(rows[side]) for side in "ab"]
-    theirs = [encode_rows(model, side, rows[side]) for side in "ab"]
-    top = min(10, len(rows["a"]))
+def _compare_search(model: JointModel, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
+    """Search the first modality by the last with onnxruntime and with PyTorch; the ten best must agree."""
+    items, queries = model.modalities[0], model.modalities[-1]
+    ours = [OnnxEncoder(folder / f"encoder_{name}.onnx")(rows[name]) for name in (items, queries)]
+    theirs = [encode_rows(model, name, rows[name]) for name in (items, queries)]
+    top = min(10, len(rows[items]))
     found, _ = best_rows(ours[1], ours[0], top)
     expected = theirs[1] @ theirs[0].T
     # Ties may be ordered differently, so the scores of the results are compared.
     gap = float(np.abs(np.take_along_axis(expected, found, 1) - -np.sort(-expected, axis=1)[:, :top]).max())
     if gap > 2 * TOLERANCE:
         raise ExportError(f"a search with onnxruntime returns other clips than PyTorch (scores differ by {gap:.2g})")
-    return {"queries": len(rows["b"]), "gallery": len(rows["a"]), "largest_score_difference": gap}
+    return {"queries": len(rows[queries]), "gallery": len(rows[items]), "largest_score_difference": gap}

@@ -45,30 +45,34 @@ class OnnxEncoder:
 
 
 class OnnxSearch:
-    """Search clips by sentences with exported encoders.
+    """Search one modality by another with exported encoders.
 
     Args:
         folder: the folder that `crossclr export` wrote.
+        items: the modality that is searched. Default: the first.
+        queries: the modality of the queries. Default: the last.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, items: str | None = None, queries: str | None = None) -> None:
         self.folder = Path(folder)
         self.about = json.loads((self.folder / EXPORT).read_text())
-        self.encoder_a, self.encoder_b = (
-            OnnxEncoder(self.folder / self.about["encoders"][side]["file"]) for side in "ab"
+        encoders = self.about["encoders"]
+        self.items, self.queries = (
+            OnnxEncoder(self.folder / encoders[name]["file"])
+            for name in (items or next(iter(encoders)), queries or list(encoders)[-1])
         )
         self._gallery: Rows | None = None
 
     def fill(self, clips: Sequence[Rows], batch_size: int = 256) -> None:
-        """Embed the feature rows of the clips to search (modality A)."""
-        blocks = [self.encoder_a(clips[start : start + batch_size]) for start in range(0, len(clips), batch_size)]
+        """Embed the feature rows of the clips to search."""
+        blocks = [self.items(clips[start : start + batch_size]) for start in range(0, len(clips), batch_size)]
         self._gallery = np.concatenate(blocks)
 
     def __call__(self, queries: Sequence[Rows], top: int = 10) -> tuple[npt.NDArray[np.int64], Rows]:
         """Positions of the best clips and their cosines, both (queries, top), for the feature rows of sentences."""
         if self._gallery is None:
             raise ValueError("there are no clips to search yet; call fill first")
-        return best_rows(self.encoder_b(queries), self._gallery, min(top, len(self._gallery)))
+        return best_rows(self.queries(queries), self._gallery, min(top, len(self._gallery)))
 
 
 def best_rows(queries: Rows, gallery: Rows, top: int) -> tuple[npt.NDArray[np.int64], Rows]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.models.encoders.local_encoders import MLPEncoder, TransformerEncoder
 from crossclr.models.layers.attention import TransformerLayer
 from crossclr.models.layers.norm import CootNorm
@@ -12,18 +12,18 @@ from crossclr.models.layers.pooling import AttentionPool, MaxPool
 
 
 class PaddedEncoder(nn.Module):
-    """One branch of a model, from padded rows to unit vectors.
+    """One encoder of a model, from padded rows to unit vectors.
 
     Example:
         >>> from crossclr.models import ModelConfig, build_model
-        >>> model = build_model(ModelConfig(dim=16), dims=(3, 5), two_level=False).eval()
-        >>> PaddedEncoder(model, "b")(torch.ones(2, 7, 5), torch.tensor([7, 1])).shape
+        >>> model = build_model(ModelConfig(dim=16), dims={"video": 3, "text": 5}, two_level=False).eval()
+        >>> PaddedEncoder(model, "text")(torch.ones(2, 7, 5), torch.tensor([7, 1])).shape
         torch.Size([2, 16])
     """
 
-    def __init__(self, model: TwoBranch, side: str) -> None:
+    def __init__(self, model: JointModel, modality: str) -> None:
         super().__init__()
-        branch = model.branch_a if side == "a" else model.branch_b
+        branch = model.encoders[modality]
         self.local, self.head = branch.local, branch.clip_head
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:

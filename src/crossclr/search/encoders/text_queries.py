@@ -1,4 +1,4 @@
-"""Typed sentences to query vectors, by the text expert and the text branch of the run."""
+"""Typed sentences to query vectors, by the text expert and the text encoder of the run."""
 
 import threading
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from crossclr.experts.networks.tokens import TokenEncoder
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors
 from crossclr.training import Run, RunConfig
@@ -24,15 +24,15 @@ class TextQueries:
 
     Args:
         model: the run's model, trained on MiniLM features of 384 channels.
-        side: the modality that is text, ``a`` or ``b``.
+        side: the modality that is text.
         encoder: the text expert. Default: it is loaded at the first sentence.
 
     Raises:
         QueryError: the run was trained on other text features.
     """
 
-    def __init__(self, model: TwoBranch, side: str = "b", encoder: TokenEncoder | None = None) -> None:
-        dim = model.dims["ab".index(side)]
+    def __init__(self, model: JointModel, side: str = "text", encoder: TokenEncoder | None = None) -> None:
+        dim = model.dims[side]
         if dim != TokenEncoder.dim:
             raise QueryError(
                 f"this run was trained on text features of {dim} channels, but typed queries have the "
@@ -71,7 +71,7 @@ def text_side(config: RunConfig) -> str | None:
     return "ab"[names.index("text")] if "text" in names else None
 
 
-def open_text_queries(run: Run, model: TwoBranch | None = None) -> TextQueries:
+def open_text_queries(run: Run, model: JointModel | None = None) -> TextQueries:
     """The encoder of typed sentences for a run.
 
     Raises:
@@ -80,4 +80,4 @@ def open_text_queries(run: Run, model: TwoBranch | None = None) -> TextQueries:
     side = text_side(run.config)
     if side is None:
         raise QueryError("no modality of this run is named text, so typed queries are not possible; use --like ID")
-    return TextQueries(model or run.load_model(), side)
+    return TextQueries(model or run.load_model(), "text")

@@ -54,7 +54,7 @@ class MediaFinder:
     def find(self, sample: Sample, clip: int, key: str) -> Media | None:
         """The media of a clip, or None."""
         entry = self._table.get(key)
-        if entry is None and len(sample.clips) == 1:
+        if entry is None and sample.clip_count == 1:
             entry = self._table.get(sample.key)
         if entry is None and sample.extra.get("media"):
             entry = {"file": sample.extra["media"], **{n: sample.extra.get(n) for n in ("start", "stop")}}

@@ -13,7 +13,7 @@ from crossclr.experts.media.bounded_decoding import Bounds, decode_bounded
 from crossclr.features.reading.row_files import join_rows
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.sample import Rows
-from crossclr.models import TwoBranch
+from crossclr.models import JointModel
 from crossclr.search.building.run_items import MODALITIES
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.text_queries import QueryError
@@ -87,13 +87,14 @@ class FileQueries:
         return self._experts[recipe.spec]
 
 
-def open_file_queries(run: Run, model: TwoBranch) -> FileQueries:
+def open_file_queries(run: Run, model: JointModel) -> FileQueries:
     """The encoder of files for a run.
 
     Raises:
         QueryError: it is not known which experts made its features.
     """
-    limits = dict(zip(MODALITIES, run.config.data.row_limits(), strict=True))
+    names = dict(zip(MODALITIES, model.modalities, strict=True))
+    limits = {letter: run.config.data.row_limits().get(name) for letter, name in names.items()}
     return FileQueries(
-        run_experts(run.config), limits, lambda modality, rows: encode_rows(model.eval(), modality, rows)
+        run_experts(run.config), limits, lambda modality, rows: encode_rows(model.eval(), names[modality], rows)
     )

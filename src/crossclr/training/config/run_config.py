@@ -43,12 +43,13 @@ class LossConfig(_Strict):
 
     local: TermConfig = Field(
         default_factory=lambda: TermConfig(name="crossclr"),
-        description="Loss on clips and sentences. `coot` stands for COOT's own losses on all levels.",
+        description="Loss on clips, between all modalities or those of the option `pairs`. `coot` stands for COOT's "
+        "own losses on all levels.",
     )
     global_: TermConfig | None = Field(
         default=None,
         alias="global",
-        description="Loss on whole videos and paragraphs, for data of two levels; null: one level is trained.",
+        description="Loss on whole videos, for data of two levels; null: one level is trained.",
     )
     global_weight: float = Field(default=0.6, ge=0, description="Weight of the global loss in the sum.")
 
@@ -152,7 +153,7 @@ class ValidationConfig(_Strict):
     batch_size: int = Field(default=64, ge=1, description="Videos (samples) embedded at once.")
     select_by: str = Field(
         default="clip/R@1",
-        description="Metric that selects the best epoch: `level/metric` is the mean of both directions, "
+        description="Metric that selects the best epoch: `level/metric` is the mean of all directions, "
         "`level/direction/metric` one of them, as in `clip/text->video/R@1`, by the names in data.modalities.",
     )
 
@@ -182,7 +183,7 @@ class FitConfig(_Strict):
 
     seed: int = Field(default=0, ge=0, description="Seed of weights, order of samples, frame sampling and dropout.")
     splits: SplitsConfig = Field(default=SplitsConfig(), description="The splits and their roles.")
-    model: ModelConfig = Field(default=ModelConfig(), description="The two-branch model.")
+    model: ModelConfig = Field(default=ModelConfig(), description="The joint model.")
     loss: LossConfig = Field(default=LossConfig(), description="The loss.")
     optimiser: OptimiserConfig = Field(default=OptimiserConfig(), description="The optimiser.")
     schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate.")
@@ -205,7 +206,7 @@ class FitConfig(_Strict):
 class _NamedData(_Strict):
     name: str = Field(default="run", pattern=r"^[\w.+-]+$", description="Short name; names the run folder.")
     about: str = Field(default="", description="A sentence that describes the config.")
-    data: DataConfig = Field(description="Where the two modalities come from.")
+    data: DataConfig = Field(description="Where the modalities come from.")
 
 
 class RunConfig(FitConfig, _NamedData):

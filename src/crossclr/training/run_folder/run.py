@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.features import Source, open_source
-from crossclr.models import TwoBranch, build_model
+from crossclr.models import JointModel, build_model
 from crossclr.training.config.config_files import load_config
 from crossclr.training.config.run_config import RunConfig
 from crossclr.training.run_folder.checkpoint import MODEL as WEIGHTS
@@ -35,21 +35,21 @@ class Run(RunFolder[RunConfig]):
         return cls(path, load_config(path / CONFIG))
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, model: TwoBranch, state: Mapping[str, Any]) -> Run:
+    def create(cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any]) -> Run:
         """Write a run folder with its first checkpoint; it appears complete or not at all."""
         config = config.model_copy(update={"data": config.data.with_absolute_paths()})
         with cls.creating(path, config, shape_of(model)) as folder:
             save_checkpoint(folder / "last", model.state_dict(), state)
         return cls(path, config)
 
-    def load_model(self, which: Which = "best") -> TwoBranch:
+    def load_model(self, which: Which = "best") -> JointModel:
         """The trained model, in evaluation mode on the CPU.
 
         Args:
             which: the checkpoint.
         """
         shape = self.shape
-        model = build_model(self.config.model, tuple(shape["dims"]), shape["two_level"])
+        model = build_model(self.config.model, shape["dims"], shape["two_level"])
         return self.load_weights_into(model, which)
 
     def digest(self, which: Which = "best") -> str:
@@ -68,6 +68,6 @@ class Run(RunFolder[RunConfig]):
         return found
 
 
-def shape_of(model: TwoBranch) -> dict[str, Any]:
+def shape_of(model: JointModel) -> dict[str, Any]:
     """The sizes of a model for `RunFolder.creating`."""
-    return {"dims": list(model.dims), "two_level": model.two_level}
+    return {"dims": model.dims, "two_level": model.two_level}

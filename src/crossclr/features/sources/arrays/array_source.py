@@ -12,7 +12,7 @@ from crossclr.features.errors import DataError
 from crossclr.features.reading.parquet import ParquetSequences
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.reading.sequences import JoinedSequences, as_sequences
-from crossclr.features.sample import Sample
+from crossclr.features.sample import Content, Sample
 from crossclr.features.source import Source
 from crossclr.features.sources.splits import SplitKeys
 
@@ -39,8 +39,8 @@ class ArraySource(Source):
 
     Example:
         >>> source = ArraySource(np.ones((3, 4)), np.zeros((3, 5, 2)), modalities=("image", "text"))
-        >>> source.dims, list(source.keys("train")), source.read("1").sentences[0].shape
-        ((4, 2), ['0', '1', '2'], (5, 2))
+        >>> source.dims, list(source.keys("train")), source.read("1")["text"].clips[0].shape
+        ({'image': 4, 'text': 2}, ['0', '1', '2'], (5, 2))
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ArraySource(Source):
         modalities: tuple[str, str] = ("a", "b"),
     ) -> None:
         self.a, self.b = _joined(a, "a"), _joined(b, "b")
-        self.modalities = modalities
+        self.dims = dict(zip(modalities, (self.a.dim, self.b.dim), strict=True))
         self.max_frames, self.max_frames_b = max_frames, max_frames_b
         names = [str(name) for name in ids] if ids is not None else [str(row) for row in range(len(self.a))]
         owner_names = [str(name) for name in owners] if owners is not None else names
@@ -82,11 +82,6 @@ class ArraySource(Source):
         self._keys = SplitKeys(keys, split_parts, split_names, self._groups)
         self.splits = self._keys.names
 
-    @property
-    def dims(self) -> tuple[int, int]:
-        """Channels of the rows of each modality."""
-        return self.a.dim, self.b.dim
-
     def keys(self, split: str) -> Sequence[str]:
         """Keys of a split, in the order of the splits' own lists."""
         return self._keys[split]
@@ -101,14 +96,10 @@ class ArraySource(Source):
             rows_of_b = [rows_of_b[int(rng.integers(len(rows_of_b)))]]
         clip = limit_rows(self.a.read(number, key), self.max_frames, rng)
         sentences = [limit_rows(self.b.read(row, key), self.max_frames_b, rng) for row in rows_of_b]
-        return Sample(
-            key,
-            [clip],
-            sentences,
-            clip_of=(0,) * len(sentences),
-            texts=() if self._texts is None else tuple(self._texts[row] for row in rows_of_b),
-            group=str(self._groups.get(key, "")),
-        )
+        texts = () if self._texts is None else tuple(self._texts[row] for row in rows_of_b)
+        contents = (Content([clip]), Content(sentences, (0,) * len(sentences), texts=texts))
+        found = dict(zip(self.dims, contents, strict=True))
+        return Sample(key, found, clip_count=1, group=str(self._groups.get(key, "")))
 
     def missing_experts(self, key: str) -> list[Path]:
         """Files of joined experts that have no rows for a sample, so that their channels are zero."""

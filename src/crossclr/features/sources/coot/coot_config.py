@@ -68,9 +68,10 @@ class CootConfig(FilesConfig):
         files = f"{first}: {file_names(self.video)}; {second}: {file_names(self.text)}; meta: {file_names([self.meta])}"
         return f"Files in COOT's layout. {files}."
 
-    def row_limits(self) -> tuple[int | None, int | None]:
-        """The largest number of rows of a sequence in each modality."""
-        return self.max_frames, self.max_frames if self.cut_text_by == "times" else None
+    def row_limits(self) -> dict[str, int | None]:
+        """By modality, the largest number of rows of a sequence."""
+        limits = (self.max_frames, self.max_frames if self.cut_text_by == "times" else None)
+        return dict(zip(self.modalities, limits, strict=True))
 
     def without_row_limits(self) -> Self:
         """The same data with all rows of every sequence."""

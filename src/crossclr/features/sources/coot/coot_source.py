@@ -8,13 +8,14 @@ import numpy as np
 from crossclr.features.check.data_report import Finding, warn
 from crossclr.features.errors import DataError
 from crossclr.features.reading.row_files import open_rows
-from crossclr.features.sample import Sample, clip_keys
+from crossclr.features.sample import Content, Sample, clip_keys
 from crossclr.features.source import Source
 from crossclr.features.sources.coot.coot_config import CootConfig
 from crossclr.features.sources.coot.coot_readers import (
     Entry,
     FrameReader,
     ModalityReader,
+    TokenReader,
     WholeAndParts,
     open_tokens,
     read_meta,
@@ -46,8 +47,11 @@ class CootSource(Source):
         split_parts: Mapping[str, Mapping[str, float]] | None = None,
         modalities: tuple[str, str] = ("video", "text"),
     ) -> None:
-        self.readers = (a, b)
-        self.modalities, self.two_level = modalities, two_level
+        self.readers = dict(zip(modalities, (a, b), strict=True))
+        self.dims, self.two_level = {name: reader.dim for name, reader in self.readers.items()}, two_level
+        readers = list(self.readers.values())
+        # Without sentences, the texts of the segments describe the last modality.
+        self._texts = next((reader for reader in readers if isinstance(reader, TokenReader)), readers[-1])
         self.entries = {entry.key: entry for entry in entries}
         self._last: tuple[str, tuple[WholeAndParts, ...]] = ("", ())
         self._clips: dict[str, tuple[Entry, slice]] = {}  # of each sample: its video, and which clips of it
@@ -64,12 +68,6 @@ class CootSource(Source):
         self._keys = SplitKeys(keys, split_parts, split_names, parents)
         self.splits = self._keys.names
 
-    @property
-    def dims(self) -> tuple[int, int]:
-        """Channels of the rows of each modality."""
-        a, b = self.readers
-        return a.dim, b.dim
-
     def keys(self, split: str) -> Sequence[str]:
         """Keys of a split in the sorted order of the meta file's keys."""
         return self._keys[split]
@@ -77,16 +75,11 @@ class CootSource(Source):
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """One video (or one clip); with a generator, frames are drawn at random."""
         entry, chosen = self._find(key)
-        (video, clips), (paragraph, sentences) = self._cut(entry, rng)
-        return Sample(
-            key,
-            clips[chosen],
-            sentences[chosen],
-            video if self.two_level else None,
-            paragraph if self.two_level else None,
-            texts=entry.texts[chosen],
-            group=entry.data_key,
-        )
+        contents = {}
+        for (name, reader), (whole, clips) in zip(self.readers.items(), self._cut(entry, rng), strict=True):
+            texts = entry.texts[chosen] if reader is self._texts else ()
+            contents[name] = Content(clips[chosen], (), whole if self.two_level else None, texts)
+        return Sample(key, contents, group=entry.data_key)
 
     def _find(self, key: str) -> tuple[Entry, slice]:
         if key not in self._clips:
@@ -96,10 +89,10 @@ class CootSource(Source):
     def _cut(self, entry: Entry, rng: np.random.Generator | None) -> tuple[WholeAndParts, ...]:
         """Both modalities of a video. The last video is kept: clips of one video that are samples are adjacent."""
         if rng is not None or self.two_level:
-            return tuple(reader.read(entry, rng) for reader in self.readers)
+            return tuple(reader.read(entry, rng) for reader in self.readers.values())
         key, cut = self._last
         if key != entry.key:
-            cut = tuple(reader.read(entry, None) for reader in self.readers)
+            cut = tuple(reader.read(entry, None) for reader in self.readers.values())
             self._last = entry.key, cut  # one assignment, so that threads see a complete pair
         return cut
 
@@ -113,7 +106,7 @@ class CootSource(Source):
         entry, _ = self._find(key)
         return [
             expert.path
-            for reader in self.readers
+            for reader in self.readers.values()
             for expert in reader.experts
             if expert.find(reader.name_of(entry)) is None
         ]
@@ -121,7 +114,7 @@ class CootSource(Source):
     def audit(self) -> list[Finding]:
         """Entries that no datapoint uses, and segments that exceed their video."""
         findings = []
-        for reader in self.readers:
+        for reader in self.readers.values():
             used = {reader.name_of(entry) for entry in self.entries.values()}
             for expert in reader.experts:
                 stored = {expert.find(name) for name in used}

@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from crossclr.features.errors import DataError
-from crossclr.features.sample import Rows, Sample, clip_keys
+from crossclr.features.sample import Content, Rows, Sample, clip_keys
 from crossclr.features.source import Source, Variant
 from crossclr.features.sources.emoji.emoji_catalogue import MODALITIES, VENDORS, Emoji, load_emoji, load_rows
 from crossclr.features.sources.emoji.emoji_config import EmojiConfig, modality_names
@@ -35,10 +35,10 @@ class EmojiSource(Source):
 
     Example:
         >>> source = EmojiSource(a="noto+twemoji", b="text")
-        >>> source.dims, source.modalities
-        ((2560, 384), ('image', 'text'))
+        >>> source.dims
+        {'image': 2560, 'text': 384}
         >>> sample = source.read("1F34E")
-        >>> sample.texts, sample.group, sample.clips[0].shape
+        >>> sample["text"].texts, sample.group, sample["image"].clips[0].shape
         (('red apple: diet, food, fruit, health, ripe',), 'food-drink', (1, 2560))
     """
 
@@ -47,8 +47,10 @@ class EmojiSource(Source):
 
     def __init__(self, a: str = "noto", b: str = "text", two_level: bool = False, vary: bool = False) -> None:
         self.two_level, self.varies = bool(two_level), bool(vary)
-        self.modalities = modality_names(a, b)
-        self.parts = (_parse(a, "a"), _parse(b, "b"))  # of each modality: its vendors, or text
+        names = modality_names(a, b)
+        self.parts = dict(zip(names, (_parse(a, "a"), _parse(b, "b")), strict=True))  # its vendors, or text
+        # Without a modality of text, the sentences describe the last drawings.
+        self._described = next((name for name, part in self.parts.items() if part == ("text",)), list(self.parts)[-1])
         self.items = load_emoji()
         members = groupby(self.items, key=lambda item: item.video if two_level else item.key)
         self._samples = {key: tuple(run) for key, run in members}
@@ -58,13 +60,9 @@ class EmojiSource(Source):
             for clip, item in zip(clip_keys(key, len(run)), run, strict=True)
         }
         self._position = {item.key: position for position, item in enumerate(self.items)}
-        self._rows = tuple([_join(part, position) for position in range(len(self.items))] for part in self.parts)
-
-    @property
-    def dims(self) -> tuple[int, int]:
-        """Channels of the rows of each modality."""
-        a, b = self._rows
-        return a[0].shape[1], b[0].shape[1]
+        count = len(self.items)
+        self._rows = {name: [_join(part, place) for place in range(count)] for name, part in self.parts.items()}
+        self.dims = {name: rows[0].shape[1] for name, rows in self._rows.items()}
 
     def keys(self, split: str) -> Sequence[str]:
         """Keys of a split in Unicode's order; `all` is the union of all splits."""
@@ -80,23 +78,21 @@ class EmojiSource(Source):
             kind = "video" if self.two_level else "emoji"
             raise DataError(f"the emoji set has no {kind} {key!r}; EmojiSource.keys('all') lists them")
         # Copies: the caller may change its sample, and the rows are shared by every source of the process.
-        clips, sentences = (
-            [self._row(modality, self._position[item.key], rng).copy() for item in run] for modality in (0, 1)
-        )
+        contents = {}
+        for name in self.parts:
+            clips = [self._row(name, self._position[item.key], rng).copy() for item in run]
+            texts = tuple(item.text for item in run) if name == self._described else ()
+            contents[name] = Content(clips, (), np.concatenate(clips) if self.two_level else None, texts)
         first = run[0]
         return Sample(
             key=key,
-            clips=clips,
-            sentences=sentences,
-            video=np.concatenate(clips) if self.two_level else None,
-            paragraph=np.concatenate(sentences) if self.two_level else None,
-            texts=tuple(item.text for item in run),
+            modalities=contents,
             group=first.group,
             split=first.split,
             extra={"subgroup": first.subgroup, "characters": " ".join(item.character for item in run)},
         )
 
-    def _row(self, modality: int, position: int, rng: np.random.Generator | None) -> Rows:
+    def _row(self, modality: str, position: int, rng: np.random.Generator | None) -> Rows:
         parts, own = self.parts[modality], self._rows[modality][position]
         if rng is None or not self.varies or len(parts) > 1:
             return own
@@ -116,7 +112,7 @@ class EmojiSource(Source):
             raise DataError(f"the emoji set has no clip {clip_key!r}")
         return self._of_clip[clip_key]
 
-    def variants(self, clip_key: str, modality: int) -> Sequence[Variant]:
+    def variants(self, clip_key: str, modality: str) -> Sequence[Variant]:
         """The drawings of an emoji: of every vendor, or of the joined vendors together; none for text."""
         parts, key = self.parts[modality], self.emoji(clip_key).key
         position = self._position[key]
@@ -129,7 +125,7 @@ class EmojiSource(Source):
 
     def image(self, clip_key: str) -> bytes | None:
         """The drawing of an emoji, by the first vendor of this source."""
-        vendors = [part for parts in self.parts for part in parts if part in VENDORS]
+        vendors = [part for parts in self.parts.values() for part in parts if part in VENDORS]
         return emoji_image(self.emoji(clip_key).key, vendors[0] if vendors else VENDORS[0])
 
 

@@ -1,6 +1,7 @@
 """A source of shards: data of any size, in the memory of a few blocks."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from crossclr.features.reading.block_cache import BlockCache
 from crossclr.features.reading.row_files import checked_rows
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.reading.shard_files import Block, Shard, find_shards, open_shard
-from crossclr.features.sample import Rows, Sample
+from crossclr.features.sample import Content, Rows, Sample
 from crossclr.features.source import Source
 from crossclr.features.sources.shards.shard_order import ShardKeys, WindowOrder
 from crossclr.features.sources.shards.shards_config import ShardsConfig
@@ -50,21 +51,18 @@ class ShardSource(Source):
             raise DataError("two shards have the same file name; the name of a shard must be unique")
         self._ends = {name: np.cumsum(shard.blocks) for name, shard in self._by_name.items()}
         self.limits, self.window = (max_frames, max_frames_b), window
-        self.modalities, self.splits = modalities, tuple(self._shards)
+        self._names, self.splits = modalities, tuple(self._shards)
         # A batch may span two windows.
         self.blocks = BlockCache[tuple[str, int], Block](self._load, size=2 * window)
-        self._dims: tuple[int, int] | None = None
 
-    @property
-    def dims(self) -> tuple[int, int]:
+    @cached_property
+    def dims(self) -> dict[str, int]:  # type: ignore[override]
         """Channels of the rows of each modality, taken from the first sample."""
-        if self._dims is None:
-            name = next((name for name, shard in self._by_name.items() if sum(shard.blocks)), None)
-            if name is None:
-                raise DataError(f"the shards {', '.join(self._by_name)} have no samples")
-            sample = self.read(f"{name}:0")
-            self._dims = sample.clips[0].shape[1], sample.sentences[0].shape[1]
-        return self._dims
+        name = next((name for name, shard in self._by_name.items() if sum(shard.blocks)), None)
+        if name is None:
+            raise DataError(f"the shards {', '.join(self._by_name)} have no samples")
+        found = self._contents(f"{name}:0")[1]
+        return {name: rows.shape[1] for name, rows in zip(self._names, found, strict=True)}
 
     def shards(self, split: str) -> list[Path]:
         """The files of a split."""
@@ -81,22 +79,27 @@ class ShardSource(Source):
 
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """The sample at a position; with a generator, rows of long sequences are drawn at random."""
+        (block, index), found = self._contents(key)
+        contents = {}
+        for number, (name, rows) in enumerate(zip(self._names, found, strict=True)):
+            if rows.shape[1] != self.dims[name]:
+                raise DataError(
+                    f"{name} of {block.ids[index]!r} ({key}) has {rows.shape[1]} channels, {self.dims[name]} are "
+                    "expected"
+                )
+            texts = block.texts[index : index + 1] if number == 1 else ()
+            contents[name] = Content([limit_rows(rows, self.limits[number], rng)], texts=texts)
+        return Sample(block.ids[index], contents, group=block.groups[index] if block.groups else "")
+
+    def _contents(self, key: str) -> tuple[tuple[Block, int], tuple[Rows, Rows]]:
+        """The block and row of a sample, and all its rows."""
         name, _, row = key.rpartition(":")
         if name not in self._by_name or not row.isdigit() or int(row) >= self._ends[name][-1]:
             raise DataError(f"there is no sample {key!r}; a position is a shard's name and a row, as in x.parquet:0")
         number = int(np.searchsorted(self._ends[name], int(row), side="right"))
         block = self.blocks[name, number]
         index = int(row) - int(self._ends[name][number]) + len(block)
-        clip, sentence = (
-            limit_rows(self._rows(name, block, modality, index), self.limits[modality], rng) for modality in (0, 1)
-        )
-        return Sample(
-            block.ids[index],
-            [clip],
-            [sentence],
-            texts=block.texts[index : index + 1],
-            group=block.groups[index] if block.groups else "",
-        )
+        return (block, index), (self._rows(name, block, 0, index), self._rows(name, block, 1, index))
 
     def _rows(self, name: str, block: Block, modality: int, index: int) -> Rows:
         column = "ab"[modality]
@@ -104,13 +107,7 @@ class ShardSource(Source):
         path = self._by_name[name].path
         if part is None:
             raise DataError(f"{path}: has no {column}; training and evaluation need both modalities")
-        rows = checked_rows(part.rows(index), path, block.ids[index])
-        if self._dims is not None and rows.shape[1] != self._dims[modality]:
-            raise DataError(
-                f"{path}: {column} of {block.ids[index]!r} has {rows.shape[1]} channels, {self._dims[modality]} are "
-                "expected"
-            )
-        return rows
+        return checked_rows(part.rows(index), path, block.ids[index])
 
     def _load(self, place: tuple[str, int]) -> Block:
         name, number = place

@@ -9,26 +9,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from crossclr.features.batch import Batch, Side
+from crossclr.features.batch import Batch, Inputs
 from crossclr.features.ragged import Ragged
-from crossclr.models import ModelConfig, TwoBranch, build_model
+from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.model_config import GlobalEncoderConfig, MLPEncoderConfig, TransformerEncoderConfig
 from tests.models import naive
 
 Maker = Callable[..., Batch]
 Pooler = Literal["attention", "max", "mean"]
-NAMES = {"clip_emb", "vid_emb", "vid_context", "sent_emb", "par_emb", "par_context"}
+NAMES = {"clip/video", "video/video", "context/video", "clip/text", "video/text", "context/text"}
+DIMS = {"video": 6, "text": 10}
 SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=4), min_size=1, max_size=5)
 
 
-def small(pooler: Pooler = "attention", layers: int = 1, dropout: float = 0.0) -> TwoBranch:
+def small(pooler: Pooler = "attention", layers: int = 1, dropout: float = 0.0) -> JointModel:
     """A small model with weights large enough for every part to matter."""
     torch.manual_seed(0)
     encoder = TransformerEncoderConfig(heads=2, pooler=pooler, layers=layers, dropout=dropout)
     together = GlobalEncoderConfig(heads=2, layers=layers, dropout=dropout)
-    model = build_model(
-        ModelConfig(dim=8, encoder_a=encoder, encoder_b=encoder, global_encoder=together), (6, 10), True
-    )
+    model = build_model(ModelConfig(dim=8, encoder=encoder, global_encoder=together), DIMS, True)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
     return model
@@ -36,12 +35,12 @@ def small(pooler: Pooler = "attention", layers: int = 1, dropout: float = 0.0) -
 
 @pytest.mark.parametrize(("video_dim", "expected"), [(512, 7_011_328), (4096, 8_394_752)])
 def test_parameters_of_the_youcook2_setting(video_dim: int, expected: int) -> None:
-    model = build_model(ModelConfig(), (video_dim, 1536), two_level=True)
+    model = build_model(ModelConfig(), {"video": video_dim, "text": 1536}, two_level=True)
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == expected
     parts = {
-        "branch_a.global_": 1_777_920,
-        "branch_b.local": 1_925_376,
-        "branch_b.global_": 1_777_920,
+        "encoders.video.global_": 1_777_920,
+        "encoders.text.local": 1_925_376,
+        "encoders.text.global_": 1_777_920,
     }
     for name, count in parts.items():
         assert sum(p.numel() for p in model.get_submodule(name).parameters()) == count
@@ -49,7 +48,7 @@ def test_parameters_of_the_youcook2_setting(video_dim: int, expected: int) -> No
 
 def test_initial_weights() -> None:
     torch.manual_seed(0)
-    model = build_model(ModelConfig(dim=64), (32, 48), two_level=True)
+    model = build_model(ModelConfig(dim=64), {"video": 32, "text": 48}, two_level=True)
     for name, parameter in model.named_parameters():
         if name.endswith(".gain"):
             assert bool((parameter == 1).all()), name
@@ -64,8 +63,8 @@ def test_xavier_weights() -> None:
     torch.manual_seed(0)
     encoder = TransformerEncoderConfig(initial_weights="xavier")
     above = GlobalEncoderConfig(initial_weights="xavier")
-    config = ModelConfig(dim=64, encoder_a=encoder, encoder_b=encoder, global_encoder=above)
-    model = build_model(config, (32, 48), two_level=True)
+    config = ModelConfig(dim=64, encoder=encoder, global_encoder=above)
+    model = build_model(config, {"video": 32, "text": 48}, two_level=True)
     for name, parameter in model.named_parameters():
         if name.endswith(".gain"):
             assert bool((parameter == 1).all()), name
@@ -78,17 +77,17 @@ def test_xavier_weights() -> None:
 
 def test_lsmdc_setting(make_batch: Maker) -> None:
     encoder = TransformerEncoderConfig(heads=16, pooler="max", dropout=0.01)
-    config = ModelConfig(dim=768, encoder_a=encoder, encoder_b=encoder, global_encoder=GlobalEncoderConfig(heads=8))
-    model = build_model(config, (6, 10), two_level=True).eval()
+    config = ModelConfig(dim=768, encoder=encoder, global_encoder=GlobalEncoderConfig(heads=8))
+    model = build_model(config, DIMS, two_level=True).eval()
     batch = make_batch([[3], [5]])
     out = model.encode(batch)
     assert {name: tuple(value.shape) for name, value in out.items()} == {
-        **dict.fromkeys(("clip_emb", "sent_emb", "vid_context", "par_context"), (2, 768)),
-        **dict.fromkeys(("vid_emb", "par_emb"), (2, 1536)),
+        **dict.fromkeys(("clip/video", "clip/text", "context/video", "context/text"), (2, 768)),
+        **dict.fromkeys(("video/video", "video/text"), (2, 1536)),
     }
     # The only clip of a video stands for the whole video where a batch has no context rows.
-    alone = model.encode_a(Side(batch.a.clips), batch.clip_counts)
-    torch.testing.assert_close(alone["vid_context"], alone["clip_emb"])
+    alone = model.encode_modality("video", Inputs(batch.inputs["video"].clips), batch.clip_counts)
+    torch.testing.assert_close(alone["context"], alone["clip"])
 
 
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -117,15 +116,14 @@ def one_video(batch: Batch, index: int) -> Batch:
     starts = [0, *batch.clip_counts.cumsum(0).tolist()]
     clips = list(range(starts[index], starts[index + 1]))
 
-    def side(whole: Side) -> Side:
+    def side(whole: Inputs) -> Inputs:
         assert whole.context is not None
-        return Side(whole.clips.select(clips), whole.context.select([index]))
+        return Inputs(whole.clips.select(clips), whole.context.select([index]))
 
     return Batch(
-        a=side(batch.a),
-        b=side(batch.b),
-        pooled_a=batch.pooled_a[clips],
-        pooled_b=batch.pooled_b[clips],
+        inputs={name: side(rows) for name, rows in batch.inputs.items()},
+        present={name: mask[clips] for name, mask in batch.present.items()},
+        pooled={name: rows[clips] for name, rows in batch.pooled.items()},
         clip_counts=batch.clip_counts[index : index + 1],
         ids=batch.ids[clips],
         video_ids=batch.video_ids[index : index + 1],
@@ -157,10 +155,10 @@ def test_an_embedding_does_not_depend_on_its_batch(
 def test_every_layer_feeds_the_next(make_batch: Maker) -> None:
     model = small(layers=2).eval()
     batch = make_batch([[3, 2], [4]])
-    before = model.encode(batch)["clip_emb"]
+    before = model.encode(batch)["clip/video"]
     with torch.no_grad():
-        model.get_submodule("branch_a.local.layers.0").get_parameter("expand.weight").add_(0.5)
-    assert float((model.encode(batch)["clip_emb"] - before).detach().abs().max()) > 1e-3
+        model.get_submodule("encoders.video.local.layers.0").get_parameter("expand.weight").add_(0.5)
+    assert float((model.encode(batch)["clip/video"] - before).detach().abs().max()) > 1e-3
 
 
 def test_bfloat16(make_batch: Maker) -> None:
@@ -182,29 +180,29 @@ def test_bfloat16(make_batch: Maker) -> None:
 
 def test_dropout_only_while_training(make_batch: Maker) -> None:
     model, batch = small(dropout=0.3), make_batch([[3, 2], [4]])
-    assert not torch.equal(model.train().encode(batch)["vid_emb"], model.encode(batch)["vid_emb"])
-    assert torch.equal(model.eval().encode(batch)["vid_emb"], model.encode(batch)["vid_emb"])
+    assert not torch.equal(model.train().encode(batch)["video/video"], model.encode(batch)["video/video"])
+    assert torch.equal(model.eval().encode(batch)["video/video"], model.encode(batch)["video/video"])
     torch.manual_seed(5)
-    first = model.train().encode(batch)["vid_emb"]
+    first = model.train().encode(batch)["video/video"]
     torch.manual_seed(5)
-    assert torch.equal(model.encode(batch)["vid_emb"], first)
+    assert torch.equal(model.encode(batch)["video/video"], first)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "mean_max"])
 def test_mlp_encoder_pools_sequences(make_batch: Maker, pooling: Literal["mean", "max", "mean_max"]) -> None:
     torch.manual_seed(0)
     encoder = MLPEncoderConfig(sequence_pooling=pooling, blocks=2)
-    config = ModelConfig(dim=8, encoder_a=encoder, encoder_b=encoder, output_dim=5)
-    model = build_model(config, (6, 10), two_level=False).double().eval()
+    config = ModelConfig(dim=8, encoder=encoder, output_dim=5)
+    model = build_model(config, DIMS, two_level=False).double().eval()
     batch = make_batch([[3], [1], [4], [3]], dtype=torch.float64)
     out = model.encode(batch)
-    assert set(out) == {"clip_emb", "sent_emb"}
+    assert set(out) == {"clip/video", "clip/text"}
     vectors = []
-    for rows in batch.a.clips.split():
+    for rows in batch.inputs["video"].clips.split():
         parts = {"mean": [rows.mean(0)], "max": [rows.max(0).values]}
         vectors.append(torch.cat(parts.get(pooling, parts["mean"] + parts["max"])))
     # A single vector is its own pooled sequence, so feeding pooled vectors must give the same result.
-    state = naive.under(dict(model.named_parameters()), "branch_a")
+    state = naive.under(dict(model.named_parameters()), "encoders.video")
     x = nn.functional.layer_norm(
         torch.stack(vectors), (len(vectors[0]),), state["local.input_norm.weight"], state["local.input_norm.bias"]
     )
@@ -215,28 +213,30 @@ def test_mlp_encoder_pools_sequences(make_batch: Maker, pooling: Literal["mean",
         hidden = nn.functional.gelu(hidden @ block["expand.weight"].T + block["expand.bias"])
         x = x + hidden @ block["contract.weight"].T + block["contract.bias"]
     expected = x @ state["clip_head.weight"].T + state["clip_head.bias"]
-    torch.testing.assert_close(out["clip_emb"], expected, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(out["clip/video"], expected, atol=1e-10, rtol=1e-10)
 
 
 def test_mlp_takes_single_vectors() -> None:
     torch.manual_seed(0)
-    config = ModelConfig(dim=4, encoder_a=MLPEncoderConfig(sequence_pooling="mean_max"), encoder_b=MLPEncoderConfig())
-    model = build_model(config, (3, 3), two_level=False).eval()
+    config = ModelConfig(dim=4, encoder=MLPEncoderConfig(), encoders={"video": {"sequence_pooling": "mean_max"}})
+    model = build_model(config, {"video": 3, "text": 3}, two_level=False).eval()
     vectors = torch.randn(5, 3)
-    single = model.encode_a(Side(Ragged(vectors, torch.ones(5, dtype=torch.int64))))["clip_emb"]
-    repeated = model.encode_a(Side(Ragged(vectors.repeat_interleave(2, 0), torch.full((5,), 2))))["clip_emb"]
+    single = model.encode_modality("video", Inputs(Ragged(vectors, torch.ones(5, dtype=torch.int64))))["clip"]
+    repeated = model.encode_modality("video", Inputs(Ragged(vectors.repeat_interleave(2, 0), torch.full((5,), 2))))[
+        "clip"
+    ]
     torch.testing.assert_close(single, repeated)
 
 
 def test_output_dim_with_two_levels(make_batch: Maker) -> None:
     config = ModelConfig(dim=16, output_dim=7)
-    out = build_model(config, (6, 10), two_level=True).encode(make_batch([[3, 2], [4]]))
+    out = build_model(config, DIMS, two_level=True).encode(make_batch([[3, 2], [4]]))
     assert {tuple(value.shape) for value in out.values()} == {(3, 7), (2, 7)}
 
 
 def test_float16_features_are_read_as_the_model_needs(make_batch: Maker) -> None:
     batch = make_batch([[3, 2]], dtype=torch.float16)
-    assert small().encode(batch)["vid_emb"].dtype == torch.float32
+    assert small().encode(batch)["video/video"].dtype == torch.float32
 
 
 def test_wrong_channels_and_missing_context_are_named(make_batch: Maker) -> None:
@@ -244,9 +244,11 @@ def test_wrong_channels_and_missing_context_are_named(make_batch: Maker) -> None
     with pytest.raises(ValueError, match="rows of 6 channels, but these rows have 5"):
         small().encode(batch)
     batch = make_batch([[3, 2]])
-    with pytest.raises(ValueError, match=r"Side\.context"):
-        small().encode_a(Side(batch.a.clips), batch.clip_counts)
+    with pytest.raises(ValueError, match=r"Inputs\.context"):
+        small().encode_modality("video", Inputs(batch.inputs["video"].clips), batch.clip_counts)
     with pytest.raises(ValueError, match="no sequences to encode"):
-        small().encode_a(Side(Ragged(torch.empty(0, 6), torch.empty(0, dtype=torch.int64)), batch.a.context))
+        small().encode_modality(
+            "video", Inputs(Ragged(torch.empty(0, 6), torch.empty(0, dtype=torch.int64)), batch.inputs["video"].context)
+        )
     with pytest.raises(ValueError, match="clip_counts names 1 videos with 3 clips"):
-        small().encode_a(batch.a, torch.tensor([3]))
+        small().encode_modality("video", batch.inputs["video"], torch.tensor([3]))
