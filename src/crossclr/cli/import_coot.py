@@ -58,4 +58,5 @@ def import_coot(
     if note:
         typer.echo(note, err=True)
     count = sum(parameter.numel() for parameter in model.parameters())
-    typer.echo(f"{out}: {count:,} parameters, input {' and '.join(map(str, model.dims.values()))}, embeddings {model.config.dim}")
+    channels = " and ".join(map(str, model.dims.values()))
+    typer.echo(f"{out}: {count:,} parameters, input {channels}, embeddings {model.config.dim}")

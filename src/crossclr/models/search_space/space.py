@@ -18,7 +18,7 @@ from crossclr.models.search_space.hub_correction import HubCorrection
 Samples = Ragged | Tensor | Sequence[Any]
 
 
-class TrainedEncoder(Protocol):
+class Encoder(Protocol):
     """A trained encoder as a search space uses it."""
 
     def clip_vectors(self, modality: str, rows: Ragged) -> Tensor:
