@@ -79,7 +79,7 @@ def embed_items(
         seen.update(recorded.keys(split))
         clips = _clip_items(embedded, recorded, split)
         first, second = embedded.pair()
-        both = (("a", clips, first.rows), ("b", list(_sentence_items(second, clips)), second.rows))
+        both = (("a", clips, first.gallery), ("b", list(_sentence_items(second, clips)), second.gallery))
         for modality, items, vectors in both:
             found = EmbeddedItems(items, unit(vectors.numpy()), np.stack(recorded.pooled[modality]))
             parts[modality].append(_with_variants(found, source, model, modality, device))
@@ -128,7 +128,9 @@ def _with_variants(
         items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
-        vectors.append(found.vectors if number == 0 else encode_rows(model.eval().to(device), name, rows))
+        vectors.append(
+            found.vectors if number == 0 else encode_rows(model.eval().to(device), name, rows, as_items=True)
+        )
     return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
 
 

@@ -71,7 +71,7 @@ def update_index(
         for name in delete:
             changes.deleted += _delete(items, indexes, name)
         if splits:
-            model = run.load_model()
+            model = run.load_space()
             gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
             for modality, index in indexes.items():
                 _add(items, index, modality, gathered, meta, changes)

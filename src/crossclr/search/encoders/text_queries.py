@@ -80,4 +80,4 @@ def open_text_queries(run: Run, model: JointModel | None = None) -> TextQueries:
     side = text_side(run.config)
     if side is None:
         raise QueryError("no modality of this run is named text, so typed queries are not possible; use --like ID")
-    return TextQueries(model or run.load_model(), "text")
+    return TextQueries(model or run.load_space(), "text")
