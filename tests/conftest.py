@@ -17,6 +17,7 @@ SLOW = (  # places that train, start processes or drive a browser; single tests 
     "evaluation/runs",
     "experts/extraction",
     "experts/test_end_to_end.py",
+    "install",
     "losses/test_distributed.py",
     "search",
     "test_api.py",

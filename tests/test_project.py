@@ -36,6 +36,19 @@ def test_doctor_knows_every_extra_of_users():
     assert set(EXTRAS) == set(PROJECT["optional-dependencies"]) - {"all", "docs", "dev"}
 
 
+def test_every_package_of_an_extra_has_its_module_in_the_error_message():
+    from crossclr.extras import PROVIDES
+
+    modules = {"pillow": "PIL", "faiss-cpu": "faiss", "opentsne": "openTSNE"}
+    listed = PROJECT["optional-dependencies"]
+    for extra, provided in PROVIDES.items():
+        names = [re.match(r"[\w-]+", line)[0] for line in listed[extra]]
+        wanted = {modules.get(name, name.replace("-", "_")) for name in names}
+        shared = {module for other, known in PROVIDES.items() if other != extra for module in known}
+        assert wanted - shared <= set(provided) <= wanted, extra
+    assert set(PROVIDES) == set(listed) - {"all", "docs", "dev"}
+
+
 def test_pins_cover_what_is_required():
     pins = {
         re.split(r"[=@ ]", line)[0].lower().replace("_", "-")

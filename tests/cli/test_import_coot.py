@@ -16,7 +16,7 @@ from crossclr.training.run_folder.run import Run
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    model = build_model(ModelConfig(dim=64), (24, 40), two_level=True)
+    model = build_model(ModelConfig(dim=64), {"video": 24, "text": 40}, two_level=True)
     torch.save(export_coot(model), tmp_path / "model_7.pth")
     return tmp_path / "model_7.pth"
 

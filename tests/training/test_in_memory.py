@@ -28,7 +28,7 @@ def config_of(folder, **training):
             "model": {
                 "dim": 8,
                 "encoder": {"kind": "mlp"},
-                "encoders": {"image": {"sequence_pooling": "mean_max"}},
+                "encoders": {"video": {"sequence_pooling": "mean_max"}},
             },
             "loss": {"local": {"name": "crossclr", "queue_size": 30}},
             "training": {"epochs": 3, "batch_size": 12, "accelerator": "cpu", "workers": 0, **training},

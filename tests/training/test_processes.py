@@ -32,7 +32,7 @@ def picked(one):
         one.present["text"],
         one.inputs["video"].clips.values,
         one.inputs["text"].clips.lengths,
-        one.b.context.values,
+        one.inputs["text"].context.values,
     ]
 
 

@@ -40,19 +40,19 @@ class Comparison:
         return "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
 
     @property
-    def sure(self) -> str:
+    def p_in_words(self) -> str:
         """The p-value in words.
 
         Example:
-            >>> Comparison("x", 1.0, 1.0, 0.00001).sure, Comparison("x", 1.0, 1.0, 0.04).sure
+            >>> Comparison("x", 1.0, 1.0, 0.00001).p_in_words, Comparison("x", 1.0, 1.0, 0.04).p_in_words
             ('p < 0.001', 'p = 0.040')
         """
         return f"p {self.shown}" if self.p < 0.001 else f"p = {self.shown}"
 
     def words(self) -> str:
         """The difference in words, with its p-value."""
-        meant = "n.s." if not self.p < 0.05 else "significant"
-        return f"{self.difference:+.2f} against {self.rival} ({self.relative:+.1f}%, {self.sure}, {meant})"
+        verdict = "n.s." if not self.p < 0.05 else "significant"
+        return f"{self.difference:+.2f} against {self.rival} ({self.relative:+.1f}%, {self.p_in_words}, {verdict})"
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,7 @@ def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival")
 
 
 def against_best(name: str, values: Mapping[str, Sequence[float]], rivals: Sequence[str]) -> Comparison | None:
-    """Compare a loss with the rival that has the best mean; None without rivals.
-
-    Args:
-        name: the loss.
-        values: by loss, a metric for each seed; higher is better.
-        rivals: the losses to compare with.
-    """
+    """Compare a loss with the rival that has the best mean; ``values`` has a metric of each seed, higher is better."""
     others = [rival for rival in rivals if rival != name and rival in values]
     if not others:
         return None

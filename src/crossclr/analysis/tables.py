@@ -50,27 +50,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a heading, a caption, and the best value of each column marked.
+    """A table with a heading, a caption, and the best value of each column marked."""
 
-    Args:
-        name: file name without suffix.
-        title: heading.
-        columns: heads of the columns; the first column names the rows. A line break applies in the terminal only.
-        rows: cells.
-        caption: what the table says, in a sentence or two.
-        groups: heads above the columns, each with the number of its columns.
-        lowest: columns in which the lowest value is the best.
-        block: rows that are compared with each other; None: all.
-    """
-
-    name: str
-    title: str
+    name: str  # file name without suffix
+    title: str  # heading
+    # heads of the columns; the first column names the rows. A line break applies in the terminal only.
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    caption: str = ""
-    groups: Sequence[tuple[str, int]] = ()
-    lowest: frozenset[int] = field(default_factory=frozenset)
-    block: int | None = None
+    rows: Sequence[Sequence[Cell]]  # cells
+    caption: str = ""  # what the table says, in a sentence or two
+    groups: Sequence[tuple[str, int]] = ()  # heads above the columns, each with the number of its columns
+    lowest: frozenset[int] = field(default_factory=frozenset)  # columns in which the lowest value is the best
+    block: int | None = None  # rows that are compared with each other; None: all
 
     def marked(self) -> list[list[Cell]]:
         """The cells, with the best value of each column (within a block of rows) marked."""
@@ -89,19 +79,21 @@ class Table:
 
     def csv(self) -> str:
         """Comma-separated values with separate columns for mean, standard deviation and number of runs."""
-        figures = [any(not math.isnan(row[c].mean) for row in self.rows) for c in range(len(self.columns))]
+        is_metric = [any(not math.isnan(row[c].mean) for row in self.rows) for c in range(len(self.columns))]
         heads = self._heads()
         written = io.StringIO()
         writer = csv.writer(written, lineterminator="\n")
-        named = zip(heads, figures, strict=True)
-        writer.writerow([w for h, f in named for w in ([h, f"{h} std", f"{h} runs"] if f else [h])])
+        named = zip(heads, is_metric, strict=True)
+        writer.writerow(
+            [word for head, m in named for word in ([head, f"{head} std", f"{head} runs"] if m else [head])]
+        )
         for row in self.rows:
             line: list[object] = []
-            for cell, figure in zip(row, figures, strict=True):
+            for cell, has_std in zip(row, is_metric, strict=True):
                 known = not math.isnan(cell.mean)
                 spread = "" if math.isnan(cell.std) else repr(cell.std)
                 line += [repr(cell.mean) if known else cell.text]
-                line += [spread, cell.runs if known else ""] if figure else []
+                line += [spread, cell.runs if known else ""] if has_std else []
             writer.writerow(line)
         return written.getvalue()
 
@@ -124,7 +116,7 @@ class Table:
         body = []
         for row in self.marked():
             cells = [f"<th>{html.escape(str(row[0]))}</th>"]
-            cells += [f'<td class="best">{_figure(c)}</td>' if c.best else f"<td>{_figure(c)}</td>" for c in row[1:]]
+            cells += [f'<td class="best">{_value(c)}</td>' if c.best else f"<td>{_value(c)}</td>" for c in row[1:]]
             body.append(f"<tr>{''.join(cells)}</tr>")
         groups = f'<tr class="groups">{above}</tr>' if above else ""
         return f"<table><thead>{groups}<tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
@@ -175,7 +167,7 @@ class Table:
         return [f"{group} {column}".strip() for group, column in zip(above, _lines(self.columns), strict=True)]
 
 
-def _figure(cell: Cell) -> str:
+def _value(cell: Cell) -> str:
     if cell.text or math.isnan(cell.mean):
         return html.escape(cell.text)
     spread = "" if math.isnan(cell.std) else f"<small> ± {cell.std:.1f}</small>"

@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from crossclr.training.config.config_files import check_values, config_text, read_values
+from crossclr.training.config.run_config import StrictConfig
 
 PRESETS = "captions/presets"
 Mode = Literal["clip", "vid", "vidclip", "vidclipctx", "raw"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class CaptionDataConfig(_Strict):
+class CaptionDataConfig(StrictConfig):
     """The input: the embeddings of a run, embedding files, or raw features."""
 
     run: str | None = Field(default=None, description="Run folder with the embeddings; null: embedding files.")
@@ -26,7 +23,7 @@ class CaptionDataConfig(_Strict):
     untrained: bool = Field(default=False, description="Use the initial weights of the run's model, for comparison.")
     features: Mode = Field(
         default="clip",
-        description="Row of each sentence: the clip's embedding, the video's, both (the paper's +), both with the "
+        description="Input of each sentence: the clip's embedding, the video's, both (the paper's +), both with the "
         "video's context, or `raw`: the feature rows that the run reads.",
     )
     train: str = Field(default="train", description="Split to train on, or an embedding file (.h5, .npz).")
@@ -47,7 +44,7 @@ class CaptionDataConfig(_Strict):
         return self
 
 
-class CaptionModelConfig(_Strict):
+class CaptionModelConfig(StrictConfig):
     """The recurrent transformer. The defaults are MART's sizes."""
 
     dim: int = Field(default=768, ge=2, description="Channels of a position.")
@@ -61,8 +58,8 @@ class CaptionModelConfig(_Strict):
         default=None,
         description="Carry memory from sentence to sentence; null: where some training video has several sentences.",
     )
-    max_rows: int = Field(default=1, ge=1, description="Feature rows of a sentence; more are sampled down to this.")
-    max_words: int = Field(default=20, ge=1, description="Words of a sentence; longer ones are cut.")
+    max_rows: int = Field(default=1, ge=1, description="Maximum number of feature rows of a sentence.")
+    max_words: int = Field(default=20, ge=1, description="Maximum number of words of a sentence; longer ones are cut.")
 
     @field_validator("heads")
     @classmethod
@@ -72,8 +69,8 @@ class CaptionModelConfig(_Strict):
         return heads
 
 
-class VocabularyConfig(_Strict):
-    """Which words there are and where their vectors come from."""
+class VocabularyConfig(StrictConfig):
+    """The vocabulary and its initial word vectors."""
 
     min_count: int = Field(
         default=3, ge=0, description="Keep words that occur more often than this in the training sentences."
@@ -84,7 +81,7 @@ class VocabularyConfig(_Strict):
     )
 
 
-class CaptionOptimiserConfig(_Strict):
+class CaptionOptimiserConfig(StrictConfig):
     """BertAdam with a linear warm-up and a linear fall to zero. The defaults are MART's."""
 
     learning_rate: float = Field(default=1e-4, gt=0, description="Rate at the end of the warm-up.")
@@ -95,12 +92,12 @@ class CaptionOptimiserConfig(_Strict):
     gradient_clip: float = Field(default=1.0, gt=0, description="Largest norm of the gradient, whole and per tensor.")
 
 
-class CaptionTrainingConfig(_Strict):
+class CaptionTrainingConfig(StrictConfig):
     """The loop. The defaults are MART's."""
 
     epochs: int = Field(default=50, ge=1, description="Passes over the training videos.")
     batch_size: int = Field(default=16, ge=1, description="Videos of one step.")
-    max_sentences: int = Field(default=12, ge=1, description="Sentences of a training video; more are cut off.")
+    max_sentences: int = Field(default=12, ge=1, description="Maximum number of sentences of a training video.")
     captions_per_clip: int = Field(
         default=1, ge=1, description="Captions sampled per epoch for a clip that has several."
     )
@@ -118,7 +115,7 @@ class CaptionTrainingConfig(_Strict):
     )
 
 
-class DecodingConfig(_Strict):
+class DecodingConfig(StrictConfig):
     """How sentences are written."""
 
     beam: int = Field(default=1, ge=1, description="Beam size; 1: greedy, as in the paper.")
@@ -129,10 +126,10 @@ class DecodingConfig(_Strict):
     length_penalty: float = Field(
         default=0.0, ge=0, description="Beam: scores are divided by length to this power; 0: no penalty."
     )
-    batch_size: int = Field(default=50, ge=1, description="Videos written at once.")
+    batch_size: int = Field(default=50, ge=1, description="Videos captioned at once.")
 
 
-class CaptionValidationConfig(_Strict):
+class CaptionValidationConfig(StrictConfig):
     """When to score captions during training, and which metric selects the best epoch."""
 
     first_epoch: int = Field(default=0, ge=0, description="First epoch (from 0) that is scored.")
@@ -142,12 +139,12 @@ class CaptionValidationConfig(_Strict):
     )
 
 
-class CaptionConfig(_Strict):
+class CaptionConfig(StrictConfig):
     """A whole captioner: its data, its model and how it is trained."""
 
     name: str = Field(default="captions", pattern=r"^[\w.+-]+$", description="Short name; names the folder.")
     about: str = Field(default="", description="A sentence that describes the preset.")
-    seed: int = Field(default=0, ge=0, description="Seed of weights, order of videos, draws of captions and dropout.")
+    seed: int = Field(default=0, ge=0, description="Seed of weights, order of videos, sampled captions and dropout.")
     data: CaptionDataConfig = Field(default=CaptionDataConfig(), description="The input.")
     vocabulary: VocabularyConfig = Field(default=VocabularyConfig(), description="Words.")
     model: CaptionModelConfig = Field(default=CaptionModelConfig(), description="The recurrent transformer.")

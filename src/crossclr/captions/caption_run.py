@@ -29,11 +29,7 @@ class CaptionRun(RunFolder[CaptionConfig]):
 
     @classmethod
     def open(cls, path: str | Path) -> CaptionRun:
-        """Open an existing folder.
-
-        Raises:
-            FileNotFoundError: there is no captioner at ``path``.
-        """
+        """Open an existing folder; raises FileNotFoundError if there is no captioner."""
         path = Path(path)
         if not (path / CONFIG).is_file() or not (path / WORDS).is_file():
             inside = sorted(folder.parent.name for folder in path.glob(f"captions/*/{WORDS}"))

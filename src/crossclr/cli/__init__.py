@@ -14,22 +14,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from crossclr.cli.allocator import keep_freed_memory
-from crossclr.extras import MissingExtraError
+from crossclr.extras import explain_missing
 from crossclr.notices import show_plainly
 from crossclr.suggestions import suggest
 
 
 @dataclass(frozen=True)
 class Command:
-    """Where a command lives.
+    """Where a command lives."""
 
-    Args:
-        place: ``module:name`` of its function, or of a `typer.Typer` with several commands.
-        help: one line for the list of commands.
-    """
-
-    place: str
-    help: str
+    place: str  # ``module:name`` of its function, or of a `typer.Typer` with several commands
+    help: str  # one line for the list of commands
 
 
 COMMANDS = {
@@ -127,10 +122,11 @@ def main() -> None:
         app(prog_name="crossclr")
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, OSError, MissingExtraError) as error:
-        if "--debug" in sys.argv[1:]:
+    except (ValueError, OSError, ImportError) as error:
+        shown = explain_missing(error) if type(error) is ModuleNotFoundError else error
+        if "--debug" in sys.argv[1:] or shown is None or type(shown) is ImportError:
             raise
-        sys.stderr.write(f"error: {_one_line(error)}\n")
+        sys.stderr.write(f"error: {_one_line(shown)}\n")
         sys.exit(2)
 
 

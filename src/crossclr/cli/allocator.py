@@ -11,14 +11,11 @@ _LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Stop glibc from returning large freed blocks to the system.
+    """Stop glibc from returning large freed blocks to the system; returns whether the setting was changed.
 
     Every layer of a network frees and allocates the same tens of megabytes. The system clears and maps returned pages
     again, which takes up to half of the time on a CPU. Nothing changes on other systems, or if the user has set one of
     glibc's own variables.
-
-    Returns:
-        Whether the setting was changed.
     """
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return False

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.search import Hit, Searcher
+    from crossclr.search.queries.file_queries import FileQuery
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
@@ -134,26 +135,23 @@ def search(
 
         crossclr search runs/emoji "at night" --file photo.jpg --less a/1F34E@noto
     """
-    from crossclr.search import QueryError, Searcher
+    from crossclr.search.quick_search import ask_running_service, open_without_torch
     from crossclr.search.service.answers import plain_hit
 
     if sentence is None and like is None and file is None and not more:
         raise ValueError("give a sentence, a file with --file, or an item with --like ID")
     if sentence is not None:
         _refuse_paths(sentence)
-    searcher = Searcher.open(run, text=sentence is not None or file is not None)
-    query = None
-    if file is not None:
-        if searcher.files is None:
-            raise QueryError(searcher.no_files)
-        with file.open("rb") as opened:
-            query = searcher.files.encode(opened)
-    items: dict[str, Any] = {"like": like, "more": more or (), "less": less or ()}
-    filters: dict[str, Any] = {"splits": split or (), "groups": group or ()}
-    try:
-        hits = searcher.search(text=sentence, file=query, **items, find=find, top=top, **filters)
-    except KeyError as error:
-        raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
+    query: dict[str, Any] = {"text": sentence, "like": like, "find": find, "top": top}
+    query |= {"splits": split or (), "groups": group or ()}
+    plain = file is None and not more and not less
+    hits = ask_running_service(run, **query) if plain else None
+    if hits is None:
+        searcher = (open_without_torch(run, sentence) if file is None else None) or _open_with_torch(run)
+        try:
+            hits = searcher.search(**query, file=_encoded(searcher, file), more=more or (), less=less or ())
+        except KeyError as error:
+            raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
     if as_json:
         typer.echo(json.dumps([plain_hit(hit) for hit in hits], indent=2, ensure_ascii=False))
     else:
@@ -251,6 +249,24 @@ def _refuse_paths(sentence: str) -> None:
             f"{sentence!r} looks like a file, but a query is a sentence: search with the file by --file {sentence}, or "
             "describe in words what you are looking for"
         )
+
+
+def _open_with_torch(run: Path) -> Searcher:
+    from crossclr.search import Searcher
+
+    return Searcher.open(run)
+
+
+def _encoded(searcher: Searcher, file: Path | None) -> FileQuery | None:
+    """The vector of a file that is a query."""
+    from crossclr.search import QueryError
+
+    if file is None:
+        return None
+    if searcher.files is None:
+        raise QueryError(searcher.no_files)
+    with file.open("rb") as opened:
+        return searcher.files.encode(opened)
 
 
 def _example(searcher: Searcher) -> str:

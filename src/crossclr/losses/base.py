@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, Rows, check_embeddings, read_call
+from crossclr.losses.inputs.options import check_count
 from crossclr.losses.inputs.pairs import PairsOption, check_pairs, mean_over_pairs, pairs_of
 
 
@@ -20,10 +21,11 @@ class Loss(nn.Module):
             video and with audio only; ``{"text": {"video": 1.0, "audio": 0.5}}`` gives weights. The loss is the
             weighted mean over the pairs; a pair that no sample of the batch has is omitted.
         fused: also compare each modality with the normalised mean of the others that a sample has.
+        chunk_size: anchors compared at a time; limits memory and does not change the result.
 
     Inputs of a call:
         - **embeddings**: modality -> (N, D); row i of each belongs to sample i. The loss normalises them.
-        - **features**: modality -> (N, Dx) input features, if the loss needs them.
+        - **features**: modality -> (N, Dx) input features; losses without ``needs_features`` ignore them.
         - **ids**: (N,) integers; samples with equal ids are the same item and never negatives of each other.
         - **present**: modality -> (N,) booleans, which samples have it; all samples have a modality that is not listed.
           Rows of absent samples may hold anything, even NaN.
@@ -37,8 +39,9 @@ class Loss(nn.Module):
     covers_all_levels: ClassVar[bool] = False
     """Whether the loss has a method ``all_levels`` for the outputs of a two-level model at once."""
 
-    def __init__(self, pairs: PairsOption = "all", fused: bool = False) -> None:
+    def __init__(self, pairs: PairsOption = "all", fused: bool = False, chunk_size: int | None = None) -> None:
         super().__init__()
+        self.chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size, 1)
         self.pair_weights = check_pairs(pairs)
         if not isinstance(fused, bool):
             raise ValueError(f"fused must be true or false, got {fused!r}")
@@ -81,14 +84,7 @@ class Loss(nn.Module):
         generator: torch.Generator | None = None,
         present: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Scalar loss of all outputs of a two-level model, if ``covers_all_levels`` is set.
-
-        Args:
-            outputs: embeddings by ``level/modality``.
-            clip_counts: (videos,) number of clips of each video.
-            generator: random generator.
-            present: by modality, (clips,) which clips have it; by default all.
-        """
+        """Scalar loss of all outputs (by ``level/modality``) of a two-level model, if ``covers_all_levels`` is set."""
         raise NotImplementedError(f"{type(self).__name__} compares one level at a time")
 
 
@@ -102,11 +98,5 @@ class PairwiseLoss(Loss):
         return mean_over_pairs(weighted, sum(pair.weight for pair in pairs), pairs, batch)
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
-        """Scalar loss of two modalities.
-
-        Args:
-            x: (N, D) unit rows.
-            y: (N, D) unit rows; row i is the partner of row i of ``x``.
-            ids: (N,) or None.
-        """
+        """Scalar loss of two modalities: unit rows x and y (N, D), which are partners, and ids (N,) or None."""
         raise NotImplementedError

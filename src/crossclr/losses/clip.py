@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_chunk_size, check_number, check_temperature
+from crossclr.losses.inputs.options import check_number, check_temperature
 from crossclr.losses.inputs.pairs import PairsOption
 from crossclr.losses.memory.identity import identify
 from crossclr.losses.sums.contrast import Contrast, Term, contrast
@@ -24,9 +24,6 @@ class CLIP(PairwiseLoss):
         chunk_size: anchors compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
-
-    Inputs of a call:
-        As for every :class:`Loss`; input features are not used.
 
     References:
         Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
@@ -46,9 +43,8 @@ class CLIP(PairwiseLoss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused)
+        super().__init__(pairs, fused, chunk_size)
         self.max_scale = check_number("max_scale", max_scale, 0, above=True)
-        self.chunk_size = check_chunk_size(chunk_size)
         start = torch.tensor(-math.log(check_temperature(temperature)))
         if 1 / temperature > max_scale:
             raise ValueError(

@@ -88,13 +88,10 @@ class Coot(PairwiseLoss):
         generator: torch.Generator | None = None,
         present: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Scalar loss of all embeddings of a batch: the mean over the pairs of modalities.
+        """Scalar loss of all embeddings of a batch, by ``level/modality``: the mean over the pairs of modalities.
 
-        Args:
-            outputs: embeddings by ``level/modality``.
-            clip_counts: (videos,) number of clips of each video.
-            generator: samples the positions of cycle consistency.
-            present: by modality, (clips,) which clips have it; by default all.
+        ``clip_counts`` (videos,) has the number of clips of each video; ``generator`` samples the positions of cycle
+        consistency; ``present`` has, by modality, which clips (clips,) have it, by default all.
         """
         names = [key.removeprefix("clip/") for key in outputs if key.startswith("clip/")]
         owner = torch.repeat_interleave(torch.arange(len(clip_counts)), clip_counts.cpu())

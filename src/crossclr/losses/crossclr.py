@@ -12,15 +12,14 @@ from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, check_embeddi
 from crossclr.losses.inputs.options import (
     LARGEST_QUEUE,
     check_choice,
-    check_chunk_size,
     check_count,
     check_number,
     check_temperature,
 )
 from crossclr.losses.inputs.pairs import PairsOption, pairs_of
 from crossclr.losses.memory.identity import identify
-from crossclr.losses.memory.influence import check_extra_positives, check_pruning
-from crossclr.losses.memory.modality import InfluenceRules, ModalityDict
+from crossclr.losses.memory.influence import InfluenceRules
+from crossclr.losses.memory.modality import ModalityDict
 from crossclr.losses.memory.stats import LossStats, ModalityStats
 from crossclr.losses.sums.contrast import Intra
 from crossclr.losses.sums.contrast_modalities import Anchors, contrast_modalities
@@ -123,26 +122,21 @@ class CrossCLR(Loss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused)
+        super().__init__(pairs, fused, chunk_size)
         self.temperature = check_temperature(temperature)
         self.intra_weight = check_number("intra_weight", intra_weight, 0)
-        check_pruning(prune_threshold, prune_by, min_keep)
-        if weight_scale is not None:
-            check_number("weight_scale", weight_scale, 1e-9)
-        check_extra_positives(extra_positives, positive_weight)
+        self.rules = InfluenceRules(prune_threshold, prune_by, min_keep, weight_scale, extra_positives)
+        self.positive_weight = check_number("positive_weight", positive_weight, 1e-9)
         if extra_positives and prune_threshold is None:
             warn(
                 "extra_positives has no effect with prune_threshold=None: additional positives are influential "
                 "samples, and without a threshold no sample is influential"
             )
         self.queue_size = check_count("queue_size", queue_size, 0, LARGEST_QUEUE)
-        self.positive_weight = positive_weight
         self.intra_mode = check_choice("intra_mode", intra_mode, ("sum", "logit"))
         self.self_logit = check_choice("self_logit", self_logit, ("masked", "zero"))
-        self.chunk_size = check_chunk_size(chunk_size)
         self.prune_threshold, self.prune_by, self.min_keep = prune_threshold, prune_by, min_keep
         self.weight_scale, self.extra_positives = weight_scale, extra_positives
-        self.rules = InfluenceRules(prune_threshold, prune_by, min_keep, weight_scale, extra_positives)
         self.modalities = ModalityDict(queue_size, self.rules)
         self._last: dict[str, tuple[Tensor | float | bool, ...]] = {}
         self._warned: set[str] = set()
@@ -161,11 +155,7 @@ class CrossCLR(Loss):
     @property
     def stats(self) -> LossStats:
         """What happened in the last call."""
-        found = {}
-        for name, (pruned, intra_share, weight_ratio, queue_fill, held_back) in self._last.items():
-            numbers = float(pruned), float(intra_share), float(weight_ratio), float(queue_fill)
-            found[name] = ModalityStats(*numbers, bool(held_back))
-        return LossStats(found)
+        return LossStats.mean({name: ModalityStats(*map(_number, last)) for name, last in self._last.items()})
 
     @property
     def needs_features(self) -> bool:  # type: ignore[override]
@@ -280,3 +270,7 @@ class CrossCLR(Loss):
         names = "temperature intra_weight queue_size positive_weight intra_mode self_logit chunk_size"
         options = {name: getattr(self, name) for name in names.split()} | vars(self.rules)
         return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+
+def _number(value: Tensor | float) -> Any:
+    return value.item() if isinstance(value, Tensor) else value

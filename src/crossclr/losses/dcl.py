@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_chunk_size, check_number, check_temperature
+from crossclr.losses.inputs.options import check_number, check_temperature
 from crossclr.losses.inputs.pairs import PairsOption
-from crossclr.losses.sums.rowwise import sum_of_rows
+from crossclr.losses.sums.rowwise import log_sum_exp, sum_of_rows
 
 
 class DCL(PairwiseLoss):
@@ -22,9 +22,6 @@ class DCL(PairwiseLoss):
         chunk_size: anchors compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
-
-    Inputs of a call:
-        As for every :class:`Loss`; input features are not used. Both directions are averaged.
 
     References:
         Chuang et al., Debiased Contrastive Learning, NeurIPS 2020.
@@ -43,36 +40,35 @@ class DCL(PairwiseLoss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused)
+        super().__init__(pairs, fused, chunk_size)
         self.temperature = check_temperature(temperature)
         self.prior = check_number("prior", prior, 0, 1)
         if prior == 1:
             raise ValueError("prior must be below 1: at 1 no sample would be a negative")
-        self.chunk_size = check_chunk_size(chunk_size)
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
         """Mean of both directions."""
         labels = torch.arange(len(x), device=x.device) if ids is None else ids
-        return (self._direction(x, y, labels) + self._direction(y, x, labels)) / 2
+        _, group, sizes = labels.unique(return_inverse=True, return_counts=True)
+        counts = (len(x) - sizes[group]).to(x.dtype)  # (N,) number of negatives of each anchor
+        repeated = labels if len(sizes) < len(x) else None
+        return (self._direction(x, y, repeated, counts) + self._direction(y, x, repeated, counts)) / 2
 
-    def _direction(self, x: Tensor, y: Tensor, labels: Tensor) -> Tensor:
-        hidden = torch.finfo(x.dtype).min / 4  # acts as -inf, but its derivatives are 0 instead of NaN
-
-        def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:
-            same = labels[rows].unsqueeze(1) == labels  # (rows, N)
-            logits = (x[rows] / self.temperature) @ y.T
-            positives = (x[rows] * y[rows]).sum(dim=1) / self.temperature
-            count = (~same).sum(dim=1).to(x.dtype)  # (rows,) negatives of each anchor
+    def _direction(self, x: Tensor, y: Tensor, labels: Tensor | None, counts: Tensor) -> Tensor:
+        def part(rows: slice, own_x: Tensor, own_y: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            logits = (own_x / self.temperature) @ y.T  # (rows, N)
+            positives = (own_x * own_y).sum(dim=1) / self.temperature
+            count = counts[rows]
             some = count > 0
-            negatives = logits.masked_fill(same, hidden).logsumexp(dim=1)
+            negatives = log_sum_exp(logits, rows.start if labels is None else labels[rows].unsqueeze(1) == labels)
             # Use logarithms, because the exponentials overflow at small temperatures.
             gap = torch.where(some, negatives - positives, 0)  # log of Σ exp(neg) / exp(pos)
-            share = self.prior * count * torch.exp(-gap)  # of Σ exp(neg), taken to be positive
+            share = self.prior * count * torch.exp(-gap)  # of Σ exp(neg), assumed to be positive
             positive_left = share < 1
             debiased = gap + torch.log1p(-torch.where(positive_left, share, 0)) - math.log1p(-self.prior)
-            floor = count.clamp(min=1).log() - 1 / self.temperature - positives
-            estimate = torch.where(positive_left, torch.maximum(debiased, floor), floor)
+            lowest = count.clamp(min=1).log() - 1 / self.temperature - positives
+            estimate = torch.where(positive_left, torch.maximum(debiased, lowest), lowest)
             losses = torch.logaddexp(estimate, torch.zeros_like(estimate))
             return torch.where(some, losses, 0).sum() / len(x)
 
-        return sum_of_rows(part, len(x), self.chunk_size, x, y)
+        return sum_of_rows(part, self.chunk_size, x, y)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from crossclr.losses.inputs.embeddings import Call, Rows, read_call
+from crossclr.losses.inputs.embeddings import Call, read_call
 from crossclr.losses.sums.across_processes import count_rows, gather_rows, shared_work
 
 
@@ -44,38 +44,28 @@ class Distributed(nn.Module):
             raise ValueError(f"combined_by must be 'mean' or 'sum', got {combined_by!r}")
         self.loss, self.group, self.combined_by = loss, group, combined_by
 
-    def forward(
-        self,
-        za: Tensor | Rows,
-        zb: Tensor | None = None,
-        a: Tensor | None = None,
-        b: Tensor | None = None,
-        ids: Tensor | None = None,
-        *,
-        features: Rows | None = None,
-        present: Rows | None = None,
-    ) -> Tensor:
-        """Scalar loss of the rows of all processes, the same everywhere."""
+    def forward(self, *arguments: Any, **named: Any) -> Tensor:
+        """Scalar loss of the rows of all processes, the same everywhere; arguments as for every loss."""
         world = dist.get_world_size(self.group) if dist.is_available() and dist.is_initialized() else 1
         if world == 1:
-            value: Tensor = self.loss(za, zb, a, b, ids, **_given(features=features, present=present))
+            value: Tensor = self.loss(*arguments, **named)
             return value
-        call = read_call(za, zb, a, b, ids, features, present)
+        call = read_call(*arguments, **named)
         rows, device = _check_rows(call)
         counts = count_rows(rows, device, self.group)
         factor = float(world) if self.combined_by == "mean" else 1.0
 
-        def everyone(own: Tensor | None, live: bool = False) -> Tensor | None:
+        def gathered(own: Tensor | None, live: bool = False) -> Tensor | None:
             if own is None:
                 return None
             return gather_rows(own if live else own.detach(), counts, self.group, factor)
 
-        embeddings = {name: everyone(own, live=True) for name, own in call.embeddings.items()}
-        inputs = {name: everyone(own) for name, own in call.features.items()}
-        masks = {name: everyone(own) for name, own in call.present.items()} if present is not None else None
-        all_ids = everyone(call.ids)
+        embeddings = {name: gathered(own, live=True) for name, own in call.embeddings.items()}
+        inputs = {name: gathered(own) for name, own in call.features.items()}
+        masks = {name: gathered(own) for name, own in call.present.items()} or None
+        all_ids = gathered(call.ids)
         with shared_work(self.group):
-            if isinstance(za, Tensor):  # a pair by position: a user's own loss may support no other form
+            if call.positional:  # a user's own loss may support no other form
                 positional = (embeddings["a"], embeddings["b"], inputs["a"], inputs["b"], all_ids)
                 whole: Tensor = self.loss(*positional, **_given(present=masks))
             else:

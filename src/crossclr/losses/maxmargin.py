@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_chunk_size, check_number
+from crossclr.losses.inputs.options import check_number
 from crossclr.losses.inputs.pairs import PairsOption
 from crossclr.losses.sums.rowwise import sum_of_rows
 
@@ -28,14 +28,14 @@ def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None, c
     """
     labels = torch.arange(len(x), device=x.device) if ids is None else ids
 
-    def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:
-        similarity = x[rows] @ y.T  # (rows, N)
+    def part(rows: slice, own_x: Tensor, own_y: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        similarity = own_x @ y.T  # (rows, N)
         positive = (x * y).sum(dim=1)  # (N,)
-        cost = (margin + similarity - positive[rows].unsqueeze(1)).clamp(min=0)
+        cost = (margin + similarity - (own_x * own_y).sum(dim=1, keepdim=True)).clamp(min=0)
         cost = cost + (margin + similarity - positive).clamp(min=0)
         return cost.masked_fill(labels[rows].unsqueeze(1) == labels, 0).sum() / len(x) ** 2
 
-    return sum_of_rows(part, len(x), chunk_size, x, y)
+    return sum_of_rows(part, chunk_size, x, y)
 
 
 class MaxMargin(PairwiseLoss):
@@ -46,9 +46,6 @@ class MaxMargin(PairwiseLoss):
         chunk_size: rows compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
-
-    Inputs of a call:
-        As for every :class:`Loss`; input features are not used.
 
     References:
         Ging et al., COOT: Cooperative Hierarchical Transformer for Video-Text Representation Learning, NeurIPS 2020.
@@ -66,9 +63,8 @@ class MaxMargin(PairwiseLoss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused)
+        super().__init__(pairs, fused, chunk_size)
         self.margin = check_number("margin", margin, 0)
-        self.chunk_size = check_chunk_size(chunk_size)
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
         """Hinge of both directions; see `max_margin`."""

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_chunk_size, check_temperature
+from crossclr.losses.inputs.options import check_temperature
 from crossclr.losses.inputs.pairs import PairsOption
-from crossclr.losses.sums.rowwise import sum_of_rows
+from crossclr.losses.sums.rowwise import log_sum_exp, sum_of_rows
 
 
 class MILNCE(PairwiseLoss):
@@ -24,9 +24,6 @@ class MILNCE(PairwiseLoss):
         chunk_size: anchors compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
-
-    Inputs of a call:
-        As for every :class:`Loss`; input features are not used.
 
     References:
         Miech et al., End-to-End Learning of Visual Representations from Uncurated Instructional Videos, CVPR 2020.
@@ -44,22 +41,35 @@ class MILNCE(PairwiseLoss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused)
+        super().__init__(pairs, fused, chunk_size)
         self.temperature = check_temperature(temperature)
-        self.chunk_size = check_chunk_size(chunk_size)
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
-        """Mean over i of log(bag + negatives) - log(bag)."""
+        """Mean over i of log(1 + negatives / bag)."""
         labels = torch.arange(len(x), device=x.device) if ids is None else ids
-        unique = len(torch.unique(labels)) == len(labels)
-        hidden = torch.finfo(x.dtype).min / 4  # acts as -inf, but its derivatives are 0 instead of NaN
+        different = len(torch.unique(labels))
+        if different == 1:
+            return 0 * (x + y).sum()  # no row has a negative
+        unique = different == len(labels)
 
-        def part(rows: slice, x: Tensor, y: Tensor) -> Tensor:
-            same = labels[rows].unsqueeze(1) == labels  # (rows, N)
-            across = (x[rows] / self.temperature) @ y.T
-            back = (y[rows] / self.temperature) @ x.T
-            bag = across.diagonal(rows.start) if unique else across.masked_fill(~same, hidden).logsumexp(dim=1)
-            everything = torch.logaddexp(across.logsumexp(dim=1), back.masked_fill(same, hidden).logsumexp(dim=1))
-            return (everything - bag).sum() / len(x)
+        def part(rows: slice, own_x: Tensor, own_y: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            across = (own_x / self.temperature) @ y.T  # (rows, N)
+            back = (own_y / self.temperature) @ x.T
+            bag = (own_x * own_y).sum(dim=1) / self.temperature
+            hide: Tensor | int = rows.start  # the diagonal
+            if not unique:
+                hide = labels[rows].unsqueeze(1) == labels
+                bag = _log_sum_of_few(across, hide)
+            negatives = torch.logaddexp(log_sum_exp(across, hide), log_sum_exp(back, hide))
+            return torch.logaddexp(negatives - bag, torch.zeros_like(bag)).sum() / len(x)
 
-        return sum_of_rows(part, len(x), self.chunk_size, x, y)
+        return sum_of_rows(part, self.chunk_size, x, y)
+
+
+def _log_sum_of_few(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Log Σ exp over the chosen entries of each row, at least one; reads only these."""
+    row, column = chosen.nonzero(as_tuple=True)
+    values = logits[row, column]
+    highest = values.new_full((len(logits),), -torch.inf).scatter_reduce(0, row, values.detach(), "amax")
+    sums = torch.zeros_like(highest).index_add(0, row, (values - highest[row]).exp())
+    return highest + sums.log()

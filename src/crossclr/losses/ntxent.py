@@ -6,7 +6,7 @@ from torch import Tensor
 
 from crossclr.losses.base import Loss
 from crossclr.losses.inputs.embeddings import EmbeddedBatch
-from crossclr.losses.inputs.options import check_chunk_size, check_temperature
+from crossclr.losses.inputs.options import check_temperature
 from crossclr.losses.inputs.pairs import PairsOption, pairs_of
 from crossclr.losses.memory.identity import identify
 from crossclr.losses.sums.contrast import Intra
@@ -21,9 +21,6 @@ class NTXent(Loss):
         chunk_size: anchors compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
-
-    Inputs of a call:
-        As for every :class:`Loss`; input features are not used.
 
     Relations:
         Equals :class:`CrossCLR` with ``intra_weight=1`` and without queue, pruning and weighting.
@@ -45,9 +42,8 @@ class NTXent(Loss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused)
+        super().__init__(pairs, fused, chunk_size)
         self.temperature = check_temperature(temperature)
-        self.chunk_size = check_chunk_size(chunk_size)
 
     def compute(self, batch: EmbeddedBatch) -> Tensor:
         """Σ_i -log(exp s(x_i, y_i) / (exp s(x_i, y_i) + Σ_j exp s(x_i, y_j) + Σ_k exp s(x_i, x_k))) / N."""

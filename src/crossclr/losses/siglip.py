@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_chunk_size, check_number, check_temperature
+from crossclr.losses.inputs.options import check_number, check_temperature
 from crossclr.losses.inputs.pairs import PairsOption
 from crossclr.losses.sums.rowwise import sum_of_rows
 
@@ -23,9 +23,6 @@ class SigLIP(PairwiseLoss):
         chunk_size: rows compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
         fused: also compare each modality with the mean of the others.
-
-    Inputs of a call:
-        As for every :class:`Loss`; input features are not used. Rows with equal ``ids`` count as matching.
 
     References:
         Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023.
@@ -44,10 +41,9 @@ class SigLIP(PairwiseLoss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused)
+        super().__init__(pairs, fused, chunk_size)
         self.log_scale = nn.Parameter(torch.tensor(-math.log(check_temperature(temperature))))
         self.bias = nn.Parameter(torch.tensor(check_number("bias", bias, -1e6, 1e6)))
-        self.chunk_size = check_chunk_size(chunk_size)
 
     @property
     def temperature(self) -> float:
@@ -56,12 +52,11 @@ class SigLIP(PairwiseLoss):
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
         """Sum over all pairs of rows, divided by the number of rows."""
-        count = len(x)
-        labels = torch.arange(count, device=x.device) if ids is None else ids
+        labels = torch.arange(len(x), device=x.device) if ids is None else ids
 
-        def part(rows: slice, x: Tensor, y: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-            logits = scale * (x[rows] @ y.T) + bias  # (rows, N)
+        def part(rows: slice, own_x: Tensor, _: Tensor, x: Tensor, y: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+            logits = scale * (own_x @ y.T) + bias  # (rows, N)
             sign = torch.where(labels[rows].unsqueeze(1) == labels, 1.0, -1.0).to(logits)
-            return -F.logsigmoid(sign * logits).sum() / count
+            return -F.logsigmoid(sign * logits).sum() / len(x)
 
-        return sum_of_rows(part, count, self.chunk_size, x, y, self.log_scale.exp().to(x), self.bias.to(x))
+        return sum_of_rows(part, self.chunk_size, x, y, self.log_scale.exp().to(x), self.bias.to(x))

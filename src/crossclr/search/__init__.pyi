@@ -2,7 +2,6 @@ from crossclr.search.building.create import build_index as build_index
 from crossclr.search.building.update import update_index as update_index
 from crossclr.search.encoders.onnx_export import export_run as export_run
 from crossclr.search.encoders.onnx_search import OnnxSearch as OnnxSearch
-from crossclr.search.encoders.text_queries import QueryError as QueryError
 from crossclr.search.encoders.text_queries import TextQueries as TextQueries
 from crossclr.search.index.contract import Index as Index
 from crossclr.search.index.faiss_graph import IndexSettings as IndexSettings
@@ -10,5 +9,6 @@ from crossclr.search.index.faiss_index import FaissIndex as FaissIndex
 from crossclr.search.index.milvus_index import MilvusIndex as MilvusIndex
 from crossclr.search.items.item_table import Item as Item
 from crossclr.search.items.things import Hit as Hit
+from crossclr.search.query_error import QueryError as QueryError
 from crossclr.search.searcher import Searcher as Searcher
 from crossclr.search.service.server import serve_run as serve_run

@@ -5,27 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from crossclr.search.building.hubness import apply_correction
 from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
-from crossclr.search.encoders.text_queries import QueryError, TextQueries, open_text_queries
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.generations import current_generation
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.items.remarks import Remark, remarks
 from crossclr.search.items.things import Hit
 from crossclr.search.queries.combined import Weights, combine
-from crossclr.search.queries.file_queries import FileQueries, FileQuery, open_file_queries
-from crossclr.training import Run
+from crossclr.search.query_error import QueryError
+
+if TYPE_CHECKING:
+    from crossclr.search.queries.file_queries import FileQueries, FileQuery
+    from crossclr.training import Run
 
 MOST = 1000  # results of one query
 MOST_ITEMS = 50  # items that one query may like or dislike
 LONGEST_TEXT = 1000  # characters of a typed query
 _FILTERS = 32
 T = TypeVar("T")
+
+
+class Queries(Protocol):
+    """An encoder of sentences: `TextQueries` with PyTorch, `OnnxQueries` without."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """(texts, dim) unit vectors."""
+
+    def warm_up(self) -> None:
+        """Load what the first query would wait for."""
 
 
 class Searcher:
@@ -42,7 +54,7 @@ class Searcher:
     def __init__(
         self,
         folder: Path,
-        queries: TextQueries | None = None,
+        queries: Queries | None = None,
         no_text: str = "",
         files: FileQueries | None = None,
         no_files: str = "",
@@ -70,6 +82,10 @@ class Searcher:
             FileNotFoundError: the run has no index yet.
             ValueError: the index was built from other weights.
         """
+        from crossclr.search.encoders.text_queries import open_text_queries
+        from crossclr.search.queries.file_queries import open_file_queries
+        from crossclr.training import Run
+
         run = run if isinstance(run, Run) else Run.open(run)
         folder = current_generation(run.path / INDEX)
         if folder is None:

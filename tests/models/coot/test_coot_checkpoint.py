@@ -98,7 +98,7 @@ def test_faults_are_named(coot_fixture: Fixture, change: str) -> None:
 
 
 def test_only_what_coot_knows_is_exported() -> None:
-    model = build_model(ModelConfig(dim=16, output_dim=4), (3, 3), two_level=True)
+    model = build_model(ModelConfig(dim=16, output_dim=4), {"video": 3, "text": 3}, two_level=True)
     with pytest.raises(ValueError, match="output_dim"):
         export_coot(model)
 

@@ -57,7 +57,7 @@ def test_of_many_samples_some_are_looked_at(data, monkeypatch):
 
 
 def test_a_model_without_it_reads_nothing():
-    fit_standard_norms(build_model(ModelConfig(dim=8), (4, 5), two_level=False), None, "train")
+    fit_standard_norms(build_model(ModelConfig(dim=8), {"video": 4, "text": 5}, two_level=False), None, "train")
 
 
 def test_training_begins_with_it_and_checkpoints_hold_it(data):
@@ -74,7 +74,7 @@ def test_training_begins_with_it_and_checkpoints_hold_it(data):
     weights = training.model.state_dict()
     mean = weights["encoders.video.local.input_norm.mean"]
     np.testing.assert_allclose(mean, a.reshape(-1, 4).mean(0), rtol=1e-5)
-    fresh = build_model(made.model, (4, 5), two_level=False)
+    fresh = build_model(made.model, {"video": 4, "text": 5}, two_level=False)
     fresh.load_state_dict(weights)
     one, other = (embed_source(model, open_source(config), "test")["video"].rows for model in (training.model, fresh))
     torch.testing.assert_close(one, other)

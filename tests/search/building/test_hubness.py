@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from crossclr.search.building.hubness import apply_correction, correction, count_hubs, with_correction
-from crossclr.search.encoders.feature_rows import unit
+from crossclr.search.index.contract import unit
 from crossclr.search.index.faiss_index import FaissIndex
 
 

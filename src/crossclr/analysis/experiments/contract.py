@@ -13,25 +13,15 @@ from crossclr.analysis.tables import Table
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with a band: mean and standard deviation of metrics over the values of an option.
+    """A line with a band: mean and standard deviation of metrics over the values of an option."""
 
-    Args:
-        option: the option's name.
-        title: its name in the figure.
-        values: the values of the option.
-        means: by metric.
-        stds: by metric.
-        chosen: the value that tuning or the config chose.
-        sentence: what the curve shows on this data.
-    """
-
-    option: str
-    title: str
-    values: Sequence[float]
-    means: dict[str, list[float]]
-    stds: dict[str, list[float]]
-    chosen: float | None
-    sentence: str
+    option: str  # the option's name
+    title: str  # its name in the figure
+    values: Sequence[float]  # the values of the option
+    means: dict[str, list[float]]  # by metric
+    stds: dict[str, list[float]]  # by metric
+    chosen: float | None  # the value that tuning or the config chose
+    sentence: str  # what the curve shows on this data
 
 
 class Experiment(ABC):

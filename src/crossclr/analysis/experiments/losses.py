@@ -25,12 +25,8 @@ class Losses(Experiment):
         return study.methods
 
     def variants(self, study: Study) -> list[Variant]:
-        """Every loss with its tuned options. All weights are kept if other methods start from them, else one seed's."""
-        starts = {METHODS[name].tuned_as for name in METHODS}
-        return [
-            Variant(METHODS[name].title, study.tuned(name), study.seeds, len(study.seeds) if name in starts else 1)
-            for name in study.methods
-        ]
+        """Every loss with its tuned options; the weights of the first seed are kept."""
+        return [Variant(METHODS[name].title, study.tuned(name), study.seeds, keep=1) for name in study.methods]
 
     def tables(self, study: Study) -> list[Table]:
         """The metrics, the differences to the best rival, and the tuned options."""
@@ -83,8 +79,7 @@ class Losses(Experiment):
         heads = ["loss", "tuned options", "score", "first options", "their score", "draws"]
         caption = (
             f"Tuned on the validation split; the score is the mean of {', '.join(study.settings.tune_by)} over both "
-            "directions, one seed. Every loss has its own draws. Fitted search starts from the weights of its loss "
-            "and is not tuned again."
+            "directions, one seed. Every loss has its own draws."
         )
         return Table("losses-tuning", "Tuned options", heads, rows, caption)
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import normalize
 
+from crossclr.analysis.figures.maps import first_sentences, plane
 from crossclr.features import connectivity
 from crossclr.losses.memory.influence import influential
 from crossclr.models import Embeddings, Vectors
@@ -20,29 +21,17 @@ EXAMPLES, NEAREST = 6, 3
 
 @dataclass(frozen=True)
 class Graph:
-    """Samples of one modality with their links.
+    """Samples of one modality with their links."""
 
-    Args:
-        places: (samples, 2).
-        links: pairs of sample numbers.
-        degrees: links of each sample.
-        connectivity: C of each sample, over the whole split.
-        influential: whether it is pruned from the negatives.
-        keys: clip keys.
-        texts: a sentence of each.
-        threshold: cosine above which two samples are linked.
-        share: share of the whole split that is influential.
-    """
-
-    places: npt.NDArray[np.float64]
-    links: list[tuple[int, int]]
-    degrees: list[int]
-    connectivity: list[float]
-    influential: list[bool]
-    keys: list[str]
-    texts: list[str]
-    threshold: float
-    share: float
+    places: npt.NDArray[np.float64]  # (samples, 2)
+    links: list[tuple[int, int]]  # pairs of sample numbers
+    degrees: list[int]  # links of each sample
+    connectivity: list[float]  # C of each sample, over the whole split
+    influential: list[bool]  # whether it is pruned from the negatives
+    keys: list[str]  # clip keys
+    texts: list[str]  # a sentence of each
+    threshold: float  # cosine above which two samples are linked
+    share: float  # share of the whole split that is influential
 
 
 @dataclass(frozen=True)
@@ -56,16 +45,7 @@ class Influential:
 
 
 def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, min_keep: float = 0.25) -> Graph:
-    """The graph of the second modality (one sentence of each clip).
-
-    Args:
-        inputs: mean input rows of a split.
-        threshold: CrossCLR's pruning threshold; None marks no sample.
-        rule: CrossCLR's pruning rule.
-        min_keep: CrossCLR's share that is never pruned.
-    """
-    from openTSNE import TSNE
-
+    """The graph of the second modality (one sentence of each clip); the other arguments are CrossCLR's for pruning."""
     first, sentences = _first_sentences(inputs)
     rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
@@ -77,11 +57,9 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
     values = cosines[upper[0], upper[1]]
     cut = float(torch.quantile(values.double(), 1 - LINKED))
     linked = upper[:, values > cut]
-    perplexity = min(30.0, (len(shown) - 1) / 3.5)
-    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=0, n_jobs=1)
     degrees = torch.bincount(linked.flatten(), minlength=len(shown))
     return Graph(
-        places=np.asarray(how.fit(shown.double().numpy())),
+        places=plane(shown),
         links=[(int(x), int(y)) for x, y in linked.T],
         degrees=degrees.tolist(),
         connectivity=scores[chosen].tolist(),
@@ -137,10 +115,7 @@ def sentence(graph: Graph) -> str:
 def _first_sentences(inputs: Embeddings) -> tuple[list[int], Vectors]:
     """The number of the first sentence of each clip, and all sentences."""
     _, sentences = inputs.pair()
-    first: dict[int, int] = {}
-    for number, clip in enumerate(sentences.clip_of.tolist()):
-        first.setdefault(clip, number)
-    return [first[clip] for clip in sorted(first)], sentences
+    return [number for _, number in sorted(first_sentences(sentences).items())], sentences
 
 
 def _key(inputs: Embeddings, sentences: Vectors, number: int) -> str:

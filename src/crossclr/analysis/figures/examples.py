@@ -40,35 +40,23 @@ class Example:
     hits: list[Hit]
 
 
-def text_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
-    """Random sentences with their nearest clips."""
-    shared = _shared(embeddings)
-    clips, sentences = embeddings.pair()
-    clip_of = sentences.clip_of
-    chosen = np.random.default_rng(seed).choice(len(clip_of), size=min(QUERIES, len(clip_of)), replace=False)
-    a, b = normalize(clips.rows, dim=1), normalize(sentences.rows, dim=1)
+def choose_examples(embeddings: Embeddings, by_text: bool, seed: int = 0) -> list[Example]:
+    """Random sentences, or random clips, with their nearest (other) clips."""
+    items, sentences = embeddings.pair()
+    shared = SharedCaptions(sentences.texts, sentences.clip_of.tolist(), len(items.rows))
+    clips = normalize(items.rows, dim=1)
+    queries = normalize(sentences.rows, dim=1) if by_text else clips
+    chosen = np.random.default_rng(seed).choice(len(queries), size=min(QUERIES, len(queries)), replace=False)
     examples = []
     for number in sorted(chosen.tolist()):
-        own = int(clip_of[number])
-        scores = a @ b[number]
+        own = int(sentences.clip_of[number]) if by_text else number
+        scores = clips @ queries[number]
+        if not by_text:
+            scores[own] = -torch.inf
         right = shared.block([own])[0]
         hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
-        examples.append(Example(embeddings.clip_keys[own], sentences.texts[number], hits))
-    return examples
-
-
-def clip_examples(embeddings: Embeddings, seed: int = 0) -> list[Example]:
-    """Random clips with their nearest other clips."""
-    shared = _shared(embeddings)
-    a = normalize(embeddings.pair()[0].rows, dim=1)
-    chosen = np.random.default_rng(seed).choice(len(a), size=min(QUERIES, len(a)), replace=False)
-    examples = []
-    for own in sorted(chosen.tolist()):
-        scores = a @ a[own]
-        scores[own] = -torch.inf
-        right = shared.block([own])[0]
-        hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
-        examples.append(Example(embeddings.clip_keys[own], _text(embeddings, own), hits))
+        text = sentences.texts[number] if by_text else _text(embeddings, own)
+        examples.append(Example(embeddings.clip_keys[own], text, hits))
     return examples
 
 
@@ -96,8 +84,3 @@ def _text(embeddings: Embeddings, clip: int) -> str:
     _, sentences = embeddings.pair()
     own = (sentences.clip_of == clip).nonzero().flatten()
     return sentences.texts[int(own[0])] if len(own) else ""
-
-
-def _shared(embeddings: Embeddings) -> SharedCaptions:
-    clips, sentences = embeddings.pair()
-    return SharedCaptions(sentences.texts, sentences.clip_of.tolist(), len(clips.rows))

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.evaluation.meaning.relevance import content_words
-from crossclr.models import Embeddings
+from crossclr.models import Embeddings, Vectors
 
 MOST = 700  # clips on a map
 GROUPS = 12  # colours that are easy to distinguish
@@ -21,24 +22,15 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True)
 class Map:
-    """Points of clips and sentences in the plane.
+    """Points of clips and sentences in the plane."""
 
-    Args:
-        loss: the name of the loss.
-        clips: (points, 2) places of clips.
-        sentences: (points, 2) places of one sentence of each of these clips.
-        keys: the clips' keys.
-        texts: the sentences.
-        groups: a label for each point.
-        agreement: percent of the ten nearest neighbours (in the joint space, within modality B) with the same label.
-    """
-
-    loss: str
-    clips: npt.NDArray[np.float64]
-    sentences: npt.NDArray[np.float64]
-    keys: list[str]
-    texts: list[str]
-    groups: list[str]
+    loss: str  # the name of the loss
+    clips: npt.NDArray[np.float64]  # (points, 2) places of clips
+    sentences: npt.NDArray[np.float64]  # (points, 2) places of one sentence of each of these clips
+    keys: list[str]  # the clips' keys
+    texts: list[str]  # the sentences
+    groups: list[str]  # a label for each point
+    # percent of the ten nearest neighbours (in the joint space, within modality B) with the same label
     agreement: float
 
 
@@ -58,9 +50,7 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     clustered by their input features, and a cluster is named after its most typical words.
     """
     _, texts = embeddings.pair()
-    first: dict[int, int] = {}
-    for sentence, clip in enumerate(texts.clip_of.tolist()):
-        first.setdefault(clip, sentence)
+    first = first_sentences(texts)
     clips = sorted(first)
     clips = clips[:: max(1, -(-len(clips) // MOST))]
     sentences = [first[clip] for clip in clips]
@@ -73,14 +63,9 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
 
 def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Map:
     """The map of an embedding."""
-    from openTSNE import TSNE
-
     clips, sentences = embeddings.pair()
     a, b = normalize(clips.rows[points.clips], dim=1), normalize(sentences.rows[points.sentences], dim=1)
-    rows = torch.cat([a, b]).double().numpy()
-    perplexity = min(30.0, (len(rows) - 1) / 3.5)
-    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=seed, n_jobs=1)
-    places = np.asarray(how.fit(rows))
+    places = plane(torch.cat([a, b]), seed)
     near = (b @ b.T).fill_diagonal_(-torch.inf).topk(min(NEIGHBOURS, len(b) - 1), dim=1).indices
     labels = {group: number for number, group in enumerate(dict.fromkeys(points.groups))}
     number = torch.tensor([labels[group] for group in points.groups])
@@ -104,6 +89,23 @@ def sentence(maps: Sequence[Map]) -> str:
         f"Share of a text's ten nearest texts in the joint space with the same colour: {parts}; {first.loss} has the "
         "highest. Filled marks are clips, rings are their texts."
     )
+
+
+def first_sentences(sentences: Vectors) -> dict[int, int]:
+    """The number of the first sentence of each clip that has one."""
+    first: dict[int, int] = {}
+    for sentence, clip in enumerate(sentences.clip_of.tolist()):
+        first.setdefault(clip, sentence)
+    return first
+
+
+def plane(rows: Tensor, seed: int = 0) -> npt.NDArray[np.float64]:
+    """Places of rows in the plane by t-SNE: (rows, 2)."""
+    from openTSNE import TSNE
+
+    perplexity = min(30.0, (len(rows) - 1) / 3.5)
+    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=seed, n_jobs=1)
+    return np.asarray(how.fit(rows.double().numpy()))
 
 
 def _largest(groups: list[str]) -> list[str]:

@@ -18,28 +18,28 @@ COLOURS = (
     *("#81b29a", "#c9ada7", "#999999"),
 )
 GREY = "#d9dde1"
+HIDDEN = {"showgrid": False, "zeroline": False, "showticklabels": False}  # axes
 LOG = 10.0  # an option whose values span more than this factor is drawn on a logarithmic axis
 
 
 def scores(rows: Sequence[tuple[str, bool, dict[str, tuple[float, float]]]]) -> Plot:
-    """Mean and standard deviation of some metrics for each loss, as marks with whiskers.
+    """Mean and standard deviation of some metrics, as marks with whiskers.
 
-    Args:
-        rows: name of a loss, whether it is ours, and (mean, std) by metric.
+    Each row has the name of a loss, whether it is ours, and (mean, std) by metric.
     """
-    figures = list(rows[0][2])
+    metrics = list(rows[0][2])
     data, layout = [], _layout(height=80 + 32 * len(rows))
     layout["margin"]["b"] = 80
-    width = 1 / len(figures)
-    for number, figure in enumerate(figures):
+    width = 1 / len(metrics)
+    for number, metric in enumerate(metrics):
         axis = "" if number == 0 else str(number + 1)
         data.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": [row[2][figure][0] for row in rows],
+                "x": [row[2][metric][0] for row in rows],
                 "y": [row[0] for row in rows],
-                "error_x": {"type": "data", "array": [row[2][figure][1] for row in rows], "thickness": 1.5},
+                "error_x": {"type": "data", "array": [row[2][metric][1] for row in rows], "thickness": 1.5},
                 "marker": {"size": 9, "color": [COLOURS[1] if row[1] else COLOURS[0] for row in rows]},
                 "xaxis": f"x{axis}",
                 "yaxis": "y",
@@ -49,7 +49,7 @@ def scores(rows: Sequence[tuple[str, bool, dict[str, tuple[float, float]]]]) -> 
         )
         domain = [number * width + (0.02 if number else 0), (number + 1) * width]
         layout[f"xaxis{axis}"] = {
-            "title": {"text": figure, "standoff": 8},
+            "title": {"text": metric, "standoff": 8},
             "domain": domain,
             "anchor": "y",
             "zeroline": False,
@@ -109,23 +109,23 @@ def histograms(found: Sequence[Similarities]) -> Plot:
     centres = ((edges[1:] + edges[:-1]) / 2).tolist()
     data = []
     for number, one in enumerate(found):
-        for axis, spread in (("", one.positive), ("2", one.negative)):
-            name = f"{one.loss}"
-            told = f"mean {spread.mean:.2f}, variance {spread.variance:.3f}"
+        for axis, histogram in (("", one.positive), ("2", one.negative)):
+            name = one.loss
+            summary = f"mean {histogram.mean:.2f}, variance {histogram.variance:.3f}"
             data.append(
                 {
                     "type": "scatter",
                     "mode": "lines",
                     "fill": "tozeroy",
                     "x": centres,
-                    "y": spread.density,
+                    "y": histogram.density,
                     "xaxis": f"x{axis}",
                     "yaxis": f"y{axis}",
                     "name": name,
                     "legendgroup": name,
                     "showlegend": axis == "",
                     "line": {"color": COLOURS[number], "width": 2, "shape": "hvh"},
-                    "hovertemplate": f"{name}: {told}<extra></extra>",
+                    "hovertemplate": f"{name}: {summary}<extra></extra>",
                     "opacity": 0.75,
                 }
             )
@@ -139,10 +139,10 @@ def histograms(found: Sequence[Similarities]) -> Plot:
     return {"data": data, "layout": layout}
 
 
-def space(found: Map, picture: Callable[[str], str]) -> Plot:
+def space(found: Map, image: Callable[[str], str]) -> Plot:
     """A map; clips with images show them instead of marks."""
     colours = {group: COLOURS[number % len(COLOURS)] for number, group in enumerate(dict.fromkeys(found.groups))}
-    uris = [picture(key) for key in found.keys]
+    uris = [image(key) for key in found.keys]
     shown = any(uris)
     data = []
     for group, colour in colours.items():
@@ -176,8 +176,7 @@ def space(found: Map, picture: Callable[[str], str]) -> Plot:
         for uri, (x, y) in zip(uris, found.clips, strict=True)
         if uri
     ]
-    hidden = {"showgrid": False, "zeroline": False, "showticklabels": False}
-    layout["xaxis"], layout["yaxis"] = dict(hidden), dict(hidden)
+    layout["xaxis"], layout["yaxis"] = dict(HIDDEN), dict(HIDDEN)
     layout["title"] = {"text": found.loss, "font": {"size": 15}, "x": 0.5}
     layout["legend"] = {"orientation": "h", "y": -0.02, "yanchor": "top"}
     layout["margin"] = {"l": 10, "r": 10, "t": 40, "b": 20}
@@ -211,8 +210,7 @@ def network(found: Graph) -> Plot:
             }
         )
     layout = _layout(height=620)
-    hidden = {"showgrid": False, "zeroline": False, "showticklabels": False}
-    layout["xaxis"], layout["yaxis"] = dict(hidden), dict(hidden)
+    layout["xaxis"], layout["yaxis"] = dict(HIDDEN), dict(HIDDEN)
     return {"data": data, "layout": layout}
 
 

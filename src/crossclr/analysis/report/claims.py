@@ -36,7 +36,7 @@ def claims(study: Study, found: Sequence[Similarities]) -> list[Claim]:
         Claim(question, *_verdict([(_arrow(study, d, m), Ablation().gain(study, part, d, m)) for d, m in _MAIN]))
         for part, question in PARTS.items()
     ]
-    return [*answers, *_queue(study), *_spread(found), *_neighbours(study)]
+    return [*answers, *_queue(study), *_similarities(found), *_neighbours(study)]
 
 
 _MAIN = ((TO_A, "R@1"), (TO_A, "nDCG"), (TO_B, "R@1"))
@@ -55,7 +55,7 @@ def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
         answer = "no clear effect"
     elif any(one.p < 0.05 and one.difference * first.difference < 0 for _, one in known):
         answer = "mixed"
-    return answer, "; ".join(f"{name} {one.difference:+.2f} ({one.sure})" for name, one in known)
+    return answer, "; ".join(f"{name} {one.difference:+.2f} ({one.p_in_words})" for name, one in known)
 
 
 def _queue(study: Study) -> list[Claim]:
@@ -70,18 +70,18 @@ def _queue(study: Study) -> list[Claim]:
     return [Claim(f"Does a larger queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
 
 
-def _spread(found: Sequence[Similarities]) -> list[Claim]:
+def _similarities(found: Sequence[Similarities]) -> list[Claim]:
     ours = [one for one in found if one.loss.startswith("CrossCLR")]
     rivals = [one for one in found if one not in ours]
     if not ours or not rivals:
         return []
-    mine = ours[0]
-    calmer = all(mine.positive.variance < one.positive.variance for one in rivals)
-    higher = all(mine.negative.mean > one.negative.mean for one in rivals)
+    crossclr = ours[0]
+    lower = all(crossclr.positive.variance < one.positive.variance for one in rivals)
+    higher = all(crossclr.negative.mean > one.negative.mean for one in rivals)
     variances = ", ".join(f"{one.loss} {one.positive.variance:.4f}" for one in found)
     means = ", ".join(f"{one.loss} {one.negative.mean:+.3f}" for one in found)
     return [
-        Claim("Is the variance of positive pairs lower than with the rivals?", "yes" if calmer else "no", variances),
+        Claim("Is the variance of positive pairs lower than with the rivals?", "yes" if lower else "no", variances),
         Claim("Do negative pairs shift towards positive scores?", "yes" if higher else "no", f"mean cosine: {means}"),
     ]
 

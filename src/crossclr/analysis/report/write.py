@@ -6,6 +6,7 @@ import datetime
 import html
 import platform
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from crossclr.analysis.experiments import EXPERIMENTS
 from crossclr.analysis.experiments.losses import Losses
 from crossclr.analysis.figures import connectivity_graph as graph
 from crossclr.analysis.figures import examples, maps, plots, similarities
-from crossclr.analysis.figures.images import Pictures
+from crossclr.analysis.figures.images import image_uri
 from crossclr.analysis.report.claims import claims, claims_table
 from crossclr.analysis.report.html_page import Page
 from crossclr.analysis.studies.compared_losses import METHODS, loss_option
-from crossclr.analysis.studies.open_study import TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import TO_A, Study
 from crossclr.analysis.studies.run_experiments import TABLES, run_experiments
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.tables import Table
@@ -33,16 +34,7 @@ MAPS = ("crossclr", "ntxent")  # whose joint spaces are drawn
 
 
 def write_report(study: Study, jobs: int = 1, console: Console | None = None) -> Path:
-    """Run the experiments that are missing, draw all figures and write ``report.html``.
-
-    Args:
-        study: the study.
-        jobs: trainings at the same time.
-        console: shows progress; None shows nothing.
-
-    Returns:
-        the file.
-    """
+    """Run the experiments that are missing (``jobs`` at a time), draw all figures and write ``report.html``."""
     found = run_experiments(list(EXPERIMENTS), study, jobs, console)
     if console is not None:
         console.print("figures", highlight=False)
@@ -132,13 +124,13 @@ def _scores(study: Study) -> plots.Plot:
     losses = Losses()
     rows = []
     for name, variant in zip(study.methods, losses.variants(study), strict=True):
-        figures = {}
+        metrics = {}
         for metric in ("R@1", "R@10", "nDCG", "sR@1"):
             values = study.values(variant, TO_A, metric)
             if not np.isnan(values).all():
                 spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-                figures[f"{study.arrow(TO_A)} {metric}"] = (float(np.nanmean(values)), spread)
-        rows.append((variant.name, METHODS[name].ours, figures))
+                metrics[f"{study.arrow(TO_A)} {metric}"] = (float(np.nanmean(values)), spread)
+        rows.append((variant.name, METHODS[name].ours, metrics))
     return plots.scores(rows)
 
 
@@ -154,7 +146,7 @@ class Drawn:
     def embeddings(self, name: str) -> Embeddings:
         """The test split embedded by the first seed of a loss."""
         if name not in self._embedded:
-            job = self._variant(name).jobs()[0]
+            job = self.variants[name].jobs()[0]
             model = self.study.finished.open(job).load_model()
             self._embedded[name] = open_trainer(job.config).embed(model, job.config.splits.test or "")
         return self._embedded[name]
@@ -175,13 +167,13 @@ class Drawn:
         page.plot(plots.histograms(found), similarities.sentence(found))
         self._source(page, study.settings.histograms[-1])
         trainer = open_trainer(study.base)
-        picture = Pictures(trainer.raw).uri
+        image = partial(image_uri, trainer.raw)
         page.section("map", "The joint space", f"t-SNE of clips and texts ({seed}).")
         test, train = study.base.splits.test or "", study.base.splits.train
         shown = [name for name in MAPS if name in self.variants]
         points = maps.choose_points(self.embeddings(shown[0]), trainer.inputs(test))
         drawn = [maps.tsne(METHODS[name].title, self.embeddings(name), points) for name in shown]
-        page.plot([plots.space(one, picture) for one in drawn], maps.sentence(drawn))
+        page.plot([plots.space(one, image) for one in drawn], maps.sentence(drawn))
         self._source(page, shown[0])
         ours = self._config("crossclr")
         pruning = (loss_option(ours, name) for name in ("prune_threshold", "prune_by", "min_keep"))
@@ -189,10 +181,10 @@ class Drawn:
         network = graph.connectivity_graph(trainer.inputs(train), *pruning)
         page.plot(plots.network(network), graph.sentence(network))
         self._source(page, "crossclr")
-        if trainer.inputs(train).texts:
-            self._texts(page, picture)
+        if trainer.inputs(train).text_name is not None:
+            self._texts(page, image)
 
-    def _texts(self, page: Page, picture: Callable[[str], str]) -> None:
+    def _texts(self, page: Page, image: Callable[[str], str]) -> None:
         study = self.study
         trainer = open_trainer(study.base)
         found = graph.influential_samples(trainer.inputs(study.base.splits.train))
@@ -200,7 +192,7 @@ class Drawn:
         cards = []
         for one in found:
             lines = [(key, f"{text} ({cosine:.2f})", "") for key, text, cosine in one.nearest]
-            cards.append(_card(one.key, f"{one.text} (C {one.connectivity:.2f})", lines, picture))
+            cards.append(_card(one.key, f"{one.text} (C {one.connectivity:.2f})", lines, image))
         page.html(f'<div class="cards">{"".join(cards)}</div>')
         mean = float(np.mean([cosine for one in found for _, _, cosine in one.nearest]))
         page.text(
@@ -210,54 +202,43 @@ class Drawn:
         embeddings = self.embeddings("crossclr")
         a, b = study.base.data.modalities
         for anchor, title, found_examples in (
-            ("text-examples", f"Retrieval: {b} → {a}", examples.text_examples(embeddings)),
-            ("clip-examples", f"Retrieval: {a} → {a}", examples.clip_examples(embeddings)),
+            ("text-examples", f"Retrieval: {b} → {a}", examples.choose_examples(embeddings, by_text=True)),
+            ("clip-examples", f"Retrieval: {a} → {a}", examples.choose_examples(embeddings, by_text=False)),
         ):
             page.section(anchor, title, f"CrossCLR, seed {study.seeds[0]}: the three nearest clips.")
             cards = []
             for example in found_examples:
                 lines = [(hit.key, f"{hit.text} ({hit.cosine:.2f})", hit.right) for hit in example.hits]
-                cards.append(
-                    _card(example.key, example.text, lines, picture if anchor != "text-examples" else None, picture)
-                )
+                cards.append(_card(example.key, example.text, lines, image, anchor != "text-examples"))
             page.html(f'<div class="cards">{"".join(cards)}</div>')
             page.text(examples.sentence(found_examples, anchor == "text-examples"), "caption")
             self._source(page, "crossclr")
 
-    def _variant(self, name: str) -> Variant:
-        return self.variants[name]
-
     def _config(self, name: str) -> RunConfig:
-        return self._variant(name).jobs()[0].config
+        return self.variants[name].jobs()[0].config
 
     def _source(self, page: Page, name: str) -> None:
         page.source(self.study.command("report"), dump_config(self._config(name)))
 
 
 def _card(
-    key: str,
-    text: str,
-    lines: Sequence[tuple[str, str, str]],
-    picture: Callable[[str], str] | None,
-    hit_picture: Callable[[str], str] | None = None,
+    key: str, text: str, lines: Sequence[tuple[str, str, str]], image: Callable[[str], str], with_image: bool = True
 ) -> str:
-    """A query with its answers; a text query has no image, its answers may have one."""
-    image = _image(key, picture)
+    """A query, with or without its image, and its answers."""
     items = []
     for other, words, right in lines:
-        told = {"own": "its own", "shared": "shares a caption"}.get(right, "")
-        tag = f'<span class="tag {right}">{told}</span>' if told else ""
-        items.append(f"<li>{_image(other, hit_picture or picture)}{html.escape(words)}{tag}</li>")
-    query = f'<div class="query">{image}<span>{html.escape(text)}</span></div>'
+        note = {"own": "its own", "shared": "shares a caption"}.get(right, "")
+        tag = f'<span class="tag {right}">{note}</span>' if note else ""
+        items.append(f"<li>{_image(image(other))}{html.escape(words)}{tag}</li>")
+    query = f'<div class="query">{_image(image(key)) if with_image else ""}<span>{html.escape(text)}</span></div>'
     return f'<div class="card">{query}<ol>{"".join(items)}</ol></div>'
 
 
-def _image(key: str, picture: Callable[[str], str] | None) -> str:
-    uri = picture(key) if picture is not None else ""
+def _image(uri: str) -> str:
     return f'<img alt="" src="{uri}">' if uri else ""
 
 
 def _seeds(study: Study) -> str:
     fewer = {"sweeps, pairs and grids": study.few_seeds, "ablation": study.ablation_seeds}
-    told = [f"{what}: the first {len(taken)}" for what, taken in fewer.items() if len(taken) < len(study.seeds)]
-    return ", ".join(map(str, study.seeds)) + (f" ({'; '.join(told)})" if told else "")
+    limits = [f"{what}: the first {len(taken)}" for what, taken in fewer.items() if len(taken) < len(study.seeds)]
+    return ", ".join(map(str, study.seeds)) + (f" ({'; '.join(limits)})" if limits else "")

@@ -20,27 +20,16 @@ from crossclr.storage import write_file, write_json
 
 @dataclass(frozen=True)
 class ComparedNumber:
-    """One number of the paper and ours.
+    """One number of the paper and ours."""
 
-    Args:
-        row: row of the paper's table, or a training of ours that the paper does not list.
-        group: direction or kind of measurement.
-        metric: such as R@1.
-        paper: the paper's mean, None where it prints none.
-        paper_std: its standard deviation.
-        ours: our mean over seeds, None where nothing was trained.
-        ours_std: our sample standard deviation, None for a single seed.
-        seeds: trainings behind our mean.
-    """
-
-    row: str
-    group: str
-    metric: str
-    paper: float | None
-    paper_std: float | None
-    ours: float | None
-    ours_std: float | None
-    seeds: int
+    row: str  # row of the paper's table, or a training of ours that the paper does not list
+    group: str  # direction or kind of measurement
+    metric: str  # such as R@1
+    paper: float | None  # the paper's mean, None where it prints none
+    paper_std: float | None  # its standard deviation
+    ours: float | None  # our mean over seeds, None where nothing was trained
+    ours_std: float | None  # our sample standard deviation, None for a single seed
+    seeds: int  # trainings behind our mean
 
     @property
     def difference(self) -> float | None:
@@ -103,17 +92,9 @@ def comparison_tables(table: PaperTable, numbers: Sequence[ComparedNumber]) -> l
 def write_comparison(
     folder: Path, table: PaperTable, numbers: Sequence[ComparedNumber], facts: Mapping[str, str], page: Page | None
 ) -> tuple[Path, Path]:
-    """Write ``reproduce-<target>.json`` and ``.html`` (and the tables as CSV and LaTeX).
+    """Write ``reproduce-<target>.json`` and ``.html`` (and the tables as CSV and LaTeX); returns the two files.
 
-    Args:
-        folder: the folder of the trainings.
-        table: the paper's table.
-        numbers: the comparison.
-        facts: how it was made: data, seeds, command.
-        page: figures to put behind the tables.
-
-    Returns:
-        the two files.
+    ``facts`` say how it was made (data, seeds, command); the figures of ``page`` follow the tables.
     """
     stem = f"reproduce-{table.target}"
     values: dict[str, Any] = {"target": table.target, "title": table.title, **facts, "claims": list(table.claims)}

@@ -44,21 +44,14 @@ class PaperNumber:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper.
+    """A table of the paper."""
 
-    Args:
-        target: what it reproduces, a key of `TARGETS`.
-        title: its number and subject.
-        columns: metrics by group; a group is a direction such as ``text → video``.
-        rows: by row, numbers in the order of the columns; None where the paper prints none.
-        claims: what the paper says in words, where it prints no numbers.
-    """
-
-    target: str
-    title: str
-    columns: Mapping[str, Sequence[str]]
+    target: str  # what it reproduces, a key of `TARGETS`
+    title: str  # its number and subject
+    columns: Mapping[str, Sequence[str]]  # metrics by group; a group is a direction such as ``text → video``
+    # by row, numbers in the order of the columns; None where the paper prints none
     rows: Mapping[str, Sequence[PaperNumber | None]]
-    claims: Sequence[str] = ()
+    claims: Sequence[str] = ()  # what the paper says in words, where it prints no numbers
 
     def number(self, row: str, group: str, metric: str) -> PaperNumber | None:
         """One number; None where the paper prints none."""

@@ -131,11 +131,7 @@ def reproduce(
 
 
 def find_dataset(folder: Path) -> str:
-    """Which data set a folder holds, by its feature files.
-
-    Raises:
-        ValueError: it holds neither.
-    """
+    """Which data set a folder holds, by its feature files."""
     found = [name for name, features in DATASETS.items() if (folder / features).is_file()]
     if "lsmdc" in found:  # it has HowTo100M features too
         return "lsmdc"

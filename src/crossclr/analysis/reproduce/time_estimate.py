@@ -13,11 +13,7 @@ VALIDATION = 1.15  # validation and checkpoints add about this factor
 
 
 def estimated_seconds(config: RunConfig) -> float:
-    """Estimated seconds of a training on this machine: a few steps are taken and thrown away.
-
-    Raises:
-        DataError: the data cannot be read.
-    """
+    """Estimated seconds of a training on this machine: a few steps are taken and thrown away."""
     with torch_settings(config.training):
         training = JointTraining(
             config, open_source(config.data), make_fabric(config.training.accelerator, 1, "32-true")

@@ -7,22 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from crossclr.losses import LOSSES
 from crossclr.training import RunConfig
 from crossclr.training.config.config_files import check_config, put_value
+from crossclr.training.config.run_config import StrictConfig
 
 
-class Range(BaseModel):
+class Range(StrictConfig):
     """Values that tuning may try for one option.
 
     Example:
         >>> Range(low=10, high=60, whole=True).clip(7.4), Range(low=0.01, high=0.5).clip(0.03)
         (10, 0.03)
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     low: float = Field(description="Smallest value.")
     high: float = Field(description="Largest value.")

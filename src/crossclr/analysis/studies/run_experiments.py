@@ -34,7 +34,7 @@ def run_experiments(
         console: shows progress; None shows nothing.
 
     Returns:
-        the tables of each experiment; none for an experiment that this data cannot show.
+        The tables of each experiment; none for an experiment that this data cannot show.
 
     Raises:
         Interrupted: after Ctrl-C; the same call resumes.

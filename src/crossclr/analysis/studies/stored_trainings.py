@@ -24,17 +24,11 @@ RUNS, RANKS = "runs", "ranks.npz"
 
 @dataclass(frozen=True)
 class Job:
-    """One training that an experiment needs.
+    """One training that an experiment needs."""
 
-    Args:
-        name: shown in progress and part of the folder's name.
-        config: everything that decides it, including the seed.
-        keep: whether its weights are stored, for figures and fused experts.
-    """
-
-    name: str
-    config: RunConfig
-    keep: bool = False
+    name: str  # shown in progress and part of the folder's name
+    config: RunConfig  # everything that decides it, including the seed
+    keep: bool = False  # whether its weights are stored, for figures and fused experts
 
     def path(self, out: Path) -> Path:
         """Its folder in a study's folder; equal configs of different experiments share one.

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from crossclr.analysis.studies.compared_losses import METHODS, Range
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
 from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
+from crossclr.training.config.run_config import StrictConfig
 
 EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives")
+SHIPPED = "analysis/studies/shipped"
 Overrides = dict[str, Any]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Modality(_Strict):
+class Modality(StrictConfig):
     """The changes to the config that select a modality."""
 
     a: Overrides | None = Field(default=None, description="Changes that make it modality A; null: not possible.")
     b: Overrides | None = Field(default=None, description="Changes that make it modality B; null: not possible.")
 
 
-class StudyConfig(_Strict):
+class StudyConfig(StrictConfig):
     """The settings of a study."""
 
     config: str = Field(description="Shipped config or YAML file with data, model and schedule of every training.")
@@ -94,8 +91,7 @@ def study_names() -> list[str]:
         >>> "emoji" in study_names()
         True
     """
-    folder = resources.files("crossclr.analysis.studies") / "shipped"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return config_names(SHIPPED)
 
 
 def load_study(name_or_path: str | Path) -> StudyConfig:
@@ -106,28 +102,20 @@ def load_study(name_or_path: str | Path) -> StudyConfig:
         'emoji'
     """
     name, path = str(name_or_path), Path(name_or_path)
-    if not path.is_file() and name in study_names():
-        text = (resources.files("crossclr.analysis.studies") / "shipped" / f"{name}.yaml").read_text(encoding="utf-8")
-    elif not path.is_file() and path.suffix not in (".yaml", ".yml") and name not in config_names():
-        known = ", ".join(study_names())
+    is_study = not path.is_file() and name in study_names()
+    if not (is_study or path.is_file() or path.suffix in (".yaml", ".yml") or name in config_names()):
         raise ConfigError(
-            f"there is no study {name!r}, no shipped config of that name and no such file; there are {known}"
+            f"there is no study {name!r}, no shipped config of that name and no such file; there are "
+            f"{', '.join(study_names())}"
         )
-    else:
-        text = config_text(name_or_path)
-    values = read_values(text, name)
+    values = read_values(config_text(name_or_path, SHIPPED if is_study else "configs"), name)
     if "config" not in values:
         return StudyConfig(config=name)
     return check_values(values, StudyConfig, name)
 
 
 def base_config(study: StudyConfig, overrides: Sequence[str] = ()) -> RunConfig:
-    """The config that every training of a study starts from.
-
-    Args:
-        study: the study.
-        overrides: further changes, ``a.b=value``, applied after those of the study.
-    """
+    """The config that every training of a study starts from; ``overrides`` are applied after those of the study."""
     changed = load_config(study.config, study.set)
     return check_config(read_values(dump_config(changed), study.config, overrides), study.config)
 

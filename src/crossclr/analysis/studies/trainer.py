@@ -27,12 +27,7 @@ BATCH = 512  # samples that are embedded at once
 
 
 class Trainer:
-    """The data of one config, read once; trainings on it run one after the other.
-
-    Args:
-        data: the data.
-        forms: how the sequences of each modality are stored, see `MemorySource`.
-    """
+    """The data of one config, read once; trainings on it run one after the other. See `MemorySource` for ``forms``."""
 
     def __init__(self, data: DataConfig, forms: Mapping[str, Form] | None = None) -> None:
         self.raw = open_source(data)
@@ -51,13 +46,7 @@ class Trainer:
         return embed_source(model, self.source, split, BATCH)
 
     def measure(self, embeddings: Embeddings, split: str, ranks: Ranks | None = None) -> Results:
-        """Strict and meaning-aware metrics in all directions, at each level.
-
-        Args:
-            embeddings: of the split.
-            split: its name.
-            ranks: of the queries, where they are known; see `embedding_ranks`.
-        """
+        """Strict and meaning-aware metrics in all directions, at each level; ``ranks`` if they are known."""
         if split not in self._semantics:
             self._semantics[split] = Semantics.of(embeddings)
         ranks = ranks or embedding_ranks(embeddings, progress=False)
@@ -76,67 +65,43 @@ class Trainer:
             memory = MemoryRecorder()
             fit(training, memory, validate=retrieval_validator(self.source, config.splits.validate_, BATCH))
             training.model.load_state_dict(memory.best)
-        about = {
+            return self._measured(training.model.eval(), config, memory, training.health.warning, began)
+
+    def _measured(
+        self, model: JointModel, config: RunConfig, memory: MemoryRecorder, warning: str | None, began: float
+    ) -> Trained:
+        splits, ranks = config.splits, {}
+        results: dict[str, Any] = {
+            "name": config.name,
+            "seed": config.seed,
             "epochs": len(memory.epochs),
             "best_epoch": memory.best_epoch,
-            "warning": training.health.warning,
-            "seconds": time.monotonic() - began,
+            "warning": warning,
+            "split": splits.test,
+            "validation": None,
+            "test": None,
+            "neighbours": None,
+            "cca_baseline": None,
         }
-        return self.finish(training.model, config, memory.records, about)
-
-    def finish(
-        self, model: JointModel, config: RunConfig, records: list[dict[str, Any]], about: Mapping[str, Any]
-    ) -> Trained:
-        """Fit search, if the config requests it, and measure.
-
-        Args:
-            model: with the weights of the best epoch.
-            config: of the training.
-            records: of the training.
-            about: its ``epochs``, ``best_epoch`` and ``seconds``.
-        """
-        began = time.monotonic()
-        splits, ranks = config.splits, {}
-        with torch_settings(config.training):
-            model.eval()
-            results: dict[str, Any] = {
-                "name": config.name,
-                "seed": config.seed,
-                "epochs": about["epochs"],
-                "best_epoch": about["best_epoch"],
-                "warning": about["warning"],
-                "split": splits.test,
-                "validation": None,
-                "test": None,
-                "neighbours": None,
-                "cca_baseline": None,
-            }
-            if splits.validate_ is not None:
-                results["validation"] = self.measure(self.embed(model, splits.validate_), splits.validate_)
-            if splits.test is not None:
-                embeddings = self.embed(model, splits.test)
-                ranks = embedding_ranks(embeddings, progress=False)
-                results["test"] = self.measure(embeddings, splits.test, ranks)
-                results["neighbours"] = kept_neighbours(self.inputs(splits.test), embeddings)
-        results["seconds"] = round(about["seconds"] + time.monotonic() - began, 2)
-        return Trained(model, records, results, ranks)
+        if splits.validate_ is not None:
+            results["validation"] = self.measure(self.embed(model, splits.validate_), splits.validate_)
+        if splits.test is not None:
+            embeddings = self.embed(model, splits.test)
+            ranks = embedding_ranks(embeddings, progress=False)
+            results["test"] = self.measure(embeddings, splits.test, ranks)
+            results["neighbours"] = kept_neighbours(self.inputs(splits.test), embeddings)
+        results["seconds"] = round(time.monotonic() - began, 2)
+        return Trained(model, memory.records, results, ranks)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training in memory.
+    """A finished training in memory."""
 
-    Args:
-        model: of the best epoch.
-        records: of the training.
-        results: as in ``results.json``.
-        ranks: of every query of the test split, by direction.
-    """
-
-    model: JointModel
-    records: list[dict[str, Any]]
-    results: dict[str, Any]
-    ranks: Ranks
+    model: JointModel  # of the best epoch
+    records: list[dict[str, Any]]  # of the training
+    results: dict[str, Any]  # as in ``results.json``
+    ranks: Ranks  # of every query of the test split, by direction
 
 
 def open_trainer(config: RunConfig) -> Trainer:

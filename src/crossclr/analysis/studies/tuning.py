@@ -48,15 +48,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of tuning one loss.
+    """The result of tuning one loss."""
 
-    Args:
-        best: the draw with the highest score, the earliest of equal ones.
-        trials: all draws; the first has the default options.
-    """
-
-    best: Trial
-    trials: list[Trial]
+    best: Trial  # the draw with the highest score, the earliest of equal ones
+    trials: list[Trial]  # all draws; the first has the default options
 
     @property
     def options(self) -> dict[str, float]:
@@ -67,12 +62,7 @@ class Tuned:
 class Tuner:
     """Tunes losses, one training of each loss at a time, so that the result does not depend on the number of workers.
 
-    Args:
-        base: the study's config; its test split is not used.
-        trials: draws for each loss.
-        metrics: what is maximised, see `objective`.
-        out: the study's folder, which holds the journal.
-        also: fields of the config that are searched for every loss, by dotted name.
+    The test split is not used. ``also`` has fields of the config that are searched for every loss, by dotted name.
     """
 
     def __init__(

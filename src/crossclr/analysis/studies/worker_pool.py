@@ -22,13 +22,7 @@ Perform = Callable[[Job, Path], Results]  # trains one job and leaves its folder
 
 
 class Pool:
-    """Runs jobs, several at the same time.
-
-    Args:
-        out: the study's folder.
-        jobs: how many trainings at once; 1 runs them in this process.
-        perform: trains one job.
-    """
+    """Runs several jobs at the same time; a single one runs in this process."""
 
     def __init__(self, out: Path, jobs: int = 1, perform: Perform = perform) -> None:
         if jobs < 1:

@@ -53,20 +53,6 @@ class CaptionSet:
                 found[key] = [" ".join(texts[n] for texts in self.texts[start:stop]) for n in range(several)]
         return found
 
-    def take(self, videos: Sequence[int]) -> CaptionSet:
-        """Some videos, in the given order."""
-        starts = self.starts
-        clips = [clip for video in videos for clip in range(starts[video], starts[video + 1])]
-        parts = torch.split(self.features, self.rows.tolist())
-        return CaptionSet(
-            tuple(self.keys[video] for video in videos),
-            tuple(self.counts[video] for video in videos),
-            torch.cat([parts[clip] for clip in clips]),
-            self.rows[clips],
-            tuple(self.texts[clip] for clip in clips),
-            tuple(self.times[clip] for clip in clips),
-        )
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -103,11 +89,7 @@ def make_batcher(data: CaptionSet, max_clips: int | None = None) -> Callable[[Se
 
 
 def replace_texts(data: CaptionSet, captions: Mapping[str, Mapping[str, object]], origin: str) -> CaptionSet:
-    """Sentences and times of each video from MART's ``captioning_*.json``.
-
-    Raises:
-        ValueError: a video is absent or has another number of sentences.
-    """
+    """Sentences and times of each video from MART's ``captioning_*.json``, which must have a sentence for each clip."""
     texts: list[tuple[str, ...]] = []
     times: list[tuple[float, float]] = []
     for key, count in zip(data.keys, data.counts, strict=True):

@@ -26,8 +26,8 @@ class TrainingBatch:
     def targets(self) -> tuple[Tensor, Tensor]:
         """The positions with a next word to predict (sentences, length - 1), and these words, flat."""
         following = self.words[:, 1:]
-        taught = following != PAD
-        return taught, following[taught]
+        has_target = following != PAD
+        return has_target, following[has_target]
 
 
 class TrainingSentences:

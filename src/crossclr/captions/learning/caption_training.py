@@ -114,8 +114,8 @@ class CaptionTraining(Trainable[TrainingBatch]):
     def loss(self, batch: TrainingBatch) -> tuple[Tensor, int]:
         """The summed loss of a batch and its number of words."""
         hidden = self.model(batch.features, batch.rows, batch.words, batch.lengths, batch.active)
-        taught, targets = batch.targets()
-        logits = self.model.logits(hidden[:, :-1][taught])  # only at positions with a word to predict
+        has_target, targets = batch.targets()
+        logits = self.model.logits(hidden[:, :-1][has_target])  # only at positions with a word to predict
         return smoothed_loss(logits, targets, self.config.training.label_smoothing), len(targets)
 
     def learn(self, batch: TrainingBatch) -> dict[str, float]:

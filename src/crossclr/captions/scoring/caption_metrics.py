@@ -115,7 +115,7 @@ def score_captions(
     if meteor is not False:
         try:
             texts = [written[key][0] for key in wanted]
-            with nullcontext(meteor) if isinstance(meteor, Meteor) else Meteor(java, meteor_seconds) as running:
+            with Meteor(java, meteor_seconds) if meteor is True else nullcontext(meteor) as running:
                 metrics["METEOR"] = 100.0 * running.score(texts, list(wanted.values()))[0]
         except MeteorError as error:
             notes.append(f"no METEOR: {error}")

@@ -75,14 +75,8 @@ class Meteor:
     def score(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
         """METEOR of a corpus and of each of its texts, as fractions of one.
 
-        The corpus value comes from the summed statistics of all texts; it is not the mean of the single values.
-
-        Args:
-            predictions: one text each.
-            references: one or more texts each.
-
-        Raises:
-            MeteorError: the process died, hung or returned invalid output; it cannot be used any more.
+        The corpus value comes from the summed statistics of all texts; it is not the mean of the single values. After a
+        `MeteorError` (the process died, hung or returned invalid output) the process cannot be used any more.
         """
         if not predictions:
             return 0.0, []

@@ -49,23 +49,24 @@ class Call:
     present: Rows
     labels: Mapping[str, str]  # of the embeddings
     feature_labels: Mapping[str, str]
+    positional: bool = False  # whether a pair was passed by position
 
 
 def read_call(
     za: Tensor | Rows,
-    zb: Tensor | None,
-    a: Tensor | None,
-    b: Tensor | None,
-    ids: Tensor | None,
-    features: Rows | None,
-    present: Rows | None,
+    zb: Tensor | None = None,
+    a: Tensor | None = None,
+    b: Tensor | None = None,
+    ids: Tensor | None = None,
+    features: Rows | None = None,
+    present: Rows | None = None,
 ) -> Call:
     """Convert ``loss(za, zb, a, b, ids)`` and ``loss({...}, features={...}, ...)`` to one form."""
     if not isinstance(za, Mapping):
         if features is not None:
             raise ValueError("features= goes with a mapping of embeddings; for a pair pass a= and b=")
         labels, feature_labels = {"a": "za", "b": "zb"}, {"a": "a", "b": "b"}
-        return Call({"a": za, "b": zb}, {"a": a, "b": b}, ids, present or {}, labels, feature_labels)
+        return Call({"a": za, "b": zb}, {"a": a, "b": b}, ids, present or {}, labels, feature_labels, True)
     if any(rows is not None for rows in (zb, a, b)):
         raise ValueError("embeddings by name come with features= by name, not with zb, a or b")
     names = list(za)

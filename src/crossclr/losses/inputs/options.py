@@ -39,11 +39,6 @@ def check_count(name: str, value: object, low: int, high: int | None = None) -> 
     raise ValueError(f"{name} must be a whole number of at least {low}{most}, got {_shown(value)}")
 
 
-def check_chunk_size(chunk_size: int | None) -> int | None:
-    """None, or the number of anchors compared at a time."""
-    return None if chunk_size is None else check_count("chunk_size", chunk_size, 1)
-
-
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     """One of a few words."""
     if value not in choices:

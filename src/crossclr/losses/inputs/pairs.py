@@ -83,8 +83,8 @@ def _fused_pair(batch: EmbeddedBatch, name: str) -> Pair:
     total = torch.stack([batch.embeddings[other] for other in others]).sum(dim=0)
     anchors = batch.present[name]
     if all(batch.present[other] is not None for other in others):
-        anyone = torch.stack([mask for other in others if (mask := batch.present[other]) is not None]).any(dim=0)
-        anchors = either_mask(anchors, anyone)
+        has_other = torch.stack([mask for other in others if (mask := batch.present[other]) is not None]).any(dim=0)
+        anchors = either_mask(anchors, has_other)
     mean = total / torch.linalg.vector_norm(total, dim=1, keepdim=True).clamp_min(1e-12)
     return Pair(name, None, 1.0, batch.embeddings[name], mean, anchors)
 

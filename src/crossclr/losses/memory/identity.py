@@ -23,13 +23,7 @@ class Identity:
 
 
 def identify(ids: Tensor | None, queue_ids: Tensor | None = None, live: Tensor | None = None) -> Identity | None:
-    """Compare ids within the batch and with the queue.
-
-    Args:
-        ids: (N,) ids of the batch, or None.
-        queue_ids: (R,) ids of the rows of the queue.
-        live: which rows of the queue belong to the batch.
-    """
+    """Compare ids (N,) within the batch and with the queue (R,), whose ``live`` rows belong to the batch."""
     if ids is None:
         return None
     ordered = ids.sort().values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,6 +12,26 @@ from crossclr.losses.inputs.options import check_choice, check_count, check_numb
 
 PRUNE_RULES = ("relative", "absolute", "quantile")
 ROWS_AT_ONCE = 2048  # rows searched together; limits memory and does not change the result
+
+
+@dataclass(frozen=True)
+class InfluenceRules:
+    """The options of :class:`CrossCLR` that use connectivity, with the same names."""
+
+    prune_threshold: float | None
+    prune_by: str
+    min_keep: float
+    weight_scale: float | None
+    extra_positives: int
+
+    def __post_init__(self) -> None:
+        check_choice("prune_by", self.prune_by, PRUNE_RULES)
+        check_number("min_keep", self.min_keep, 0, 1)
+        if self.prune_threshold is not None:
+            check_number("prune_threshold", self.prune_threshold, -1 if self.prune_by == "absolute" else 0, 1)
+        if self.weight_scale is not None:
+            check_number("weight_scale", self.weight_scale, 1e-9)
+        check_count("extra_positives", self.extra_positives, 0)
 
 
 def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:
@@ -52,36 +73,27 @@ def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: fl
 def anchor_weights(
     scores: Tensor, weight_scale: float | None, present: Tensor | None = None, anchors: Tensor | None = None
 ) -> Tensor:
-    """(N,) weights that sum to 1: softmax of (C / ΣC) / κ over the anchors.
+    """(N,) weights that sum to 1: softmax of (C / ΣC) / κ over the anchors; other rows get 0.
 
-    Args:
-        scores: (N,) connectivity of the batch.
-        weight_scale: κ in the paper; None gives a plain mean, as does ΣC ≤ 1e-6·N.
-        present: (N,) rows included in ΣC; None: all.
-        anchors: (N,) rows that get a weight; None: all. The others get 0.
+    ΣC is the sum over the ``present`` rows. If it is at most 1e-6·N, or without ``weight_scale`` (κ), all anchors have
+    the same weight.
     """
     summed = scores if present is None else scores[present]
     if weight_scale is None or float(summed.sum()) <= 1e-6 * len(summed):
-        raised = torch.zeros_like(scores)
+        logits = torch.zeros_like(scores)
         if anchors is None:
             return torch.full_like(scores, 1 / len(scores))
     else:
-        raised = scores / summed.sum() / weight_scale
+        logits = scores / summed.sum() / weight_scale
     if anchors is not None:
-        raised = raised.masked_fill(~anchors, -torch.inf)
-    return torch.softmax(raised, dim=0)
+        logits = logits.masked_fill(~anchors, -torch.inf)
+    return torch.softmax(logits, dim=0)
 
 
 def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None:
-    """The influential samples of the batch that are nearest to each anchor in input space.
+    """(N, k) the influential samples of the batch that are nearest to each anchor in input space, at most ``count``.
 
-    Args:
-        rows: (N, D) unit input features of the batch.
-        mask: (N,) which of them are influential.
-        count: maximum number for each anchor.
-
-    Returns:
-        (N, k) indices into the batch, -1 where an anchor has fewer than k; None if no anchor has any.
+    -1 where an anchor has fewer than k; None if no anchor has any.
     """
     candidates = mask.nonzero().flatten()  # (I,)
     if count == 0 or len(candidates) == 0:
@@ -94,17 +106,3 @@ def nearest_influential(rows: Tensor, mask: Tensor, count: int) -> Tensor | None
         nearest = similarity.masked_fill_(own, -torch.inf).topk(min(count, len(candidates)), dim=1)
         found.append(torch.where(nearest.values == -torch.inf, -1, candidates[nearest.indices]))
     return torch.cat(found)
-
-
-def check_pruning(threshold: float | None, rule: str, min_keep: float) -> None:
-    """Check the options of the pruning rule."""
-    check_choice("prune_by", rule, PRUNE_RULES)
-    check_number("min_keep", min_keep, 0, 1)
-    if threshold is not None:
-        check_number("prune_threshold", threshold, -1 if rule == "absolute" else 0, 1)
-
-
-def check_extra_positives(count: int, weight: float) -> None:
-    """Check the options of the additional positives."""
-    check_count("extra_positives", count, 0)
-    check_number("positive_weight", weight, 1e-9)

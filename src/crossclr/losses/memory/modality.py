@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -10,19 +11,8 @@ from torch import Tensor, nn
 
 from crossclr.features.row_connectivity import connectivity_to
 from crossclr.losses.inputs.embeddings import either_mask
-from crossclr.losses.memory.influence import anchor_weights, influential, nearest_influential
+from crossclr.losses.memory.influence import InfluenceRules, anchor_weights, influential, nearest_influential
 from crossclr.losses.memory.queue import RingBuffer
-
-
-@dataclass(frozen=True)
-class InfluenceRules:
-    """The options of :class:`CrossCLR` that use connectivity, with the same names."""
-
-    prune_threshold: float | None
-    prune_by: str
-    min_keep: float
-    weight_scale: float | None
-    extra_positives: int
 
 
 @dataclass(frozen=True)
@@ -35,8 +25,7 @@ class Influence:
     scores: Tensor | None = None  # (N,) connectivity of the batch's rows; None if it is not used
     mask: Tensor | None = None  # (N,) influential rows of the batch; None if connectivity is not used
     queue_mask: Tensor | None = None  # (filled,) influential rows of the queue; None without a queue
-    # where the batch's present rows are in the queue; None if the batch itself is the reference set
-    slots: Tensor | None = None
+    slots: Tensor | None = None  # of the batch's present rows in the queue; None if the batch is the reference set
     pruned: Tensor | None = None  # scalar, share of the reference set that is influential
     held_back: bool = False  # whether ``min_keep`` limited the pruning
 
@@ -51,17 +40,17 @@ class Influence:
         return keep
 
     def weights(self, anchors: Tensor | None, like: Tensor) -> Tensor:
-        """(N,) weights of these anchors, which sum to 1; the others get 0.
-
-        Args:
-            anchors: (N,) which rows are anchors; None: all.
-            like: (N, D) decides dtype and device.
-        """
-        scale = None if self.scores is None else self.rules.weight_scale
-        scores = torch.zeros_like(like[:, 0]).detach() if self.scores is None else self.scores
+        """(N,) weights of these anchors (None: all), which sum to 1; the others get 0. ``like`` sets the dtype."""
+        if self.scores is None:
+            return anchor_weights(torch.zeros_like(like[:, 0]).detach(), None, anchors=anchors)
         if anchors is None:
-            return anchor_weights(scores, scale).to(like.dtype)
-        return anchor_weights(scores, scale, self.present, anchors).to(like.dtype)
+            return self._all_weights.to(like.dtype)
+        return anchor_weights(self.scores, self.rules.weight_scale, self.present, anchors).to(like.dtype)
+
+    @cached_property
+    def _all_weights(self) -> Tensor:
+        assert self.scores is not None  # noqa: S101 (asked by `weights`)
+        return anchor_weights(self.scores, self.rules.weight_scale)
 
     def positives(self, anchors: Tensor | None) -> Tensor | None:
         """(N, k) influential anchors nearest to each anchor in input space, -1 for none; None: no anchor has any."""
@@ -72,12 +61,7 @@ class Influence:
 
 
 class Modality(nn.Module):
-    """The recent samples of one modality and their influence.
-
-    Args:
-        queue_size: samples to keep; 0 uses the batch alone.
-        rules: the options of influence.
-    """
+    """The recent samples of one modality and their influence; without a queue, the batch alone."""
 
     def __init__(self, queue_size: int, rules: InfluenceRules) -> None:
         super().__init__()
@@ -97,11 +81,7 @@ class Modality(nn.Module):
     ) -> Influence:
         """Add a batch to the queue (only in training mode) and find the influential rows.
 
-        Args:
-            embeddings: (N, D) unit rows.
-            features: (N, Dx) unit rows of the inputs; None if connectivity is not used.
-            ids: (N,) or None.
-            present: (N,) which samples have the modality; None: all of them.
+        Embeddings (N, D) and features (N, Dx) are unit rows. Features are None if connectivity is not used.
         """
         own = features if features is None or present is None else features[present]  # rows of the reference set
         slots = None

@@ -57,15 +57,6 @@ class RingBuffer(nn.Module):
         """Rows in the ring."""
         return min(self.count, self.size)
 
-    def reset(self) -> None:
-        """Forget everything; the next batch may have other widths."""
-        self.features = self.features.new_zeros(self.size, 0)
-        self.embeddings = self.embeddings.new_zeros(self.size, 0)
-        self.total = self.total.new_zeros(0)
-        for buffer in (self.squares, self.ids, self.written):
-            buffer.zero_()
-        self._count = 0
-
     def check(self, label: str, rows: Tensor | None, held: Tensor) -> None:
         """Raise if rows do not fit those in the queue, before anything changes."""
         width = 0 if rows is None else rows.shape[1]
@@ -77,15 +68,10 @@ class RingBuffer(nn.Module):
 
     @torch.inference_mode(False)  # training cannot use buffers created in inference mode
     def push(self, features: Tensor | None, embeddings: Tensor, ids: Tensor | None) -> Tensor:
-        """Write a batch over the oldest rows.
+        """Write a batch over the oldest rows; returns the slots (min(N, size),) of its last rows.
 
-        Args:
-            features: (N, Dx) unit input features, or None if connectivity is not used.
-            embeddings: (N, D) unit embeddings.
-            ids: (N,) or None; samples without an id never equal another.
-
-        Returns:
-            (min(N, size),) the slots of the batch's last rows.
+        Features (N, Dx) and embeddings (N, D) are unit rows. Features are None if connectivity is not used. Samples
+        without ids never equal another.
         """
         device, rows = embeddings.device, len(embeddings)
         if self.ids.device != device:

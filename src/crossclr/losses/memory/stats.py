@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True)
@@ -27,44 +27,26 @@ class ModalityStats:
 
 
 @dataclass(frozen=True)
-class LossStats:
-    """What happened in the last call: by modality, and the mean over the modalities.
+class LossStats(ModalityStats):
+    """What happened in the last call: the mean over the modalities, and each of them.
 
     Args:
         modalities: name -> what happened to it.
 
     Example:
-        >>> LossStats({"a": ModalityStats(pruned=0.2), "b": ModalityStats(pruned=0.4)}).pruned
-        0.30000000000000004
+        >>> stats = LossStats.mean({"a": ModalityStats(pruned=0.25), "b": ModalityStats(pruned=0.75)})
+        >>> stats.pruned, stats.modalities["b"].pruned
+        (0.5, 0.75)
     """
 
     modalities: Mapping[str, ModalityStats] = field(default_factory=dict)
 
-    @property
-    def pruned(self) -> float:
-        """Share of the reference set that was pruned."""
-        return self._mean([one.pruned for one in self.modalities.values()])
-
-    @property
-    def intra_share(self) -> float:
-        """Share of the denominator that is intra-modal."""
-        return self._mean([one.intra_share for one in self.modalities.values()])
-
-    @property
-    def weight_ratio(self) -> float:
-        """Largest over smallest anchor weight."""
-        return self._mean([one.weight_ratio for one in self.modalities.values()], 1.0)
-
-    @property
-    def queue_fill(self) -> float:
-        """Share of the queues that is filled."""
-        return self._mean([one.queue_fill for one in self.modalities.values()])
-
-    @property
-    def min_keep_hit(self) -> bool:
-        """Whether ``min_keep`` limited the pruning of any modality."""
-        return any(one.min_keep_hit for one in self.modalities.values())
-
-    @staticmethod
-    def _mean(values: list[float], otherwise: float = 0.0) -> float:
-        return sum(values) / len(values) if values else otherwise
+    @classmethod
+    def mean(cls, modalities: Mapping[str, ModalityStats]) -> LossStats:
+        """The mean over the modalities; ``min_keep_hit`` is set if it is set for any of them."""
+        if not modalities:
+            return cls()
+        found = list(modalities.values())
+        names = [item.name for item in fields(ModalityStats) if item.name != "min_keep_hit"]
+        means = {name: sum(getattr(one, name) for one in found) / len(found) for name in names}
+        return cls(**means, min_keep_hit=any(one.min_keep_hit for one in found), modalities=modalities)

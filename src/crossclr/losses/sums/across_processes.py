@@ -41,9 +41,9 @@ class Sharing:
         for tensor in tensors:
             dist.all_reduce(tensor, group=self.group)
 
-    def anyone(self, wish: bool, device: torch.device) -> bool:
-        """Whether ``wish`` is true on any process, so that all processes take part in the same exchanges."""
-        votes = torch.tensor(float(wish), device=device)
+    def on_any_process(self, condition: bool, device: torch.device) -> bool:
+        """Whether the condition holds on any process, so that all processes take part in the same exchanges."""
+        votes = torch.tensor(float(condition), device=device)
         dist.all_reduce(votes, group=self.group)
         return bool(votes)
 
@@ -83,17 +83,9 @@ def count_rows(rows: int, device: torch.device | str = "cpu", group: Any = None)
 def gather_rows(own: Tensor, counts: Sequence[int], group: Any = None, factor: float = 1.0) -> Tensor:
     """The rows of all processes in process order, differentiable with respect to the rows of this process.
 
-    Each process gets the gradient of its own rows only, so each must compute the whole loss of the gathered rows
-    (`shared_work` divides that work).
-
-    Args:
-        own: (rows, ...) the rows of this process; may be empty. Rows beyond its count are dropped.
-        counts: rows of each process, from `count_rows`.
-        group: the process group.
-        factor: multiplies the gradient of this process's rows.
-
-    Returns:
-        (sum of counts, ...)
+    Each process gets the gradient of its own rows only, multiplied by ``factor``, so each must compute the whole loss
+    of the gathered rows (`shared_work` divides that work). ``counts`` come from `count_rows`; rows beyond the own count
+    are dropped.
     """
     gathered: Tensor = _Gather.apply(own, tuple(counts), group, factor)  # type: ignore[no-untyped-call]
     return gathered
@@ -104,7 +96,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, own: Tensor, counts: tuple[int, ...], group: Any, factor: float) -> Tensor:
         rank = dist.get_rank(group)
         first = sum(counts[:rank])
-        ctx.mine, ctx.shape, ctx.factor = slice(first, first + counts[rank]), own.shape, factor
+        ctx.own_rows, ctx.shape, ctx.factor = slice(first, first + counts[rank]), own.shape, factor
         padded = own.new_zeros(max(counts), *own.shape[1:])  # back ends need equal shapes
         padded[: counts[rank]] = own[: counts[rank]]
         parts = [torch.empty_like(padded) for _ in counts]
@@ -115,5 +107,5 @@ class _Gather(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         own = gradient.new_zeros(ctx.shape)
-        own[: ctx.mine.stop - ctx.mine.start] = gradient[ctx.mine] * ctx.factor
+        own[: ctx.own_rows.stop - ctx.own_rows.start] = gradient[ctx.own_rows] * ctx.factor
         return own, None, None, None

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from crossclr.losses.memory.identity import Identity
-from crossclr.losses.sums.across_processes import current_sharing
+from crossclr.losses.sums.rowwise import by_rows
 from crossclr.losses.sums.tile_kernel import TileKernel
 
 
@@ -37,8 +36,7 @@ class Intra:
     zero_self: bool = False  # count exp(0) for the anchor itself instead of omitting it
     queue: Tensor | None = None  # (R, D) rows of the queue; the batch's own rows in it are masked
     queue_keep: Tensor | None = None  # (R,) which of them serve as negatives
-    # stretches of the queue without the batch; None: compare with the whole queue
-    older: tuple[slice, ...] | None = None
+    older: tuple[slice, ...] | None = None  # stretches of the queue without the batch; None: the whole queue
 
 
 @dataclass(frozen=True)
@@ -65,61 +63,30 @@ class Contrast:
 def contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contrast) -> tuple[Tensor, Tensor]:
     """Loss of the anchors ``x`` against their partners in each modality, differentiable any number of times.
 
-    Args:
-        x: (N, D) unit embeddings of the anchors.
-        partners: (N, D) unit embeddings of each partner modality; row i is the positive of anchor i.
-        scale: scalar, 1 / temperature.
-        what: negatives, additional positives and weights.
-
-    Returns:
-        Scalar, the sum of all terms, and (T,) the intra-modal share of the denominator, averaged over anchors.
+    Row i of each partner is the positive of anchor i; all are unit rows (N, D). ``scale`` is 1 / temperature. Returns
+    the sum of all terms, and (T,) the intra-modal share of the denominator, averaged over anchors.
     """
-    found: tuple[Tensor, Tensor] = _Contrast.apply(what, x, scale, *partners)  # type: ignore[no-untyped-call]
-    return found
+    queue = None if what.intra is None else what.intra.queue
+    version = _version(queue)
+
+    def start(with_gradient: bool) -> TileKernel:
+        return TileKernel(x, partners, float(scale), what, with_gradient)
+
+    def again(x: Tensor, scale: Tensor, *partners: Tensor) -> Tensor:
+        if _version(queue) != version:
+            raise RuntimeError(
+                "the queue has changed since this loss was computed, so its second derivative cannot be formed; take "
+                "it before the next call of the loss"
+            )
+        return plain_contrast(x, partners, scale, what)
+
+    loss, intra_shares = by_rows(start, again, what.chunk_size, x, scale, *partners)
+    return loss, intra_shares
 
 
-class _Contrast(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, what: Contrast, x: Tensor, scale: Tensor, *partners: Tensor) -> tuple[Tensor, Tensor]:
-        sharing = current_sharing()
-        needed = any(ctx.needs_input_grad) and not torch.is_inference_mode_enabled()
-        first, last = 0, len(x)
-        if sharing is not None:
-            needed, (first, last) = sharing.anyone(needed, x.device), sharing.part(len(x))
-        kernel = TileKernel(x, partners, float(scale), what, needed)
-        step = what.chunk_size or len(x)
-        for start in range(first, last, step):
-            kernel.add(slice(start, min(start + step, last)))
-        if sharing is not None:
-            sharing.add_up(kernel.loss, kernel.intra_shares, *(kernel.gradients if needed else ()))
-        ctx.what, ctx.gradients = what, kernel.gradients
-        ctx.save_for_backward(x, scale, *partners)
-        queue = None if what.intra is None else what.intra.queue
-        ctx.queue_version = 0 if queue is None or queue.is_inference() else queue._version
-        ctx.mark_non_differentiable(kernel.intra_shares)
-        return kernel.loss, kernel.intra_shares
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: the gradient itself must be differentiable
-            return None, *_gradient_with_graph(ctx, grad)
-        wanted = ctx.needs_input_grad[1:]
-        return None, *(grad * one if need else None for one, need in zip(ctx.gradients, wanted, strict=True))
-
-
-def _gradient_with_graph(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    queue = None if ctx.what.intra is None else ctx.what.intra.queue
-    if queue is not None and queue._version != ctx.queue_version:
-        raise RuntimeError(
-            "the queue has changed since this loss was computed, so its second derivative cannot be formed; take it "
-            "before the next call of the loss"
-        )
-    tensors = [tensor.view_as(tensor) for tensor in ctx.saved_tensors]  # distinct, even if one was passed twice
-    x, scale, *partners = tensors
-    needed = [tensor for tensor in tensors if tensor.requires_grad]
-    loss = plain_contrast(x, partners, scale, ctx.what)
-    found = iter(torch.autograd.grad(loss, needed, grad, create_graph=True))
-    return tuple(next(found) if tensor.requires_grad else None for tensor in tensors)
+def _version(queue: Tensor | None) -> int:
+    """A number that changes whenever the queue is written."""
+    return 0 if queue is None or queue.is_inference() else queue._version
 
 
 def plain_contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contrast) -> Tensor:

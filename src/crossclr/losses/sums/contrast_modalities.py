@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from crossclr.losses.inputs.embeddings import EmbeddedBatch
 from crossclr.losses.inputs.pairs import Pair, mean_over_pairs
 from crossclr.losses.memory.identity import Identity
-from crossclr.losses.memory.modality import Influence, InfluenceRules
+from crossclr.losses.memory.influence import InfluenceRules
+from crossclr.losses.memory.modality import Influence
 from crossclr.losses.sums.contrast import Contrast, Intra, Term, contrast
 
-NOBODY = Influence(InfluenceRules(None, "relative", 0.0, None, 0))
+NO_INFLUENCE = Influence(InfluenceRules(None, "relative", 0.0, None, 0))
 """No pruning, and equal weights for all anchors."""
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """One modality in the role of the anchors.
+    """One modality in the role of the anchors."""
 
-    Args:
-        rows: (N, D) unit rows.
-        same: rows with equal ids, in the batch and in the modality's queue.
-        intra: intra-modal negatives; None: there are none.
-        influence: influential rows and anchor weights.
-    """
-
-    rows: Tensor
-    same: Identity | None
-    intra: Intra | None
-    influence: Influence = NOBODY
+    rows: Tensor  # (N, D) unit rows
+    same: Identity | None  # rows with equal ids, in the batch and in the modality's queue
+    intra: Intra | None  # intra-modal negatives; None: there are none
+    influence: Influence = NO_INFLUENCE  # influential rows and anchor weights
 
 
 @dataclass(frozen=True)
@@ -41,14 +35,6 @@ class Contrasted:
 
     loss: Tensor
     intra_shares: dict[str, Tensor]
-
-
-@dataclass
-class _Direction:
-    """The anchors of one modality with all their partners."""
-
-    partners: list[Tensor] = field(default_factory=list)
-    terms: list[Term] = field(default_factory=list)
 
 
 def contrast_modalities(
@@ -65,27 +51,26 @@ def contrast_modalities(
     the mean of the other modalities, which has neither a queue nor input features. As anchors, its rows take the
     influence of the pair's first modality and have no intra-modal negatives.
     """
-    directions: dict[str, _Direction] = {name: _Direction() for name in anchors}
+    partners: dict[str, list[tuple[Tensor, Term]]] = {name: [] for name in anchors}
     apart: list[tuple[Pair, Term]] = []  # fused rows as anchors
     for pair in pairs:
-        first = anchors[pair.first]
-        directions[pair.first].partners.append(pair.y)
-        directions[pair.first].terms.append(_term(pair, first.influence))
+        term = _term(pair, anchors[pair.first].influence)
+        partners[pair.first].append((pair.y, term))
         if pair.second is None:
-            apart.append((pair, _term(pair, first.influence)))
+            apart.append((pair, term))
         else:
-            directions[pair.second].partners.append(pair.x)
-            directions[pair.second].terms.append(_term(pair, anchors[pair.second].influence))
+            partners[pair.second].append((pair.x, _term(pair, anchors[pair.second].influence)))
     extra_bias = math.log(positive_weight)
     by_temperature = next(iter(batch.embeddings.values())).new_tensor(scale)
     losses: list[Tensor] = []
     intra_shares: dict[str, Tensor] = {}
-    for name, direction in directions.items():
-        if not direction.terms:
+    for name, own in anchors.items():
+        if not partners[name]:
             continue
-        own = anchors[name]
-        what = Contrast(tuple(direction.terms), own.same, own.intra, extra_bias, chunk_size)
-        loss, shares = contrast(own.rows, direction.partners, by_temperature, what)
+        rows, terms = zip(*partners[name], strict=True)
+        loss, shares = contrast(
+            own.rows, rows, by_temperature, Contrast(terms, own.same, own.intra, extra_bias, chunk_size)
+        )
         losses.append(loss)
         intra_shares[name] = shares.mean()
     for pair, term in apart:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from crossclr.losses.sums.rowwise import Totals
 
 if TYPE_CHECKING:
     from crossclr.losses.sums.contrast import Contrast
@@ -21,38 +23,28 @@ if TYPE_CHECKING:
 STRIP = 1 << 19  # logits processed at a time
 
 
+@dataclass(frozen=True)
 class Block:
-    """One set of keys that the anchors are compared with.
+    """One set of keys that the anchors are compared with."""
 
-    Args:
-        keys: (keys, D) unit rows.
-        grad_keys: where their gradient goes; None for older rows.
-        keep: (keys,) which of them serve as negatives; None: all.
-        term: number of the partner modality they belong to; None: they are of the anchors' own modality.
-        factor: multiplies the logits.
-        weight: multiplies the exponentials.
-        zero_self: count exp(0) for the anchor itself.
-        start: for older rows, where the keys begin in the queue.
-    """
+    keys: Tensor  # (keys, D) unit rows
+    grad_keys: Tensor | None  # where their gradient goes; None for older rows
+    keep: Tensor | None = None  # (keys,) which of them serve as negatives; None: all
+    term: int | None = None  # number of the partner modality they belong to; None: the anchors' own modality
+    factor: float = 1.0  # multiplies the logits
+    weight: float = 1.0  # multiplies the exponentials
+    zero_self: bool = False  # count exp(0) for the anchor itself
+    start: int = 0  # for older rows, where the keys begin in the queue
 
-    def __init__(
-        self,
-        keys: Tensor,
-        grad_keys: Tensor | None,
-        keep: Tensor | None = None,
-        term: int | None = None,
-        factor: float = 1.0,
-        weight: float = 1.0,
-        zero_self: bool = False,
-        start: int = 0,
-    ) -> None:
-        self.keys, self.grad_keys, self.factor, self.term = keys, grad_keys, factor, term
-        self.start, self.zero_self = start, zero_self
-        self.mask: Tensor | None = None  # (keys,) 0, or -inf for rows that are not negatives
-        self.weights: Tensor | float = weight  # (keys,) or one for all
-        if keep is not None:
-            self.mask = torch.zeros(len(keys), dtype=keys.dtype, device=keys.device).masked_fill_(~keep, -torch.inf)
-            self.weights = keep.to(keys.dtype) * weight
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """(keys,) 0, or -inf for rows that are not negatives."""
+        return None if self.keep is None else torch.zeros_like(self.keys[:, 0]).masked_fill_(~self.keep, -torch.inf)
+
+    @cached_property
+    def weights(self) -> Tensor | float:
+        """(keys,) factors of the exponentials, or one for all."""
+        return self.weight if self.keep is None else self.keep.to(self.keys.dtype) * self.weight
 
 
 @dataclass(frozen=True)
@@ -81,20 +73,16 @@ class Peaks:
     terms: list[Tensor]
 
 
-class TileKernel:
-    """Loss and gradients of `contrast`, accumulated over tiles of anchors.
-
-    Attributes:
-        loss: scalar, the sum of all terms.
-        intra_shares: (T,) intra-modal share of the denominator, averaged over the anchors.
-        gradients: of the loss with respect to x, the scale and each partner.
-    """
+class TileKernel(Totals):
+    """Loss and gradients of `contrast`, accumulated over tiles of anchors."""
 
     def __init__(
         self, x: Tensor, partners: Sequence[Tensor], scale: float, what: Contrast, with_gradient: bool
     ) -> None:
         self.x, self.partners, self.scale, self.what, self.with_gradient = x, partners, scale, what, with_gradient
-        self.loss, self.intra_shares = x.new_zeros(()), x.new_zeros(len(partners))
+        self.loss = x.new_zeros(())  # the sum of all terms
+        self.intra_shares = x.new_zeros(len(partners))  # of the denominator, averaged over the anchors
+        self.results = self.loss, self.intra_shares
         self.gradients = [torch.zeros_like(x), x.new_zeros(()), *(torch.zeros_like(y) for y in partners)]
         self._grad_x, self._grad_scale, *self._grad_partners = self.gradients
         self._anchor_counts = [len(x) if term.anchors is None else int(term.anchors.sum()) for term in what.terms]
@@ -170,14 +158,14 @@ class TileKernel:
 
     def _logits(self, strips: list[Strip], rows: slice, same: Tensor | None) -> Peaks:
         """Fill the strips with logits, -inf for rows that are not negatives; return what to subtract from them."""
-        asking: dict[float, Tensor] = {}  # (rows, D) the anchors, times their scale
+        anchors: dict[float, Tensor] = {}  # factor -> (rows, D) the anchors, times their scale
         terms: list[list[Tensor]] = [[] for _ in self.partners]
         intra: list[Tensor] = []
         for strip in strips:
             block = strip.block
-            if block.factor not in asking:
-                asking[block.factor] = self.x[rows] * (self.scale * block.factor)
-            torch.mm(asking[block.factor], block.keys[strip.columns].T, out=strip.part)
+            if block.factor not in anchors:
+                anchors[block.factor] = self.x[rows] * (self.scale * block.factor)
+            torch.mm(anchors[block.factor], block.keys[strip.columns].T, out=strip.part)
             if block.mask is not None:
                 strip.part.add_(block.mask[strip.columns])
             self._hide(strip, rows, same, -torch.inf)

@@ -13,6 +13,7 @@ from crossclr.search.building.item_map import place_items
 from crossclr.search.building.item_statistics import describe_items, other_modality
 from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress, embed_items
 from crossclr.search.building.shard_items import read_shard_items
+from crossclr.search.encoders.onnx_export import write_query_encoder
 from crossclr.search.encoders.text_queries import text_side
 from crossclr.search.index.contract import Ids, Index
 from crossclr.search.index.faiss_graph import IndexSettings
@@ -97,6 +98,7 @@ def build_index(
         describe_items(items, indexes, found, ids, meta)
         _report(progress, "drawing the map", 2)
         place_items(items, {name: found[name] for name in wanted}, ids)
+        write_query_encoder(model, folder)
         write_index(folder, items, indexes, meta)
         _report(progress, "drawing the map", 3)
     return run.path / INDEX

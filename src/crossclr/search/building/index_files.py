@@ -1,16 +1,15 @@
 """The files of an index, and how to open its back end."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from crossclr.search.building.item_map import map_points
-from crossclr.search.index.contract import Index
-from crossclr.search.index.faiss_index import FaissIndex
-from crossclr.search.items.item_table import Items
+if TYPE_CHECKING:
+    from crossclr.search.index.contract import Index
+    from crossclr.search.items.item_table import Items
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
 FORMAT = 2
@@ -28,11 +27,17 @@ def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:
         from crossclr.search.index.milvus_index import MilvusIndex
 
         return MilvusIndex.open(folder / modality)
+    from crossclr.search.index.faiss_index import FaissIndex
+
     return FaissIndex.open(folder / modality)
 
 
 def write_index(folder: Path, items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
     """Write the vectors and everything that follows from the items, and close the items."""
+    import numpy as np
+
+    from crossclr.search.building.item_map import map_points
+
     for modality, index in indexes.items():
         index.save(folder / modality)
         about = meta["modalities"][modality]

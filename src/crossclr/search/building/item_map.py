@@ -1,15 +1,19 @@
 """The map of a collection: where its items are in two dimensions, and which of them the page draws."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
-from crossclr.search.building.run_items import EmbeddedItems
 from crossclr.search.index.contract import Ids, Index, Vectors
 from crossclr.search.items.item_table import Items
+
+if TYPE_CHECKING:
+    from crossclr.search.building.run_items import EmbeddedItems
 
 Places = npt.NDArray[np.float32]  # (items, 2) between 0 and 1
 LANDMARKS = 2000

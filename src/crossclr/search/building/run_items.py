@@ -10,8 +10,8 @@ import numpy.typing as npt
 from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
 from crossclr.models import Embeddings, JointModel, embed_source
 from crossclr.models import Vectors as Embedded
-from crossclr.search.encoders.feature_rows import encode_rows, unit
-from crossclr.search.index.contract import Vectors
+from crossclr.search.encoders.feature_rows import encode_rows
+from crossclr.search.index.contract import Vectors, unit
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.media_files import Media, MediaFinder
 

@@ -11,8 +11,7 @@ from crossclr.evaluation.export.bulk import MARK
 from crossclr.features import DataError
 from crossclr.features.reading.shard_files import ShardRows, find_shards, open_shard
 from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress
-from crossclr.search.encoders.feature_rows import unit
-from crossclr.search.index.contract import Vectors
+from crossclr.search.index.contract import Vectors, unit
 from crossclr.search.items.item_table import Item
 
 

@@ -1,5 +1,6 @@
 """Change an index without rebuilding it: add, replace and delete items."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from crossclr.search.building.index_files import INDEX, ITEMS, open_backend, rea
 from crossclr.search.building.item_map import place_new_items
 from crossclr.search.building.item_statistics import influence_of_new, other_modality, recount_hubs
 from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
+from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
 from crossclr.search.index.contract import Index
 from crossclr.search.index.generations import current_generation, new_generation
 from crossclr.search.items.item_table import Items
@@ -80,6 +82,8 @@ def update_index(
         if splits:
             recount_hubs(items, indexes, meta)
         meta["media_roots"] = sorted({*meta["media_roots"], *finder.roots})
+        if (before / QUERY_ENCODER).is_file():
+            shutil.copy2(before / QUERY_ENCODER, folder)
         write_index(folder, items, indexes, meta)
     return changes
 

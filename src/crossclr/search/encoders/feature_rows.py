@@ -8,18 +8,7 @@ import torch
 
 from crossclr.features import Inputs, Ragged
 from crossclr.models import JointModel
-from crossclr.search.index.contract import Vectors
-
-
-def unit(vectors: npt.NDArray[np.float32]) -> Vectors:
-    """Rows at unit length; a row of zeros stays.
-
-    Example:
-        >>> unit(np.array([[0.0, 4.0], [0.0, 0.0]], dtype=np.float32)).tolist()
-        [[0.0, 1.0], [0.0, 0.0]]
-    """
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.ascontiguousarray(vectors / np.maximum(length, 1e-12), dtype=np.float32)
+from crossclr.search.index.contract import Vectors, unit
 
 
 def encode_rows(

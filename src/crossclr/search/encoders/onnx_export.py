@@ -1,6 +1,5 @@
 """`crossclr export`: all encoders as ONNX, checked against PyTorch and in a search with onnxruntime."""
 
-import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from crossclr.features import Source, one_of_each
-from crossclr.models import JointModel
+from crossclr.models import SearchSpace
 from crossclr.search.encoders.feature_rows import encode_rows
+from crossclr.search.encoders.minilm_rows import MiniLMRows
+from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
-from crossclr.search.encoders.padded_encoder import PaddedEncoder
+from crossclr.search.encoders.padded_encoder import PaddedSpace
 from crossclr.storage import new_folder, write_json
 from crossclr.training import Run
 
@@ -49,49 +51,60 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
     out = Path(out) if out is not None else run.path / "onnx"
     if out.exists() and not (out / EXPORT).is_file():
         raise FileExistsError(f"{out} exists and is not an export; choose another folder with --out")
-    model = run.load_model()
+    model = run.load_space()
     source = run.open_source()
     with new_folder(out, replace=True) as partial:
-        report: dict[str, Any] = {"name": run.config.name, "encoders": {}}
+        report: dict[str, Any] = {"name": run.config.name, "encoders": {}, "items": {}}
         splits = run.config.splits
         rows = _samples(source, splits.test or splits.validate_ or splits.train)
         for name, dim in model.dims.items():
-            file = f"encoder_{name}.onnx"
-            export_encoder(PaddedEncoder(model, name).eval(), dim, partial / file)
-            difference = _difference(model, name, OnnxEncoder(partial / file), rows[name])
-            if difference > TOLERANCE:
-                raise ExportError(f"encoder {name} differs from PyTorch by {difference:.2g}, more than {TOLERANCE:g}")
-            report["encoders"][name] = {"file": file, "channels": dim, "largest_difference": difference}
+            for as_items in (False, True) if model.hubs is not None else (False,):
+                file = f"{'items' if as_items else 'encoder'}_{name}.onnx"
+                export_encoder(PaddedSpace(model, name, as_items).eval(), dim, partial / file)
+                difference = _difference(model, name, OnnxEncoder(partial / file), rows[name], as_items)
+                if difference > TOLERANCE:
+                    raise ExportError(f"{file} differs from PyTorch by {difference:.2g}, more than {TOLERANCE:g}")
+                about = {"file": file, "channels": dim, "largest_difference": difference}
+                report["items" if as_items else "encoders"][name] = about
         report["search"] = _compare_search(model, partial, rows)
         write_json(partial / EXPORT, report)
     return {"folder": str(out), **report}
 
 
-def export_encoder(encoder: PaddedEncoder, channels: int, path: Path) -> None:
+def export_encoder(encoder: nn.Module, channels: int, path: Path) -> None:
     """Write one encoder as ONNX for any batch size and length."""
     rows, lengths = torch.randn(3, 5, channels), torch.tensor([5, 3, 1])
-    batch, longest = torch.export.Dim("batch", min=1), torch.export.Dim("longest", min=1)
-    noisy = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in noisy]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            encoder,
+            (rows, lengths),
+            str(path),
+            input_names=["rows", "lengths"],
+            output_names=["embedding"],
+            dynamic_axes={"rows": {0: "batch", 1: "longest"}, "lengths": {0: "batch"}},
+            dynamo=False,  # the other exporter takes forty times as long
+        )
+
+
+def write_query_encoder(model: JointModel, folder: Path, modality: str = "text") -> None:
+    """Write the text encoder next to an index, so that `crossclr search` needs no PyTorch.
+
+    Nothing is written if onnxruntime is not installed, typed queries are not possible, or ONNX cannot express the
+    model; a search then loads PyTorch.
+    """
+    if model.dims.get(modality) != MiniLMRows.dim:
+        return
+    path = folder / QUERY_ENCODER
     try:
-        for logger in noisy:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                encoder,
-                (rows, lengths),
-                str(path),
-                input_names=["rows", "lengths"],
-                output_names=["embedding"],
-                dynamic_shapes={"rows": {0: batch, 1: longest}, "lengths": {0: batch}},
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
-    finally:
-        for logger, level in zip(noisy, levels, strict=True):
-            logger.setLevel(level)
+        export_encoder(PaddedEncoder(model.cpu(), modality).eval(), MiniLMRows.dim, path)
+        rng = np.random.default_rng(0)
+        rows = [rng.standard_normal((length, MiniLMRows.dim)).astype(np.float32) for length in (1, 4, 30)]
+        good = _difference(model, modality, OnnxEncoder(path), rows) <= TOLERANCE
+    except (ImportError, TypeError, torch.onnx.OnnxExporterError):
+        good = False
+    if not good:
+        path.unlink(missing_ok=True)
 
 
 def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
@@ -103,18 +116,25 @@ def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
     return {name: rows[:CHECKED] for name, rows in found.items()}
 
 
-def _difference(model: JointModel, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
+def _difference(
+    model: SearchSpace, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows], as_items: bool = False
+) -> float:
     """The largest difference over batches of several sizes and lengths, including a single short sequence."""
     shortest = min(rows, key=len)
     groups = [rows, rows[:1], [shortest], [shortest[:1], rows[0]]]
-    return max(float(np.abs(encoder(group) - encode_rows(model, modality, group)).max()) for group in groups if group)
+    return max(
+        float(np.abs(encoder(group) - encode_rows(model, modality, group, as_items=as_items)).max())
+        for group in groups
+        if group
+    )
 
 
-def _compare_search(model: JointModel, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
+def _compare_search(model: SearchSpace, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
     """Search the first modality by the last with onnxruntime and with PyTorch; the ten best must agree."""
     items, queries = model.modalities[0], model.modalities[-1]
-    ours = [OnnxEncoder(folder / f"encoder_{name}.onnx")(rows[name]) for name in (items, queries)]
-    theirs = [encode_rows(model, name, rows[name]) for name in (items, queries)]
+    files = f"{'items' if model.hubs is not None else 'encoder'}_{items}.onnx", f"encoder_{queries}.onnx"
+    ours = [OnnxEncoder(folder / file)(rows[name]) for file, name in zip(files, (items, queries), strict=True)]
+    theirs = [encode_rows(model, name, rows[name], as_items=name == items) for name in (items, queries)]
     top = min(10, len(rows[items]))
     found, _ = best_rows(ours[1], ours[0], top)
     expected = theirs[1] @ theirs[0].T

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.extras import requires_extra
+
 EXPORT = "export.json"
 Rows = npt.NDArray[np.float32]
 
@@ -20,14 +22,12 @@ class OnnxEncoder:
         threads: number of threads; 0: all.
 
     Raises:
-        ImportError: onnxruntime is not installed.
+        MissingExtraError: onnxruntime is not installed.
     """
 
     def __init__(self, path: str | Path, threads: int = 0) -> None:
-        try:
+        with requires_extra("export", "An exported encoder"):
             import onnxruntime
-        except ImportError as error:
-            raise ImportError("exported encoders need onnxruntime: pip install 'crossclr[export]'") from error
         options: Any = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         self._session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -4,11 +4,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.models import JointModel
+from crossclr.models import JointModel, SearchSpace
 from crossclr.models.encoders.local_encoders import MLPEncoder, TransformerEncoder
 from crossclr.models.layers.attention import TransformerLayer
 from crossclr.models.layers.norm import CootNorm
 from crossclr.models.layers.pooling import AttentionPool, MaxPool
+from crossclr.models.search_space.space import shares
 
 
 class PaddedEncoder(nn.Module):
@@ -24,7 +25,7 @@ class PaddedEncoder(nn.Module):
     def __init__(self, model: JointModel, modality: str) -> None:
         super().__init__()
         branch = model.encoders[modality]
-        self.local, self.head = branch.local, branch.clip_head
+        self.local, self.head = branch.get_submodule("local"), branch.get_submodule("clip_head")
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
@@ -38,6 +39,43 @@ class PaddedEncoder(nn.Module):
             raise TypeError(f"cannot export an encoder of type {type(self.local).__name__}")
         embedded: Tensor = self.head(pooled)
         return embedded / embedded.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+
+
+class PaddedSpace(nn.Module):
+    """A search space for one modality, from padded rows to unit vectors.
+
+    Args:
+        space: the search space.
+        modality: its name.
+        as_items: whether the vectors are search targets instead of queries.
+
+    Example:
+        >>> from crossclr.models.closed_form import ClosedForm
+        >>> rows = torch.randn(50, 5, generator=torch.Generator().manual_seed(0))
+        >>> space = SearchSpace({"video": 5, "text": 4}, ClosedForm().fit({"video": rows, "text": rows[:, :4]}))
+        >>> found = PaddedSpace(space, "video")(rows.unsqueeze(1), torch.ones(50, dtype=torch.int64))
+        >>> bool((found - space.queries("video", rows)).abs().max() < 1e-6)
+        True
+    """
+
+    def __init__(self, space: SearchSpace, modality: str, as_items: bool = False) -> None:
+        super().__init__()
+        self.modality, self.as_items, self.hubs = modality, as_items, space.hubs
+        closed = space.closed_form is not None and space.share < 1
+        self.branch = space.closed_form.branch(modality) if closed and space.closed_form is not None else None
+        self.encoders = nn.ModuleList(PaddedEncoder(encoder.model, modality) for encoder in space.encoders)
+        self.shares = shares(space.share, len(self.encoders) + closed, closed)
+
+    def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
+        parts = [encoder(rows, lengths) for encoder in self.encoders]
+        if self.branch is not None:
+            inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)
+            parts.insert(0, self.branch(_mean(torch.where(inside.unsqueeze(2), rows, 0.0), inside)))
+        plain = torch.cat([weight**0.5 * part for weight, part in zip(self.shares, parts, strict=True)], dim=1)
+        if self.hubs is None:
+            return plain
+        return self.hubs.corrected(self.modality, plain) if self.as_items else self.hubs.queries(plain)
 
 
 def _transformer(encoder: TransformerEncoder, rows: Tensor, inside: Tensor) -> Tensor:

@@ -10,13 +10,10 @@ from crossclr.experts.networks.tokens import TokenEncoder
 from crossclr.models import JointModel
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors
+from crossclr.search.query_error import QueryError
 from crossclr.training import Run, RunConfig
 
 CACHED = 1024
-
-
-class QueryError(ValueError):
-    """A query that has no answer; the message says why."""
 
 
 class TextQueries:
@@ -68,7 +65,7 @@ def text_side(config: RunConfig) -> str | None:
         'b'
     """
     names = config.data.modalities
-    return "ab"[names.index("text")] if "text" in names else None
+    return "ab"[list(names).index("text")] if "text" in names else None
 
 
 def open_text_queries(run: Run, model: JointModel | None = None) -> TextQueries:

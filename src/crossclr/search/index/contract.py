@@ -80,6 +80,17 @@ def check_vectors(vectors: Vectors, dim: int) -> Vectors:
     return vectors
 
 
+def unit(vectors: npt.NDArray[np.float32]) -> Vectors:
+    """Rows at unit length; a row of zeros stays.
+
+    Example:
+        >>> unit(np.array([[0.0, 4.0], [0.0, 0.0]], dtype=np.float32)).tolist()
+        [[0.0, 1.0], [0.0, 0.0]]
+    """
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.maximum(length, 1e-12), dtype=np.float32)
+
+
 def no_results(queries: int, top: int) -> tuple[Vectors, Ids]:
     """Scores and ids of a search that found nothing yet."""
     return np.full((queries, top), -np.inf, dtype=np.float32), np.full((queries, top), -1, dtype=np.int64)

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crossclr.search.encoders.feature_rows import unit
-from crossclr.search.encoders.text_queries import QueryError
-from crossclr.search.index.contract import Vectors
+from crossclr.search.index.contract import Vectors, unit
+from crossclr.search.query_error import QueryError
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from crossclr.features.sample import Rows
 from crossclr.models import JointModel
 from crossclr.search.building.run_items import MODALITIES
 from crossclr.search.encoders.feature_rows import encode_rows
-from crossclr.search.encoders.text_queries import QueryError
 from crossclr.search.index.contract import Vectors
 from crossclr.search.queries.run_experts import Recipe, run_experts
+from crossclr.search.query_error import QueryError
 from crossclr.training import Run
 
 Encode = Callable[[str, Sequence[Rows]], Vectors]

@@ -9,7 +9,7 @@ from crossclr.experts.extraction.extract import MANIFEST
 from crossclr.features import EmojiConfig
 from crossclr.features.reading.strict_json import read_json
 from crossclr.search.building.run_items import MODALITIES
-from crossclr.search.encoders.text_queries import QueryError
+from crossclr.search.query_error import QueryError
 from crossclr.training import RunConfig
 
 

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from crossclr import __version__
-from crossclr.search.encoders.text_queries import QueryError
+from crossclr.search.query_error import QueryError
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.file_routes import FileTokens, add_files
 from crossclr.search.service.index_reload import ReloadingSearcher

@@ -11,8 +11,8 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from crossclr.search.encoders.text_queries import QueryError
 from crossclr.search.queries.file_queries import FileQuery
+from crossclr.search.query_error import QueryError
 from crossclr.search.service.index_reload import ReloadingSearcher
 from crossclr.search.service.limits import FILE_ADDRESS, FILE_TOO_LARGE, LARGEST_FILE, within
 

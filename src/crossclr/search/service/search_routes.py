@@ -152,7 +152,7 @@ def find_item(searcher: Searcher, name: str) -> Item:
 
 
 def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
-    return {"score": round(hit.score, 4), **_with_remarks(searcher, hit.item)}
+    return {"score": round(hit.score, 5), **_with_remarks(searcher, hit.item)}
 
 
 def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:

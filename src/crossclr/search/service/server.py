@@ -11,6 +11,7 @@ import uvicorn
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.app import create_app
 from crossclr.search.service.limits import PatientProtocol
+from crossclr.search.service.running_service import HEADER, announce, new_instance
 from crossclr.training import Run
 
 CONNECTIONS = 256
@@ -30,12 +31,18 @@ def serve_run(
     Raises:
         OSError: the port is in use.
     """
-    server, listening = make_server(Searcher.open(run), host, port, ready)
-    server.run(sockets=[listening])
+    searcher, instance = Searcher.open(run), new_instance()
+    server, listening = make_server(searcher, host, port, ready, instance)
+    with announce(searcher.folder.parent, instance, host, listening.getsockname()[1], searcher.meta["weights"]):
+        server.run(sockets=[listening])
 
 
 def make_server(
-    searcher: Searcher, host: str = "127.0.0.1", port: int = 8000, ready: Callable[[str], None] | None = None
+    searcher: Searcher,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    ready: Callable[[str], None] | None = None,
+    instance: str | None = None,
 ) -> tuple[uvicorn.Server, socket.socket]:
     """A server that already listens; it answers after ``server.run(sockets=[...])``."""
     faiss.omp_set_num_threads(1)  # more threads do not speed up a single query, and requests run in parallel
@@ -53,6 +60,7 @@ def make_server(
         log_level="error",
         access_log=False,
         server_header=False,
+        headers=[(HEADER, instance)] if instance else [],
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=2,

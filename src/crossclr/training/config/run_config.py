@@ -13,7 +13,9 @@ from crossclr.models.model_config import ModelConfig
 from crossclr.suggestions import suggest
 
 
-class _Strict(BaseModel):
+class StrictConfig(BaseModel):
+    """A section of a config: unknown fields are errors, and fields cannot be changed."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
@@ -40,7 +42,7 @@ class TermConfig(BaseModel):
         return self
 
 
-class LossConfig(_Strict):
+class LossConfig(StrictConfig):
     """L = L_local + global_weight · L_global."""
 
     local: TermConfig = Field(
@@ -67,7 +69,7 @@ class LossConfig(_Strict):
         return self.global_ is not None or self.local.name == "coot"
 
 
-class OptimiserConfig(_Strict):
+class OptimiserConfig(StrictConfig):
     """The optimiser. The defaults are the paper's."""
 
     name: Literal["radam", "adam", "adamw"] = Field(
@@ -86,7 +88,7 @@ class OptimiserConfig(_Strict):
         return betas
 
 
-class ScheduleConfig(_Strict):
+class ScheduleConfig(StrictConfig):
     """The learning rate over the epochs. The defaults are the paper's."""
 
     name: Literal["plateau", "cosine", "constant"] = Field(
@@ -102,7 +104,7 @@ class ScheduleConfig(_Strict):
     )
 
 
-class TrainingConfig(_Strict):
+class TrainingConfig(StrictConfig):
     """The training loop: length, batch size and devices."""
 
     epochs: int = Field(default=40, ge=1, description="Passes over the training split.")
@@ -145,7 +147,7 @@ class TrainingConfig(_Strict):
     )
 
 
-class ValidationConfig(_Strict):
+class ValidationConfig(StrictConfig):
     """When to validate, and which metric selects the best epoch."""
 
     first_epoch: int = Field(default=0, ge=0, description="First epoch (from 0) that is validated; 3 in COOT's recipe.")
@@ -168,7 +170,7 @@ class ValidationConfig(_Strict):
         return name
 
 
-class SplitsConfig(_Strict):
+class SplitsConfig(StrictConfig):
     """The splits of the data and their roles."""
 
     train: str = Field(default="train", description="Split to train on.")
@@ -200,7 +202,7 @@ def recipe_changes(recipe: str | None) -> list[str]:
     return [f"recipe={recipe}", *([f"loss={json.dumps(BEST_LOSS)}"] if recipe == "best" else [])]
 
 
-class FitConfig(_Strict):
+class FitConfig(StrictConfig):
     """How to train on any data: recipe, model, loss, optimiser, schedule and loop."""
 
     recipe: Recipe = Field(
@@ -239,7 +241,7 @@ class FitConfig(_Strict):
         return self
 
 
-class _NamedData(_Strict):
+class _NamedData(StrictConfig):
     name: str = Field(default="run", pattern=r"^[\w.+-]+$", description="Short name; names the run folder.")
     about: str = Field(default="", description="A sentence that describes the config.")
     data: DataConfig = Field(description="Where the modalities come from.")

@@ -1,13 +1,15 @@
 """The built-in set: emoji drawn by three vendors, English names and tags, and features that ship with the package."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from crossclr.features.sample import Rows
+if TYPE_CHECKING:
+    from crossclr.features.sample import Rows
 
 VENDORS = ("noto", "fluent", "twemoji")
 MODALITIES = (*VENDORS, "text")
@@ -69,8 +71,11 @@ def load_rows(modality: str) -> tuple[Rows, ...]:
         >>> load_rows("twemoji")[0].shape
         (1, 1280)
     """
+    import numpy as np  # here, because the names and places of the images are needed without it
+
     with np.load(FOLDER / f"{modality}.npz", allow_pickle=False) as file:
-        values = file["counts"].astype(np.float32) * file["steps"][:, None]  # (rows, dim)
+        counts = np.ascontiguousarray(file["counts"])  # (rows, dim), stored by column: it compresses better
+        values = counts.astype(np.float32) * file["steps"][:, None]
         lengths = file["lengths"] if "lengths" in file else np.ones(len(values), dtype=np.int64)
     values.flags.writeable = False
     return tuple(np.split(values, np.cumsum(lengths)[:-1]))

@@ -1,0 +1,76 @@
+"""What `crossclr search` does before it loads PyTorch: ask a running service, or encode with onnxruntime."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crossclr.search.building.index_files import INDEX, ITEMS, read_meta
+from crossclr.search.index.generations import current_generation
+from crossclr.search.items.item_table import Items
+from crossclr.search.items.things import Hit
+from crossclr.search.service.running_service import ask_service
+
+if TYPE_CHECKING:
+    from crossclr.search.searcher import Searcher
+
+WEIGHTS = Path("best") / "model.safetensors"
+MOST_ASKED = 200  # results that a service returns at most
+
+
+def ask_running_service(
+    run: Path,
+    *,
+    text: str | None = None,
+    like: str | None = None,
+    find: str | None = None,
+    top: int = 10,
+    splits: Sequence[str] = (),
+    groups: Sequence[str] = (),
+) -> list[Hit] | None:
+    """The results of `Searcher.search`, from the service that runs for the index of a run.
+
+    Returns:
+        None if no service runs, or if it cannot answer: only `Searcher` reports what is wrong with a query.
+    """
+    folder, weights = _current(run)
+    if folder is None or top > MOST_ASKED:
+        return None
+    query = {"text": text, "like": like, "find": find, "top": top, "splits": [*splits], "groups": [*groups]}
+    answer = ask_service(run / INDEX, weights, query)
+    if answer is None:
+        return None
+    items = Items(folder / ITEMS)
+    ids = items.ids_of([name for name, _ in answer])
+    scores = {ids[name]: score for name, score in answer if name in ids}
+    hits = [Hit(item, scores[item.id]) for item in items.get(list(scores))]
+    items.close()
+    return hits if len(hits) == len(answer) else None  # the index has changed in between
+
+
+def open_without_torch(run: Path, text: str | None) -> Searcher | None:
+    """The searcher of a run for one sentence, or for queries by items, without PyTorch; None if PyTorch is needed."""
+    folder, weights = _current(run)
+    if folder is None or read_meta(folder)["weights"] != weights:
+        return None
+    if text is None:
+        queries = None
+    else:
+        from crossclr.search.encoders.onnx_queries import open_onnx_queries
+
+        queries = open_onnx_queries(folder, text)
+        if queries is None:
+            return None
+    from crossclr.search.searcher import Searcher
+
+    return Searcher(folder, queries, "typed queries are switched off")
+
+
+def _current(run: Path) -> tuple[Path | None, str]:
+    """The current index of a run and the digest of its weights; None if one of them is absent."""
+    try:
+        return current_generation(run / INDEX), hashlib.sha256((run / WEIGHTS).read_bytes()).hexdigest()
+    except OSError:
+        return None, ""
