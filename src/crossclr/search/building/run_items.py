@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
-from crossclr.models import Embeddings, JointModel, embed_source
+from crossclr.models import Embeddings, SearchSpace, embed_source
 from crossclr.models import Vectors as Embedded
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors, unit
@@ -55,7 +55,7 @@ class RecordingSource(SourceWrapper):
 
 
 def embed_items(
-    model: JointModel,
+    model: SearchSpace,
     source: Source,
     splits: Sequence[str],
     finder: MediaFinder,
@@ -116,7 +116,7 @@ def _sentence_items(sentences: Embedded, clips: Sequence[Item]) -> Iterator[Item
 
 
 def _with_variants(
-    found: EmbeddedItems, source: Source, model: JointModel, modality: str, device: str
+    found: EmbeddedItems, source: Source, model: SearchSpace, modality: str, device: str
 ) -> EmbeddedItems:
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
     name = source.modalities[MODALITIES.index(modality)]

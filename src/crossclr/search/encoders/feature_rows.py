@@ -7,12 +7,12 @@ import numpy.typing as npt
 import torch
 
 from crossclr.features import Inputs, Ragged
-from crossclr.models import JointModel
+from crossclr.models import JointModel, SearchSpace
 from crossclr.search.index.contract import Vectors, unit
 
 
 def encode_rows(
-    model: JointModel,
+    model: JointModel | SearchSpace,
     modality: str,
     rows: Sequence[npt.NDArray[np.float32]],
     batch_size: int = 256,

@@ -87,7 +87,7 @@ def export_encoder(encoder: nn.Module, channels: int, path: Path) -> None:
         )
 
 
-def write_query_encoder(model: JointModel, folder: Path, modality: str = "text") -> None:
+def write_query_encoder(model: SearchSpace, folder: Path, modality: str = "text") -> None:
     """Write the text encoder next to an index, so that `crossclr search` needs no PyTorch.
 
     Nothing is written if onnxruntime is not installed, typed queries are not possible, or ONNX cannot express the
@@ -97,7 +97,7 @@ def write_query_encoder(model: JointModel, folder: Path, modality: str = "text")
         return
     path = folder / QUERY_ENCODER
     try:
-        export_encoder(PaddedEncoder(model.cpu(), modality).eval(), MiniLMRows.dim, path)
+        export_encoder(PaddedSpace(model.cpu(), modality).eval(), MiniLMRows.dim, path)
         rng = np.random.default_rng(0)
         rows = [rng.standard_normal((length, MiniLMRows.dim)).astype(np.float32) for length in (1, 4, 30)]
         good = _difference(model, modality, OnnxEncoder(path), rows) <= TOLERANCE
