@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,21 +17,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from crossclr.estimator.encoder_training import EncoderTraining, read_columns, read_labels
 from crossclr.evaluation import retrieval_metrics
-from crossclr.features import Batch
-from crossclr.features.ragged import Ragged
-from crossclr.features.sources.arrays.python_samples import Column, PythonSamples, read_column
+from crossclr.features.sources.arrays.python_samples import Column, read_column
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.search_space import SearchSpace, choose_space
-from crossclr.models.search_space.choice import SpaceData, Train
+from crossclr.models.search_space.choice import SpaceData
 from crossclr.models.search_space.space import Facts, Part
 from crossclr.models.search_space.trained import TrainedEncoder
 from crossclr.notices import warn
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.suggestions import suggest
-from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
-from crossclr.training.random_state import random_state as generator_states
-from crossclr.training.random_state import set_random_state
+from crossclr.training import FitConfig
 
 PARAMETERS, WEIGHTS = "estimator.json", "model.safetensors"
 Vectors = npt.NDArray[np.float32]
@@ -134,12 +129,13 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """
         if self.recipe not in RECIPES:
             raise ValueError(f"there is no recipe {self.recipe!r}; {suggest(str(self.recipe), RECIPES)}")
-        columns = _columns(X, y)
+        columns = read_columns(X, y)
         count = len(next(iter(columns.values())).rows)
-        labels = {"concepts": _labels(concepts, count, "concepts"), "groups": _labels(groups, count, "groups")}
+        labels = {"concepts": read_labels(concepts, count, "concepts"), "groups": read_labels(groups, count, "groups")}
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         together = labels["groups"] if labels["groups"] is not None else labels["concepts"]
-        train = _Encoders(self, columns, labels["concepts"], seed)
+        settings = None if self.recipe == "closed-form" else self._config(columns, seed)
+        train = EncoderTraining(self.loss, settings, self.device, columns, labels["concepts"])
         if self.recipe == "paper":
             encoder, _ = train(torch.arange(count), 0)
             dims = {name: column.dim for name, column in columns.items()}
@@ -153,7 +149,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             )
             space = choose_space(data, None if self.recipe == "closed-form" else train, seed=seed % 1000)
             _report(space)
-        self._take(space, train.config)
+        self._take(space, None if settings is None else settings.model)
         self.history_ = train.history
         return self
 
@@ -184,10 +180,10 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             concepts: a label for each sample; any partner of the same label is right.
         """
         check_is_fitted(self, "space_")
-        columns = _columns(X, y)
+        columns = read_columns(X, y)
         targets = None
         if concepts is not None:
-            labels = _labels(concepts, len(next(iter(columns.values())).rows), "concepts")
+            labels = read_labels(concepts, len(next(iter(columns.values())).rows), "concepts")
             targets = [torch.nonzero(labels == label).flatten().tolist() for label in labels]  # type: ignore[union-attr]
         found = []
         for query in columns:
@@ -311,96 +307,6 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return {"kind": "transformer", **shape, "dropout": self.dropout, "input_norm": "layer"}
 
 
-class _Encoders:
-    """Trains encoders on some of the samples."""
-
-    def __init__(
-        self, estimator: JointEmbedding, columns: Mapping[str, Column], concepts: Tensor | None, seed: int
-    ) -> None:
-        self.estimator, self.columns, self.concepts, self.seed = estimator, columns, concepts, seed
-        if estimator.recipe != "closed-form":
-            self._settings = estimator._config(columns, seed)  # bad parameters show before anything is fitted
-            self.config: ModelConfig | None = self._settings.model
-        else:
-            self.config = None
-        self.history: list[dict[str, Any]] = []
-
-    def __call__(self, places: Tensor, number: int) -> tuple[nn.Module, Any]:
-        several = torch.stack([torch.from_numpy(column.present)[places] for column in self.columns.values()]).sum(0) > 1
-        source = PythonSamples(self.columns, places[several].tolist())
-        loss = self.estimator.loss
-        config = self._settings.model_copy(update={"seed": (self.seed + number) % 2**31})
-        before = generator_states()  # training seeds the global generators, which belong to the caller
-        try:
-            own = copy.deepcopy(loss) if isinstance(loss, nn.Module) else None
-            training = _LabelledTraining(config, source, make_fabric(self.estimator.device), self.concepts, own)
-            memory = MemoryRecorder()
-            fit(training, memory)
-        except Interrupted:
-            raise KeyboardInterrupt from None
-        finally:
-            set_random_state(before)
-        training.model.load_state_dict(memory.best)
-        self.history = [{key: value for key, value in record.items() if key != "kind"} for record in memory.epochs]
-        encoder = TrainedEncoder(training.model.cpu())
-
-        def encode(name: str, where: Tensor) -> Tensor:
-            rows = [self.columns[name].rows[place] for place in where.tolist()]
-            return encoder.clip_vectors(name, Ragged.from_list(rows))
-
-        return encoder, encode
-
-
-class _LabelledTraining(JointTraining):
-    """Training whose batches have the user's concepts as ids."""
-
-    def __init__(
-        self, config: FitConfig, source: PythonSamples, fabric: Any, concepts: Tensor | None, loss: nn.Module | None
-    ) -> None:
-        super().__init__(config, source, fabric, loss)
-        self.concepts = concepts
-
-    def batches(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
-        """The batches of an epoch."""
-        for batch in super().batches(epoch, start):
-            if self.concepts is None:
-                yield batch
-            else:
-                ids = self.concepts[[int(key) for key in batch.keys]]
-                yield replace(batch, ids=ids, video_ids=ids)
-
-
-def _columns(X: Any, y: Any) -> dict[str, Column]:
-    """The modalities of what was passed to `fit`."""
-    if isinstance(X, Mapping):
-        if y is not None:
-            raise ValueError("pass one mapping of modalities, or two arrays, not both")
-        given = {str(name): values for name, values in X.items()}
-    elif y is None:
-        raise ValueError("a joint embedding needs at least two modalities; pass two arrays or a mapping of arrays")
-    else:
-        given = {"a": X, "b": y}
-    if len(given) < 2:
-        raise ValueError(f"a joint embedding needs at least two modalities, got {', '.join(given) or 'none'}")
-    columns = {name: read_column(values, name) for name, values in given.items()}
-    counts = {name: len(column.rows) for name, column in columns.items()}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise ValueError(f"all modalities need the same number of samples, row i is sample i; got {listed}")
-    paired = int((np.sum([column.present for column in columns.values()], axis=0) > 1).sum())
-    if paired < 2:
-        raise ValueError(f"at least 2 samples with two modalities are needed, got {paired}")
-    return columns
-
-
-def _labels(labels: Sequence[Any] | None, count: int, name: str) -> Tensor | None:
-    if labels is None:
-        return None
-    if len(labels) != count:
-        raise ValueError(f"there are {count} samples but {len(labels)} {name}")
-    return torch.from_numpy(np.unique(np.asarray(labels), return_inverse=True)[1].ravel().astype(np.int64))
-
-
 def _report(space: SearchSpace) -> None:
     """Say that encoders were trained and are not used."""
     for part in space.parts:
@@ -416,6 +322,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return None if isinstance(value, np.random.RandomState) else value
-
-
-__all__ = ["RECIPES", "JointEmbedding", "Train"]
