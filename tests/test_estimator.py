@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from crossclr import JointEmbedding
 from tests.test_api import OwnLoss
 
+NAMES = ["checksums.json", "estimator.json", "joint", "model.safetensors"]
 SMALL = {"loss": "clip", "dim": 32, "epochs": 25, "batch_size": 64}
 
 
@@ -140,7 +141,7 @@ def test_save_and_load(data, request, tmp_path, kind):
     np.testing.assert_array_equal(loaded.queries(b=data[1]), joint.queries(b=data[1]))
     assert loaded.get_params() == joint.get_params()
     assert loaded.parts_ == joint.parts_
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["estimator.json", "joint", "model.safetensors"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == NAMES
     with pytest.raises(FileExistsError, match="already exists"):
         joint.save(tmp_path / "joint")
     with pytest.raises(FileNotFoundError, match="does not hold an estimator"):

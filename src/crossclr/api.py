@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,10 @@ from crossclr.evaluation.runs.fit_space import SpaceFit, below_closed_form, fact
 from crossclr.evaluation.runs.model_card import write_card
 from crossclr.evaluation.runs.result_tables import parts_table, results_table, summarise, summary_table
 from crossclr.features import DataError, Source, open_source
+from crossclr.features.check.split_check import check_splits
 from crossclr.models import embed_source
-from crossclr.storage import write_file, write_json
+from crossclr.storage import FolderLock, write_file, write_json
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import (
     Interrupted,
     JointTraining,
@@ -34,6 +35,7 @@ from crossclr.training import (
     make_fabric,
 )
 from crossclr.training.processes import launch
+from crossclr.training.run_folder.checkpoint import ADVICE, CheckpointError
 from crossclr.training.run_folder.folder import CONFIG, MODEL, free_folder
 from crossclr.training.run_folder.run import Run
 from crossclr.training.torch_settings import torch_settings
@@ -96,7 +98,7 @@ def resume(
     """
     path = Path(path)
     if (path / SEEDS).is_file():
-        plan = json.loads((path / SEEDS).read_text())
+        plan = read_json_object(path / SEEDS, "seeds")
         return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, baseline=baseline, console=console)
     run = Run.open(path)
     return _Session(_fabric(run.config), baseline, console, loss).resume(run)
@@ -189,10 +191,15 @@ class _Session:
 
     def train(self, config: RunConfig, path: Path, on_creation: Callable[[], None] = lambda: None) -> Run:
         """Train a new run."""
+        with self._locked(path):
+            return self._train(config, path, on_creation)
+
+    def _train(self, config: RunConfig, path: Path, on_creation: Callable[[], None]) -> Run:
         if path.exists():
             raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
         source = open_source(config.data)
-        _check_splits(config, source)
+        splits = config.splits
+        check_splits(source, splits.train, (splits.validate_, splits.test))
         check_selection(config.validation.select_by, source.modalities)
         if config.recipe != "paper":
             return self._train_space(config, source, path, on_creation)
@@ -202,7 +209,7 @@ class _Session:
             state = training.state_dict()
             if self.fabric.is_global_zero:
                 on_creation()
-                Run.create(path, config, training.model, state)
+                Run.create(path, config, training.model, state, source)
             self.fabric.barrier()
             run = Run.open(path)
             try:
@@ -217,12 +224,16 @@ class _Session:
         if run.results is not None:
             return run
         if run.config.recipe != "paper":
-            source = run.open_source()
-            return self._finish_space(run, SpaceFit(run.config, source, self.fabric, self.loss, self.console))
-        with torch_settings(run.config.training):
+            with self._locked(run.path):
+                source = run.open_source()
+                return self._finish_space(run, SpaceFit(run.config, source, self.fabric, self.loss, self.console))
+        with self._locked(run.path), torch_settings(run.config.training):
             training = JointTraining(run.config, run.open_source(), self.fabric, self.loss)
             weights, state = run.load_state()
-            training.load_state_dict(weights, state)
+            try:
+                training.load_state_dict(weights, state)
+            except (LookupError, TypeError, AttributeError, RuntimeError) as error:
+                raise CheckpointError(f"{run.path / 'last'} does not fit this run ({error}); {ADVICE}") from error
             return self._finish(run, training, state)
 
     def _train_space(self, config: RunConfig, source: Source, path: Path, on_creation: Callable[[], None]) -> Run:
@@ -231,8 +242,9 @@ class _Session:
             training = space_fit.training()
             training.read_first_batch()
             on_creation()
-            Run.create(path, config, training.model, training.state_dict())
-        return self._finish_space(Run.open(path), space_fit)
+            Run.create(path, config, training.model, training.state_dict(), source)
+        with self._locked(path):
+            return self._finish_space(Run.open(path), space_fit)
 
     def _finish_space(self, run: Run, space_fit: SpaceFit) -> Run:
         """Fit the search space of a run and measure it."""
@@ -253,6 +265,10 @@ class _Session:
             results["cca_baseline"] = self._cca(config, space_fit.source, results["test"])
         self._write(run, results)
         return run
+
+    def _locked(self, path: Path) -> contextlib.AbstractContextManager[Any]:
+        """Only the first process writes, so only it takes the lock."""
+        return FolderLock(path) if self.fabric.is_global_zero else contextlib.nullcontext()
 
     def _finish(self, run: Run, training: JointTraining, state: Mapping[str, Any] | None) -> Run:
         config, console = run.config, self.console
@@ -310,12 +326,6 @@ def _measure(run: Run, training: JointTraining, split: str) -> Results:
     model, size = run.load_space("best"), run.config.validation.batch_size
     embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
     return evaluate_embeddings(embeddings, progress=False)
-
-
-def _check_splits(config: RunConfig, source: Source) -> None:
-    for split in (config.splits.train, config.splits.validate_, config.splits.test):
-        if split is not None and not len(source.keys(split)):
-            raise ValueError(f"split {split!r} has no samples; see the section splits of the config")
 
 
 def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Callable[[], None]:

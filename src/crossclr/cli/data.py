@@ -14,6 +14,7 @@ from rich.table import Table
 from crossclr.cli.options import Json
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
 from crossclr.features.check.data_report import SplitSummary
+from crossclr.storage.json_yaml import read_json
 
 app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)
 
@@ -117,10 +118,10 @@ def show_report(report: DataReport, console: Console) -> None:
     level = "two levels" if report.two_level else "one level"
     dims = ", ".join(f"{name} {dim}" for name, dim in report.dims.items())
     console.print(f"channels: {dims}; {level}")
-    splits = Table("split", "samples", "clips", *report.dims, title="Splits: clips that have each modality")
+    splits = _table("Splits: clips that have each modality", "split", "samples", "clips", *report.dims)
     names = [f"{x} + {y}" for x, y in combinations(report.dims, 2)]
-    pairs = Table("split", *names, title="Pairs: clips that have both")
-    lengths = Table("split", "sequence", "least", "median", "mean", "most", "over the limit", title="Rows")
+    pairs = _table("Pairs: clips that have both", "split", *names)
+    lengths = _table("Rows", "split", "sequence", "least", "median", "mean", "most", "over the limit")
     for name, split in report.splits.items():
         shown = [_presence(split, modality) for modality in report.dims]
         splits.add_row(name, f"{split.samples:,}", f"{split.clips:,}", *shown)
@@ -132,7 +133,7 @@ def show_report(report: DataReport, console: Console) -> None:
     for kind, summary in report.connectivity.items():
         quantiles = ", ".join(f"{share:.0%} {value:.3f}" for share, value in summary.quantiles.items())
         title = f"Connectivity of {kind} (split {report.connectivity_split}, {summary.count:,})\n{quantiles}"
-        table = Table("threshold", "pruned: relative", "absolute", "quantile", title=title)
+        table = _table(title, "threshold", "pruned: relative", "absolute", "quantile")
         for threshold in summary.relative:
             shares = [rule[threshold] for rule in (summary.relative, summary.absolute, summary.quantile)]
             table.add_row(f"{threshold:g}", *(f"{share:.1%}" for share in shares))
@@ -155,11 +156,18 @@ def _presence(split: SplitSummary, modality: str) -> str:
 
 
 def _is_meta(path: Path) -> bool:
-    with path.open(encoding="utf-8") as file:
-        content = json.load(file)
+    content = read_json(path)
     first = next(iter(content.values()), None) if isinstance(content, dict) else None
     return isinstance(first, dict) and "segments" in first
 
 
 def _plain(message: str) -> str:
     return message.replace("[", "\\[")  # rich would read brackets as markup
+
+
+def _table(title: str, *heads: str) -> Table:
+    """A table whose names may be broken over lines, so that nothing is cut off."""
+    table = Table(title=title)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +26,8 @@ from crossclr.models.search_space.space import Facts, Part
 from crossclr.models.search_space.trained import TrainedEncoder
 from crossclr.notices import warn
 from crossclr.storage import new_folder, write_file, write_json
+from crossclr.storage.checksums import check_sealed
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.suggestions import suggest
 from crossclr.training import FitConfig
 
@@ -229,7 +230,8 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         path = Path(path)
         if not (path / PARAMETERS).is_file():
             raise FileNotFoundError(f"{path} does not hold an estimator ({PARAMETERS} is absent)")
-        content = json.loads((path / PARAMETERS).read_text())
+        check_sealed(path, "save the estimator again")
+        content = read_json_object(path / PARAMETERS)
         tensors, description = load_file(path / WEIGHTS), content["space"]
         config = None if content["model"] is None else ModelConfig.model_validate(content["model"])
         encoders = []

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from crossclr.features import Inputs, Ragged
 from crossclr.models import ModelConfig, build_model
+from crossclr.models.closed_form import ClosedForm
+from crossclr.models.search_space.hub_correction import HubCorrection
+from crossclr.models.search_space.space import SearchSpace
 from crossclr.search.encoders import onnx_export
 from crossclr.search.encoders.onnx_export import ExportError, export_encoder, export_run
+from crossclr.search.encoders.onnx_search import OnnxEncoder
 from crossclr.search.encoders.padded_encoder import PaddedEncoder
+from crossclr.search.encoders.padded_encoder import padded as padded_query
 
 KINDS = {
     "attention": {"encoders": {"text": {"pooler": "attention", "heads": 4, "layers": 2, "pooler_heads": 2}}},
@@ -66,8 +71,6 @@ def test_padded_equals_packed_whatever_the_padding_holds(kind, lengths, fill, tw
 
 @pytest.mark.parametrize("kind", ["attention", "mlp-both"])
 def test_onnx_takes_any_batch_and_length(kind, tmp_path):
-    from crossclr.search.encoders.onnx_search import OnnxEncoder
-
     model = models(kind)
     export_encoder(PaddedEncoder(model, "text").eval(), 7, tmp_path / "encoder.onnx")
     encoder = OnnxEncoder(tmp_path / "encoder.onnx", threads=1)
@@ -77,6 +80,35 @@ def test_onnx_takes_any_batch_and_length(kind, tmp_path):
         np.testing.assert_allclose(found, plain(model, sequences).numpy(), atol=1e-4)
     with pytest.raises(ValueError, match="at least one"):
         encoder([])
+
+
+class Trained(torch.nn.Module):
+    """A trained encoder as a search space holds it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def clip_vectors(self, modality, rows):
+        return self.model.encode_modality(modality, Inputs(rows))["clip"]
+
+
+@pytest.mark.parametrize("parts", ["closed", "trained", "both", "both-hubs"])
+def test_queries_of_a_search_space_are_exported_with_all_its_parts(parts, tmp_path):
+    rows = {"image": torch.randn(80, 3), "text": torch.randn(80, 7)}
+    closed = None if parts == "trained" else ClosedForm().fit(rows)
+    encoders = [] if parts == "closed" else [Trained(models("mlp")), Trained(models("attention"))]
+    share = 0.0 if parts == "closed" else 0.4
+    space = SearchSpace({"image": 3, "text": 7}, closed, encoders, share)
+    if parts == "both-hubs":
+        hubs = HubCorrection({name: space.plain(name, values) for name, values in rows.items()}, 0.5)
+        space = SearchSpace(space.dims, closed, encoders, share, hubs)
+    export_encoder(padded_query(space, "text"), 7, tmp_path / "query.onnx")
+    encoder = OnnxEncoder(tmp_path / "query.onnx", threads=1)
+    for lengths in ([1], [4, 1, 9]):
+        sequences = [torch.randn(length, 7) for length in lengths]
+        found = encoder([sequence.numpy() for sequence in sequences])
+        np.testing.assert_allclose(found, space.queries("text", sequences).numpy(), atol=1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.search.building.tsne import main_components, tsne
 from crossclr.search.index.contract import Ids, Index, Vectors
 from crossclr.search.items.item_table import Items
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from crossclr.search.building.run_items import EmbeddedItems
 
 Places = npt.NDArray[np.float32]  # (items, 2) between 0 and 1
-LANDMARKS = 2000
+LANDMARKS = 800
 MOST_POINTS = 8000
 _NEIGHBOURS = 5000  # items on the map that new items are compared with
 _LONGEST_TEXT = 70
@@ -73,7 +74,7 @@ def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = 
     centred = centre(vectors, modality)
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.choice(len(centred), min(landmarks, len(centred)), replace=False))
-    arranged = _to_unit_square(_arrange(centred[chosen], seed))
+    arranged = _to_unit_square(_arrange(centred[chosen]))
     places = np.empty((len(centred), 2), dtype=np.float32)
     places[chosen] = arranged
     others = np.setdiff1d(np.arange(len(centred)), chosen)
@@ -111,22 +112,13 @@ def place_among(new: Vectors, known: Vectors, places: Places, seed: int = 0) -> 
     return found
 
 
-def _arrange(vectors: Vectors, seed: int) -> Places:
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
-    count, dim = vectors.shape
+def _arrange(vectors: Vectors) -> Places:
+    count = len(vectors)
     if count < 4:
         return np.linspace(0, 1, 2 * count, dtype=np.float32).reshape(count, 2)
-    reduced = PCA(min(40, count, dim), random_state=seed).fit_transform(vectors)
     if count < 20:
-        wide = np.pad(reduced, ((0, 0), (0, max(0, 2 - reduced.shape[1]))))
-        return wide[:, :2].astype(np.float32)
-    perplexity = min(30.0, (count - 1) / 4)
-    arranged: Places = TSNE(2, perplexity=perplexity, init="pca", max_iter=500, random_state=seed).fit_transform(
-        reduced
-    )
-    return arranged
+        return main_components(vectors, 2)
+    return tsne(main_components(vectors, 40), perplexity=min(30.0, (count - 1) / 4))
 
 
 def _to_unit_square(places: Places) -> Places:

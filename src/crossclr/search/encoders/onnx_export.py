@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from crossclr.features import Source, one_of_each
-from crossclr.models import SearchSpace
+from crossclr.models import JointModel, SearchSpace
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.minilm_rows import MiniLMRows
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
-from crossclr.search.encoders.padded_encoder import PaddedSpace
+from crossclr.search.encoders.padded_encoder import PaddedSpace, padded
 from crossclr.storage import new_folder, write_json
 from crossclr.training import Run
 
@@ -87,7 +87,7 @@ def export_encoder(encoder: nn.Module, channels: int, path: Path) -> None:
         )
 
 
-def write_query_encoder(model: SearchSpace, folder: Path, modality: str = "text") -> None:
+def write_query_encoder(model: JointModel | SearchSpace, folder: Path, modality: str = "text") -> None:
     """Write the text encoder next to an index, so that `crossclr search` needs no PyTorch.
 
     Nothing is written if onnxruntime is not installed, typed queries are not possible, or ONNX cannot express the
@@ -97,11 +97,11 @@ def write_query_encoder(model: SearchSpace, folder: Path, modality: str = "text"
         return
     path = folder / QUERY_ENCODER
     try:
-        export_encoder(PaddedSpace(model.cpu(), modality).eval(), MiniLMRows.dim, path)
+        export_encoder(padded(model.cpu(), modality), MiniLMRows.dim, path)
         rng = np.random.default_rng(0)
         rows = [rng.standard_normal((length, MiniLMRows.dim)).astype(np.float32) for length in (1, 4, 30)]
         good = _difference(model, modality, OnnxEncoder(path), rows) <= TOLERANCE
-    except (ImportError, TypeError, torch.onnx.OnnxExporterError):
+    except (ImportError, TypeError, AttributeError, RuntimeError):
         good = False
     if not good:
         path.unlink(missing_ok=True)
@@ -117,7 +117,7 @@ def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
 
 
 def _difference(
-    model: SearchSpace, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows], as_items: bool = False
+    model: JointModel | SearchSpace, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows], as_items: bool = False
 ) -> float:
     """The largest difference over batches of several sizes and lengths, including a single short sequence."""
     shortest = min(rows, key=len)

@@ -78,6 +78,12 @@ class PaddedSpace(nn.Module):
         return self.hubs.corrected(self.modality, plain) if self.as_items else self.hubs.queries(plain)
 
 
+def padded(model: JointModel | SearchSpace, modality: str) -> nn.Module:
+    """The encoder of queries on padded input."""
+    wanted = PaddedSpace(model, modality) if isinstance(model, SearchSpace) else PaddedEncoder(model, modality)
+    return wanted.eval()
+
+
 def _transformer(encoder: TransformerEncoder, rows: Tensor, inside: Tensor) -> Tensor:
     x = functional.gelu(encoder.projection(_norm(encoder.input_norm, rows)))  # (batch, longest, dim)
     x = x + _positions(x.shape[1], x.shape[2], x)
