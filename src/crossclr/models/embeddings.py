@@ -21,6 +21,7 @@ class Vectors:
         videos: (videos that have the modality, Dv), or None for one-level data.
         video_of: (the same,) int64, the video of each, as a place in `Embeddings.video_keys`; None with ``videos``.
         context: (the same, D) the local encoder on whole videos, or None.
+        items: (rows, D) the rows as search targets; None: the same as ``rows``, which are queries.
     """
 
     rows: Tensor
@@ -29,11 +30,17 @@ class Vectors:
     videos: Tensor | None = None
     video_of: Tensor | None = None
     context: Tensor | None = None
+    items: Tensor | None = None
 
-    def at(self, level: str) -> tuple[Tensor, Tensor] | None:
-        """The rows of a level and the clip or video of each; None if there is no such level."""
+    @property
+    def gallery(self) -> Tensor:
+        """(rows, D) the rows as search targets."""
+        return self.rows if self.items is None else self.items
+
+    def at(self, level: str, searched: bool = False) -> tuple[Tensor, Tensor] | None:
+        """The rows of a level, as queries or search targets, and the clip or video of each; None without the level."""
         if level == "clip":
-            return self.rows, self.clip_of
+            return (self.gallery if searched else self.rows), self.clip_of
         return None if self.videos is None or self.video_of is None else (self.videos, self.video_of)
 
 
@@ -87,7 +94,7 @@ class Embeddings:
                 return clips, _renumbered(sentences, clips.clip_of, len(self.clip_keys))
         raise ValueError("clips have several rows in both modalities; one of them must have one row for each clip")
 
-    def fused(self, modalities: Sequence[str], level: str = "clip") -> tuple[Tensor, Tensor]:
+    def fused(self, modalities: Sequence[str], level: str = "clip", searched: bool = False) -> tuple[Tensor, Tensor]:
         """The normalised mean of the present unit vectors of some modalities, and the clip or video of each row.
 
         Example:
@@ -97,7 +104,7 @@ class Embeddings:
             >>> found.fused(["video", "picture"])[0].numpy().round(2).tolist()
             [[0.71, 0.71], [0.0, 1.0]]
         """
-        parts = [part for name in modalities if (part := self[name].at(level)) is not None]
+        parts = [part for name in modalities if (part := self[name].at(level, searched)) is not None]
         count = len(self.clip_keys) if level == "clip" else len(self.video_keys)
         total = torch.zeros(count, parts[0][0].shape[1])
         present = torch.zeros(count, dtype=torch.bool)
@@ -135,6 +142,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
             cat("videos"),
             torch.cat(shifted) if shifted else None,
             cat("context"),
+            cat("items"),
         )
 
     groups = tuple(group for part in parts for group in part.groups)
@@ -155,4 +163,6 @@ def _renumbered(vectors: Vectors, clips: Tensor, count: int) -> Vectors:
     place[clips] = torch.arange(len(clips))
     kept = (place[vectors.clip_of] >= 0).nonzero().flatten()
     texts = tuple(vectors.texts[row] for row in kept.tolist()) if vectors.texts else ()
-    return replace(vectors, rows=vectors.rows[kept], clip_of=place[vectors.clip_of[kept]], texts=texts)
+    items = None if vectors.items is None else vectors.items[kept]
+    clip_of = place[vectors.clip_of[kept]]
+    return replace(vectors, rows=vectors.rows[kept], clip_of=clip_of, texts=texts, items=items)

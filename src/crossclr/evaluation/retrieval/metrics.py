@@ -140,7 +140,8 @@ def embedding_ranks(
     levels = [directions_of(embeddings.names, level) for level in ("clip", "video")]
     for key in (*levels[0], *(f"clip/{words}" for words in fused), *levels[1]):
         direction = Direction.parse(key)
-        query, searched = (_rows(embeddings, name, direction.level) for name in (direction.query, direction.searched))
+        query = _rows(embeddings, direction.query, direction.level)
+        searched = _rows(embeddings, direction.searched, direction.level, searched=True)
         if query is None or searched is None:
             continue
         asked, targets = targets_between(query[1], searched[1])
@@ -149,11 +150,11 @@ def embedding_ranks(
     return ranks
 
 
-def _rows(embeddings: Embeddings, name: str, level: str) -> tuple[Tensor, Tensor] | None:
+def _rows(embeddings: Embeddings, name: str, level: str, searched: bool = False) -> tuple[Tensor, Tensor] | None:
     """The rows of a modality, or of several that are fused, and the clip or video of each."""
     if name in embeddings.modalities or "+" not in name:
-        return embeddings[name].at(level)
-    return embeddings.fused(name.split("+"), level)
+        return embeddings[name].at(level, searched)
+    return embeddings.fused(name.split("+"), level, searched)
 
 
 def fused_directions(modalities: Sequence[str]) -> list[str]:
