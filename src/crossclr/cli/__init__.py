@@ -29,6 +29,7 @@ class Command:
 
 COMMANDS = {
     "demo": Command("crossclr.cli.demo:demo", "Train on the built-in set and search in it: a tour of the product."),
+    "start": Command("crossclr.cli.start:start", "From a folder of videos to the search page in one command."),
     "extract": Command("crossclr.cli.extract:extract", "Turn videos, images, sound and sentences into features."),
     "train": Command("crossclr.cli.train:train", "Train a joint embedding from a config, with one or several seeds."),
     "evaluate": Command("crossclr.cli.evaluate:evaluate", "Measure the retrieval of one run, or of several together."),

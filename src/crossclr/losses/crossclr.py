@@ -141,8 +141,8 @@ class CrossCLR(TemperatureLoss):
 
     @classmethod
     def youcook2(cls, **options: Any) -> CrossCLR:
-        """The paper's settings for YouCook2, local level (its main text also suggests ``queue_size=3000``)."""
-        return cls(**{"weight_scale": 0.0035, "intra_weight": 0.8, "queue_size": 5000, **options})
+        """The paper's settings for YouCook2, local level, without its queue (``queue_size=5000``)."""
+        return cls(**{"weight_scale": 0.0035, "intra_weight": 0.8, **options})
 
     @classmethod
     def lsmdc(cls, **options: Any) -> CrossCLR:

@@ -91,6 +91,7 @@ class Items:
             self._run(f"CREATE TABLE IF NOT EXISTS items ({typed}, PRIMARY KEY (id))")
             self._run("CREATE UNIQUE INDEX IF NOT EXISTS by_name ON items (name)")
             self._run("CREATE INDEX IF NOT EXISTS by_key ON items (key)")
+            self._run("CREATE INDEX IF NOT EXISTS by_file ON items (file, stop)")
 
     def put(self, items: Iterable[Item]) -> None:
         """Add items, or replace those with the same id."""
@@ -124,6 +125,11 @@ class Items:
         """The items of a clip in the order of their numbers, at most 200."""
         rows = self._run(f"SELECT {_QUOTED} FROM items WHERE key = ? ORDER BY id LIMIT 200", [key])  # noqa: S608
         return [Item(*row) for row in rows]
+
+    def last_second(self, file: str) -> float | None:
+        """The last second that an item of a file covers; None if no item of the file has times."""
+        rows = self._run("SELECT MAX(stop) FROM items WHERE file = ?", [file])
+        return None if rows[0][0] is None else float(rows[0][0])
 
     def ids_of(self, names: Sequence[str]) -> dict[str, int]:
         """Numbers of names; unknown names are skipped."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossclr.experts.media.file_types import media_type
+from crossclr.experts.media.file_types import media_kind
 from crossclr.features import DataError, Sample, Source
 from crossclr.storage.json_yaml import read_json_object
 
@@ -44,7 +44,7 @@ class MediaFinder:
         if place.is_dir():
             self.roots.add(str(place))
             for path in sorted(place.rglob("*")):
-                if media_type(path) and path.is_file():
+                if media_kind(path) and path.is_file():
                     self._by_stem.setdefault(path.stem, path)
         elif place.is_file():
             self._table, self._base = read_json_object(place), place.parent
@@ -66,7 +66,7 @@ class MediaFinder:
             return None
         times = self.source.clip_times(sample.key)
         start, stop = times[clip] if clip < len(times) else (None, None)
-        return Media(str(media_type(path)).split("/")[0], str(path), start, stop)
+        return Media(str(media_kind(path)), str(path), start, stop)
 
     def _from_entry(self, entry: Any, key: str) -> Media:
         values = {"file": entry} if isinstance(entry, str) else entry
@@ -75,8 +75,8 @@ class MediaFinder:
             start, stop = (None if values.get(n) in (None, "") else float(values[n]) for n in ("start", "stop"))
         except (TypeError, KeyError, ValueError) as error:
             raise DataError(f"media of {key!r}: give a file name, or file, start and stop; got {entry!r}") from error
-        kind = media_type(path)
+        kind = media_kind(path)
         if kind is None:
-            raise DataError(f"media of {key!r}: {path} is not an image, video or sound that browsers play")
+            raise DataError(f"media of {key!r}: {path} is not an image, video or sound")
         self.roots.add(str(path.parent))
-        return Media(kind.split("/")[0], str(path), start, stop)
+        return Media(kind, str(path), start, stop)
