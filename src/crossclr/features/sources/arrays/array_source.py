@@ -1,5 +1,6 @@
 """Data as plain arrays: one vector or one sequence for each sample and modality, on disk or in memory."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ class ArraySource(Source):
     Args:
         arrays: by modality (N, dim), (N, rows, dim), a list of (rows, dim) arrays, or opened sequences. None in a list
             or a row of NaN marks a sample that lacks the modality.
-        ids: by modality, the key of each row; None or not given: those of the first modality, whose default is the row
+        ids: by modality, the key of each row, unique in the first modality; None or not given: those of the first modality, whose default is the row
             number as text.
         splits: keys of each split; by default one split ``train`` with everything.
         texts: by modality, the sentence of each row, for people.
@@ -71,6 +72,10 @@ class ArraySource(Source):
         limits = max_frames if isinstance(max_frames, Mapping) else dict.fromkeys(arrays, max_frames)
         self.limits: dict[str, int | None] = {name: limits.get(name) for name in arrays}
         _match_rows(self._modalities)
+        first = next(iter(self._modalities.values()))
+        if len(set(first.keys_of_rows())) < len(first.values):
+            twice = next(key for key, count in Counter(first.keys_of_rows()).items() if count > 1)
+            raise DataError(f"{first.path}: id {twice!r} occurs twice; the ids of the first modality must be unique")
         self._number = {key: place for place, key in enumerate(self._all_keys())}
         for modality in self._modalities.values():
             modality.assign(self._number)
