@@ -26,8 +26,8 @@ class ArraySource(Source):
     Args:
         arrays: by modality (N, dim), (N, rows, dim), a list of (rows, dim) arrays, or opened sequences. None in a list
             or a row of NaN marks a sample that lacks the modality.
-        ids: by modality, the key of each row, unique in the first modality; None or not given: those of the first modality, whose default is the row
-            number as text.
+        ids: by modality, the key of each row, unique in the first modality. None or not given: the keys of the first
+            modality, whose default is the row number as text.
         splits: keys of each split; by default one split ``train`` with everything.
         texts: by modality, the sentence of each row, for people.
         groups: a coarse label of each sample (its parent video), by key.
