@@ -12,7 +12,7 @@ from crossclr.features.check.data_report import Finding, warn
 from crossclr.features.errors import DataError
 from crossclr.features.reading.parquet import ParquetSequences
 from crossclr.features.reading.sampling import limit_rows
-from crossclr.features.reading.sequences import JoinedSequences, as_sequences
+from crossclr.features.reading.sequences import JoinedSequences, as_sequences, is_gap
 from crossclr.features.sample import Content, Sample
 from crossclr.features.source import Source
 from crossclr.features.sources.splits import SplitKeys
@@ -232,5 +232,5 @@ def _opened(values: Any, name: str) -> tuple[JoinedSequences, npt.NDArray[np.int
     if isinstance(values, JoinedSequences):  # files: what is NaN is found when it is read
         return values, np.zeros(0, np.int64)
     sequences = as_sequences(values, f"array {name}")
-    gaps = [row for row in range(len(sequences)) if np.isnan(np.asarray(sequences.rows(row), np.float64)).all()]
+    gaps = [row for row in range(len(sequences)) if is_gap(np.asarray(sequences.rows(row)))]
     return JoinedSequences([sequences], [np.arange(len(sequences))]), np.array(gaps, dtype=np.int64)
