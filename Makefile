@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-.PHONY: help setup demo check test coverage lint docs bench clean
+.PHONY: help setup demo check test coverage lint docs bench fuzz clean
 
 help: ## list the commands
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -53,6 +53,10 @@ docs: $(READY) ## build the documentation into site/
 bench: $(READY) ## measure the benchmarks side by side and write them as JSON
 	@echo "==> benchmarks"
 	@$(BIN)/python -m benchmarks
+
+fuzz: $(READY) ## all of the fuzzing suite (make test runs a small share)
+	@echo "==> fuzz"
+	@CROSSCLR_FUZZ=all $(PYTEST) tests/fuzz
 
 clean: ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

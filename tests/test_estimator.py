@@ -88,7 +88,12 @@ def test_save_and_load(data, fitted, tmp_path):
     np.testing.assert_array_equal(loaded.encode_a(data[0]), fitted.encode_a(data[0]))
     assert loaded.get_params() == fitted.get_params()
     assert loaded.history_ == fitted.history_
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["estimator.json", "joint", "model.safetensors"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "checksums.json",
+        "estimator.json",
+        "joint",
+        "model.safetensors",
+    ]
     with pytest.raises(FileExistsError, match="already exists"):
         fitted.save(tmp_path / "joint")
     with pytest.raises(FileNotFoundError, match="does not hold an estimator"):

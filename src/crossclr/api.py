@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,11 @@ from crossclr.evaluation.runs.evaluate import embed_run as embed
 from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
 from crossclr.evaluation.runs.model_card import write_card
 from crossclr.evaluation.runs.result_tables import results_table, summarise, summary_table
-from crossclr.features import DataError, Source, open_source
+from crossclr.features import DataError, open_source
+from crossclr.features.check.split_check import check_splits
 from crossclr.models import embed_source
-from crossclr.storage import write_file, write_json
+from crossclr.storage import FolderLock, write_file, write_json
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import (
     JointTraining,
     RunConfig,
@@ -32,6 +33,7 @@ from crossclr.training import (
     make_fabric,
 )
 from crossclr.training.processes import launch
+from crossclr.training.run_folder.checkpoint import ADVICE, CheckpointError
 from crossclr.training.run_folder.folder import CONFIG, MODEL, free_folder
 from crossclr.training.run_folder.run import Run
 from crossclr.training.torch_settings import torch_settings
@@ -94,7 +96,7 @@ def resume(
     """
     path = Path(path)
     if (path / SEEDS).is_file():
-        plan = json.loads((path / SEEDS).read_text())
+        plan = read_json_object(path / SEEDS, "seeds")
         return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, baseline=baseline, console=console)
     run = Run.open(path)
     return _Session(_fabric(run.config), baseline, console, loss).resume(run)
@@ -187,10 +189,15 @@ class _Session:
 
     def train(self, config: RunConfig, path: Path, on_creation: Callable[[], None] = lambda: None) -> Run:
         """Train a new run."""
+        with self._locked(path):
+            return self._train(config, path, on_creation)
+
+    def _train(self, config: RunConfig, path: Path, on_creation: Callable[[], None]) -> Run:
         if path.exists():
             raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
         source = open_source(config.data)
-        _check_splits(config, source)
+        splits = config.splits
+        check_splits(source, splits.train, (splits.validate_, splits.test))
         check_selection(config.validation.select_by, source.modalities)
         with torch_settings(config.training):
             training = JointTraining(config, source, self.fabric, self.loss)
@@ -198,7 +205,7 @@ class _Session:
             state = training.state_dict()
             if self.fabric.is_global_zero:
                 on_creation()
-                Run.create(path, config, training.model, state)
+                Run.create(path, config, training.model, state, source)
             self.fabric.barrier()
             run = Run.open(path)
             try:
@@ -212,11 +219,18 @@ class _Session:
         """Finish a run that was stopped."""
         if run.results is not None:
             return run
-        with torch_settings(run.config.training):
+        with self._locked(run.path), torch_settings(run.config.training):
             training = JointTraining(run.config, run.open_source(), self.fabric, self.loss)
             weights, state = run.load_state()
-            training.load_state_dict(weights, state)
+            try:
+                training.load_state_dict(weights, state)
+            except (LookupError, TypeError, AttributeError, RuntimeError) as error:
+                raise CheckpointError(f"{run.path / 'last'} does not fit this run ({error}); {ADVICE}") from error
             return self._finish(run, training, state)
+
+    def _locked(self, path: Path) -> contextlib.AbstractContextManager[Any]:
+        """Only the first process writes, so only it takes the lock."""
+        return FolderLock(path) if self.fabric.is_global_zero else contextlib.nullcontext()
 
     def _finish(self, run: Run, training: JointTraining, state: Mapping[str, Any] | None) -> Run:
         config, console = run.config, self.console
@@ -265,12 +279,6 @@ def _measure(run: Run, training: JointTraining, split: str) -> Results:
     model, size = run.load_model("best"), run.config.validation.batch_size
     embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
     return evaluate_embeddings(embeddings, progress=False)
-
-
-def _check_splits(config: RunConfig, source: Source) -> None:
-    for split in (config.splits.train, config.splits.validate_, config.splits.test):
-        if split is not None and not len(source.keys(split)):
-            raise ValueError(f"split {split!r} has no samples; see the section splits of the config")
 
 
 def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Callable[[], None]:

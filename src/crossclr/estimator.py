@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,8 @@ from crossclr.evaluation.retrieval.validation import retrieval_validator
 from crossclr.features import ArraySource, Batch, Inputs, Ragged
 from crossclr.models import JointModel, build_model
 from crossclr.storage import new_folder, write_file, write_json
+from crossclr.storage.checksums import check_sealed
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
 from crossclr.training.random_state import random_state as generator_states
 from crossclr.training.random_state import set_random_state
@@ -191,7 +192,8 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         path = Path(path)
         if not (path / PARAMETERS).is_file():
             raise FileNotFoundError(f"{path} does not hold an estimator ({PARAMETERS} is absent)")
-        content = json.loads((path / PARAMETERS).read_text())
+        check_sealed(path, "save the estimator again")
+        content = read_json_object(path / PARAMETERS)
         estimator = cls(**content["parameters"])
         model_config = FitConfig.model_validate({"model": content["model"]}).model
         model = build_model(model_config, dict(zip("ab", content["n_features"], strict=True)), two_level=False)

@@ -39,3 +39,35 @@ def test_an_error_inside_releases_the_lock(tmp_path):
         raise RuntimeError
     with FolderLock(tmp_path):
         assert FolderLock(tmp_path).holder() is not None
+
+
+def test_a_folder_that_does_not_exist_can_be_locked_and_nothing_is_left(tmp_path):
+    with FolderLock(tmp_path / "runs" / "deep" / "run"):
+        assert (tmp_path / "runs" / "deep" / ".run.lock").is_file()
+        with pytest.raises(LockedError):
+            FolderLock(tmp_path / "runs" / "deep" / "run").__enter__()
+    assert list(tmp_path.iterdir()) == []
+    with FolderLock(tmp_path / "runs" / "run"):
+        (tmp_path / "runs" / "run").mkdir()
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["run"]
+
+
+TAKE_TURNS = """
+import sys
+from pathlib import Path
+from crossclr.storage import FolderLock, LockedError
+folder, inside = Path(sys.argv[1]), Path(sys.argv[1] + ".inside")
+for _ in range(300):
+    try:
+        with FolderLock(folder):
+            inside.touch(exist_ok=False)  # fails if another process is inside
+            inside.unlink()
+    except LockedError:
+        pass
+"""
+
+
+def test_two_processes_are_never_inside_together(tmp_path):
+    others = [subprocess.Popen([sys.executable, "-c", TAKE_TURNS, str(tmp_path / "x")]) for _ in range(3)]
+    assert [other.wait() for other in others] == [0, 0, 0]
+    assert list(tmp_path.iterdir()) == []

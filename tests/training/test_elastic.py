@@ -8,17 +8,22 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
+from crossclr import api
 from crossclr.training import Run
+from crossclr.training.config.config_files import check_config
 from tests.training.test_resume import everything
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="workers are found through /proc")
 
 
-def start(config: Path, out: Path) -> subprocess.Popen:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
-    command = ["-m", "crossclr", "train", str(config), "--no-baseline", "--out", str(out)]
+def start(config: Path | None, out: Path, processes: int = 2) -> subprocess.Popen:
+    """Start a new run, or without a config resume one."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "--max-restarts=3"]
+    wanted = ["--resume", str(out)] if config is None else [str(config), "--out", str(out)]
+    command = ["-m", "crossclr", "train", "--no-baseline", *wanted]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, *launcher, *command],
@@ -115,3 +120,28 @@ def test_a_launch_finds_its_run_also_without_a_name(tiny, tmp_path, monkeypatch)
         [run.path.parent.name for run in api.train_seeds(config, seeds, baseline=False)] for seeds in ([0], [0, 1])
     ]
     assert folders == [["tiny-4"], ["tiny-4", "tiny-4"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
+def test_another_number_of_processes_resumes_a_run(tiny, tmp_path, before, after):
+    """Without dropout nothing depends on the number of processes but the order of sums."""
+    tiny["model"]["encoder"]["dropout"] = tiny["model"]["global_encoder"]["dropout"] = 0.0
+    tiny["training"].update(epochs=2, checkpoint_every=1)
+    whole = api.train(check_config(tiny), out=tmp_path / "whole", baseline=False)
+    config = tmp_path / "tiny.yaml"
+    config.write_text(yaml.safe_dump(tiny))
+    out = tmp_path / "run"
+    process = start(config, out, before)
+    deadline = time.monotonic() + 120
+    while lines(out) < 3:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finish(start(None, out, after))
+    resumed = Run.open(out)
+    for name, value in whole.load_model("last").state_dict().items():
+        torch.testing.assert_close(resumed.load_model("last").state_dict()[name], value, rtol=1e-3, atol=1e-4)
+    assert resumed.results["epochs"] == whole.results["epochs"]

@@ -18,6 +18,7 @@ from crossclr.captions.caption_config import CaptionConfig, CaptionDataConfig, l
 from crossclr.captions.data.vocabulary import Vocabulary, read_word_vectors
 from crossclr.captions.network.captioner import Captioner
 from crossclr.storage import write_file
+from crossclr.storage.checksums import check_sealed
 from crossclr.training import RunFolder, save_checkpoint
 from crossclr.training.run_folder.folder import CONFIG, Which
 
@@ -38,6 +39,7 @@ class CaptionRun(RunFolder[CaptionConfig]):
                 f"{path} is not the folder of a captioner ({CONFIG} or {WORDS} is absent){hint}; train one with: "
                 "crossclr caption train RUN"
             )
+        check_sealed(path)
         return cls(path, load_caption_config(path / CONFIG))
 
     @classmethod

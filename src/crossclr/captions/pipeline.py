@@ -21,6 +21,7 @@ from crossclr.captions.scoring.caption_metrics import Scores, score_captions
 from crossclr.captions.scoring.meteor import Meteor
 from crossclr.captions.scoring.predictions import Predictions, save_predictions
 from crossclr.evaluation.progress_bar import show_progress
+from crossclr.storage import FolderLock
 from crossclr.training import Validation, fit_run, seed_everything
 from crossclr.training.run_folder.folder import Which, free_folder
 from crossclr.training.torch_settings import torch_threads
@@ -51,7 +52,7 @@ def train_captions(
     path = Path(out)
     if path.exists():
         raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
-    with torch_threads(config.training.threads):
+    with FolderLock(path), torch_threads(config.training.threads):
         sets = load_sets(config, console is not None)
         data = sets["train"]
         vocabulary = Vocabulary.build((text for texts in data.texts for text in texts), config.vocabulary.min_count)
@@ -65,7 +66,7 @@ def resume_captions(path: str | Path, *, console: Console | None = None, meteor:
     run = CaptionRun.open(path)
     if run.results is not None:
         return run
-    with torch_threads(run.config.training.threads):
+    with FolderLock(run.path), torch_threads(run.config.training.threads):
         sets = load_sets(run.config, console is not None)
         training = _training(run.config, sets["train"], run.vocabulary)
         weights, state = run.load_state()

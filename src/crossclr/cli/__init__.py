@@ -29,6 +29,7 @@ class Command:
 
 COMMANDS = {
     "demo": Command("crossclr.cli.demo:demo", "Train on the built-in set and search in it: a tour of the product."),
+    "start": Command("crossclr.cli.start:start", "From a folder of videos to the search page in one command."),
     "extract": Command("crossclr.cli.extract:extract", "Turn videos, images, sound and sentences into features."),
     "train": Command("crossclr.cli.train:train", "Train a joint embedding from a config, with one or several seeds."),
     "evaluate": Command("crossclr.cli.evaluate:evaluate", "Measure the retrieval of one run, or of several together."),
@@ -44,6 +45,7 @@ COMMANDS = {
     "card": Command("crossclr.cli.card:card", "Write the model card of a run."),
     "data": Command("crossclr.cli.data:app", "Check and describe a data set before training."),
     "config": Command("crossclr.cli.config:app", "List, show, copy and check configs."),
+    "verify": Command("crossclr.cli.verify:verify", "Check a run folder or an index for damage and changed data."),
     "doctor": Command("crossclr.cli.doctor:doctor", "Show what is installed, what is missing and how to install it."),
     "import-coot": Command("crossclr.cli.import_coot:import_coot", "Convert a COOT checkpoint to a model."),
 }
@@ -128,6 +130,14 @@ def main() -> None:
             raise
         sys.stderr.write(f"error: {_one_line(shown)}\n")
         sys.exit(2)
+    except Exception as error:
+        if "--debug" in sys.argv[1:]:
+            raise
+        sys.stderr.write(
+            f"error: unexpected {type(error).__name__}: {_one_line(error)}. This is a fault of crossclr; please report "
+            "it with the traceback that you get with: crossclr --debug ...\n"
+        )
+        sys.exit(70)
 
 
 def _one_line(error: Exception) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from crossclr.cli.options import Json
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
 from crossclr.features.check.data_report import SplitSummary
+from crossclr.storage.json_yaml import read_json
 
 app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)
 
@@ -155,8 +156,7 @@ def _presence(split: SplitSummary, modality: str) -> str:
 
 
 def _is_meta(path: Path) -> bool:
-    with path.open(encoding="utf-8") as file:
-        content = json.load(file)
+    content = read_json(path)
     first = next(iter(content.values()), None) if isinstance(content, dict) else None
     return isinstance(first, dict) and "segments" in first
 

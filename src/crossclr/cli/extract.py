@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossclr.storage.json_yaml import parse_yaml
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -51,6 +53,13 @@ def extract(
     splits: Annotated[str, typer.Option(help="Share of each split, for recordings whose captions name none.")] = (
         "train=0.8,val=0.1,test=0.1"
     ),
+    segments: Annotated[
+        str | None,
+        typer.Option(
+            metavar="scenes|windows=10s/5s",
+            help="Cut recordings without sentences at scene changes, or into windows. Default: one clip each.",
+        ),
+    ] = None,
     dtype: Annotated[str, typer.Option(help="Number type of the rows: float16 or float32.")] = "float16",
     device: Annotated[str, typer.Option(help="Where the networks run: cpu, cuda, cuda:1, mps.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Recordings decoded at once.")] = None,
@@ -98,7 +107,7 @@ def extract(
     if source is None:
         raise ValueError("name a folder, a recording or a table of files; `crossclr extract --list` lists the experts")
     specs = [part.strip() for part in ",".join(experts or ["appearance,text"]).split(",") if part.strip()]
-    settings = Settings(strict, dtype, _shares(splits), workers, threads)
+    settings = Settings(strict, dtype, _shares(splits), workers, threads, segments)
     listing = list_media(source, captions)
     with console.status("loading the experts", spinner="dots"):
         built = load_experts(specs, _options(set_ or [], specs, device))
@@ -152,9 +161,7 @@ def show_plan(job: Extraction, console: Console) -> None:
 
 def show_report(report: Report, console: Console) -> None:
     """Print the summary and the next command."""
-    listed = f"; {report.out / 'manifest.json'} lists all"
-    _show_problems([problem for problem in report.problems if not problem.minor], "omitted", console, listed)
-    _show_problems([problem for problem in report.problems if problem.minor], "note", console, listed)
+    show_problems(report, console)
     if report.unused:
         some = ", ".join(report.unused[:3]) + (", ..." if len(report.unused) > 3 else "")
         _say(console, f"{len(report.unused)} files are not named in the captions: {some}")
@@ -170,6 +177,13 @@ def show_report(report: Report, console: Console) -> None:
         return
     _say(console, f"check it: crossclr data check {report.out}")
     _say(console, f"next: crossclr train {report.config}")
+
+
+def show_problems(report: Report, console: Console) -> None:
+    """Print what was omitted, the faults first."""
+    listed = f"; {report.out / 'manifest.json'} lists all"
+    _show_problems([problem for problem in report.problems if not problem.minor], "omitted", console, listed)
+    _show_problems([problem for problem in report.problems if problem.minor], "note", console, listed)
 
 
 def _show_problems(problems: Sequence[Problem], word: str, console: Console, listed: str) -> None:
@@ -222,7 +236,6 @@ def _run(job: Extraction, console: Console) -> Report:
 
 
 def _options(values: list[str], specs: list[str], device: str) -> dict[str, dict[str, Any]]:
-    import yaml
 
     from crossclr.experts.registry import Spec
 
@@ -234,7 +247,7 @@ def _options(values: list[str], specs: list[str], device: str) -> dict[str, dict
         label, dot, option = place.partition(".")
         if not equals or not dot:
             raise ValueError(f"--set must look like expert.option=value, such as appearance.rate=2; got {value!r}")
-        options.setdefault(label, {})[option] = yaml.safe_load(content)
+        options.setdefault(label, {})[option] = parse_yaml(content, f"--set {value}")
     return options
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.search import Hit, Searcher
+    from crossclr.search.building.update import Changes
     from crossclr.search.queries.file_queries import FileQuery
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
@@ -45,6 +46,13 @@ def index(
     update: Annotated[
         bool, typer.Option("--update", help="Add or replace the items of --splits and keep everything else.")
     ] = False,
+    add: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Add the recordings of a folder, without training.")
+    ] = None,
+    segments: Annotated[
+        str | None, typer.Option(help="Cut what --add adds: scenes, or windows=10s/5s. Default: one item per file.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep adding as files arrive, until Ctrl-C.")] = False,
     delete: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Delete an item, or all items of a clip. Repeatable.")
     ] = None,
@@ -71,6 +79,8 @@ def index(
         crossclr index runs/emoji --delete a/1F34E@noto
 
         crossclr index runs/web --shards embeddings
+
+        crossclr index runs/mine --add new-films --segments windows=10s/5s --watch
     """
     from rich.console import Console
 
@@ -80,13 +90,16 @@ def index(
     if update and not chosen:
         raise ValueError("--update needs --splits, the splits to add or replace")
     console = Console()
+    if add is not None:
+        _add_folder(run, add, segments, watch, console)
+        return
+    if watch or segments:
+        raise ValueError("--watch and --segments need --add FOLDER")
     with _progress(console) as show:
         if update or delete:
             changed = chosen if update and chosen else []
             changes = update_index(run, splits=changed, delete=delete or [], media=media, device=device, progress=show)
-            console.print(
-                f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted", highlight=False
-            )
+            _report_changes(changes, console)
         else:
             build_index(
                 run,
@@ -145,13 +158,18 @@ def search(
     query: dict[str, Any] = {"text": sentence, "like": like, "find": find, "top": top}
     query |= {"splits": split or (), "groups": group or ()}
     plain = file is None and not more and not less
-    hits = ask_running_service(run, **query) if plain else None
-    if hits is None:
+    answer = ask_running_service(run, **query) if plain else None
+    if answer is not None:
+        hits, nonsense = answer.hits, answer.nonsense
+    else:
         searcher = (open_without_torch(run, sentence) if file is None else None) or _open_with_torch(run)
         try:
             hits = searcher.search(**query, file=_encoded(searcher, file), more=more or (), less=less or ())
         except KeyError as error:
             raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
+        nonsense = plain and sentence is not None and searcher.is_nonsense(sentence)
+    if nonsense:
+        typer.echo("no good match: the query does not look like words; these are only the nearest items", err=True)
     if as_json:
         typer.echo(json.dumps([plain_hit(hit) for hit in hits], indent=2, ensure_ascii=False))
     else:
@@ -162,6 +180,10 @@ def serve(
     run: RunFolder,
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines connect.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with a token that every request must carry. Default: no token.")
+    ] = None,
+    log: Annotated[bool, typer.Option("--log", help="Write a JSON line for each request to standard error.")] = False,
 ) -> None:
     """Start the search service and its page; build the index first if there is none.
 
@@ -169,23 +191,28 @@ def serve(
         crossclr serve runs/emoji
 
         crossclr serve runs/emoji --port 8080
+
+        crossclr serve runs/emoji --host 0.0.0.0 --token-file token.txt --log
     """
     from rich.console import Console
 
     from crossclr.search import serve_run
     from crossclr.search.building.index_files import INDEX
     from crossclr.search.index.generations import current_generation
+    from crossclr.search.service.access import read_token
     from crossclr.training import Run
 
+    token = None if token_file is None else read_token(token_file)
     opened = Run.open(run)
     if current_generation(opened.path / INDEX) is None:
         index(run)
     console = Console()
 
     def ready(address: str) -> None:
-        console.print(f"open {address} in a browser; Ctrl-C stops the service", highlight=False, markup=False)
+        shown = address if token is None else f"{address}?token=..."
+        console.print(f"open {shown} in a browser; Ctrl-C stops the service", highlight=False, markup=False)
 
-    serve_run(opened, host=host, port=port, ready=ready)
+    serve_run(opened, host=host, port=port, ready=ready, token=token, log=log)
 
 
 def export(
@@ -232,6 +259,20 @@ def _report_index(run: Path, console: Console) -> None:
         f'search: crossclr search {run} "..."   or open the page: crossclr serve {run}',
     ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _add_folder(run: Path, folder: Path, segments: str | None, watch: bool, console: Console) -> None:
+    from crossclr.search.building.add_folder import add_folder, watch_folder
+
+    with _progress(console) as show:
+        one_by_one = watch_folder(run, folder, segments=segments, progress=show) if watch else None
+        for changes in one_by_one or [add_folder(run, folder, segments=segments, progress=show)]:
+            _report_changes(changes, console)
+    _report_index(run, console)
+
+
+def _report_changes(changes: Changes, console: Console) -> None:
+    console.print(f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted", highlight=False)
 
 
 def _listed(names: str | None) -> list[str] | None:
@@ -286,6 +327,9 @@ def _print_hits(hits: Sequence[Hit]) -> None:
         return
     table = Table()
     table.add_column("score", justify="right", no_wrap=True)
+    sure = any(hit.probability is not None for hit in hits)
+    if sure:
+        table.add_column("right", justify="right", no_wrap=True)
     table.add_column("id", overflow="fold")
     table.add_column("text", overflow="fold")
     files = any(hit.item.media and not is_built_in(hit.item.file) for hit in hits)
@@ -295,7 +339,8 @@ def _print_hits(hits: Sequence[Hit]) -> None:
     table.add_column("split", no_wrap=True)
     for hit in hits:
         item = hit.item
-        row: list[str | Text] = [f"{hit.score:.3f}", Text(item.name), Text(item.text)]
+        chance = [f"{100 * (hit.probability or 0):.0f}%"] if sure else []
+        row: list[str | Text] = [f"{hit.score:.3f}", *chance, Text(item.name), Text(item.text)]
         if files:
             span = "" if item.start is None else f"{item.start:.1f}–{item.stop or item.start:.1f}"
             row += [Text(item.file), span]

@@ -1,5 +1,7 @@
 """The exception for invalid data."""
 
+from crossclr.storage.read_error import ReadError
 
-class DataError(ValueError):
+
+class DataError(ReadError):
     """Invalid data; the message names the file and the key, and says how to fix it."""

@@ -80,6 +80,10 @@ class Source(ABC):
         sample lacks is not listed.
         """
 
+    def ids(self, split: str) -> Sequence[str]:
+        """The id of each sample of a split, without reading its features; by default its key."""
+        return self.keys(split)
+
     def order(self, split: str, seed: int, epoch: int) -> Sequence[int]:
         """The order of the samples in an epoch of training, as positions in ``keys(split)``."""
         return epoch_order(len(self.keys(split)), seed, epoch)
@@ -140,6 +144,10 @@ class SourceWrapper(Source):
     def keys(self, split: str) -> Sequence[str]:
         """Keys of a split."""
         return self.source.keys(split)
+
+    def ids(self, split: str) -> Sequence[str]:
+        """The id of each sample of a split."""
+        return self.source.ids(split)
 
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """One sample."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, Rows, check_embeddings, read_call
-from crossclr.losses.inputs.options import check_count
+from crossclr.losses.inputs.options import check_count, check_temperature
 from crossclr.losses.inputs.pairs import PairsOption, check_pairs, mean_over_pairs, pairs_of
 
 
@@ -60,14 +61,17 @@ class Loss(nn.Module):
     ) -> Tensor:
         """Scalar loss of a batch; see the class for the arguments."""
         call = read_call(za, zb, a, b, ids, features, present)
+        dynamo = sys.modules.get("torch._dynamo")  # importing the compiler takes seconds
+        # torch.compile must not trace this, because control flow depends on values and buffers change their shape.
+        return self._evaluate(call) if dynamo is None else dynamo.disable(self._evaluate)(call)
+
+    forward._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    def _evaluate(self, call: Call) -> Tensor:
         first = next(iter(call.embeddings.values()))
         device = first.device.type if isinstance(first, Tensor) else "cpu"
         with torch.autocast(device, enabled=False):  # a softmax at small temperatures needs float32 precision
             return self.compute(self.check(call))
-
-    # torch.compile must not trace this, because control flow depends on values and buffers change their shape.
-    # `torch.compiler.disable` sets the same attribute, but it would import the whole compiler.
-    forward._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def check(self, call: Call) -> EmbeddedBatch:
         """Check the arguments of a call."""
@@ -86,6 +90,20 @@ class Loss(nn.Module):
     ) -> Tensor:
         """Scalar loss of all outputs (by ``level/modality``) of a two-level model, if ``covers_all_levels`` is set."""
         raise NotImplementedError(f"{type(self).__name__} compares one level at a time")
+
+
+class TemperatureLoss(Loss):
+    """A loss that divides all cosines by a fixed temperature."""
+
+    def __init__(
+        self,
+        temperature: float = 0.03,
+        chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+        fused: bool = False,
+    ) -> None:
+        super().__init__(pairs, fused, chunk_size)
+        self.temperature = check_temperature(temperature)
 
 
 class PairwiseLoss(Loss):

@@ -7,14 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from crossclr.losses.base import Loss
+from crossclr.losses.base import TemperatureLoss
 from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, check_embeddings, check_features
 from crossclr.losses.inputs.options import (
     LARGEST_QUEUE,
     check_choice,
     check_count,
     check_number,
-    check_temperature,
 )
 from crossclr.losses.inputs.pairs import PairsOption, pairs_of
 from crossclr.losses.memory.identity import identify
@@ -29,7 +28,7 @@ FEW_ANCHORS = 0.1
 """Warn if fewer than this share of a batch's anchors decide the loss."""
 
 
-class CrossCLR(Loss):
+class CrossCLR(TemperatureLoss):
     r"""Contrastive loss between modalities that avoids false negatives.
 
     For modalities x and y and an anchor i that has both, with δ(u, v) = exp(cos(u, v) / temperature):
@@ -122,8 +121,7 @@ class CrossCLR(Loss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused, chunk_size)
-        self.temperature = check_temperature(temperature)
+        super().__init__(temperature, chunk_size, pairs, fused)
         self.intra_weight = check_number("intra_weight", intra_weight, 0)
         self.rules = InfluenceRules(prune_threshold, prune_by, min_keep, weight_scale, extra_positives)
         self.positive_weight = check_number("positive_weight", positive_weight, 1e-9)
@@ -143,8 +141,8 @@ class CrossCLR(Loss):
 
     @classmethod
     def youcook2(cls, **options: Any) -> CrossCLR:
-        """The paper's settings for YouCook2, local level (its main text also suggests ``queue_size=3000``)."""
-        return cls(**{"weight_scale": 0.0035, "intra_weight": 0.8, "queue_size": 5000, **options})
+        """The paper's settings for YouCook2, local level, without its queue (``queue_size=5000``)."""
+        return cls(**{"weight_scale": 0.0035, "intra_weight": 0.8, **options})
 
     @classmethod
     def lsmdc(cls, **options: Any) -> CrossCLR:

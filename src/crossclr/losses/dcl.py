@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_number, check_temperature
+from crossclr.losses.base import PairwiseLoss, TemperatureLoss
+from crossclr.losses.inputs.options import check_number
 from crossclr.losses.inputs.pairs import PairsOption
 from crossclr.losses.sums.rowwise import log_sum_exp, sum_of_rows
 
 
-class DCL(PairwiseLoss):
+class DCL(TemperatureLoss, PairwiseLoss):
     """InfoNCE whose sum of negatives is max((Σ exp(neg) - n·prior·exp(pos)) / (1 - prior), n·exp(-1/temperature)).
 
     Args:
@@ -40,8 +40,7 @@ class DCL(PairwiseLoss):
         pairs: PairsOption = "all",
         fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused, chunk_size)
-        self.temperature = check_temperature(temperature)
+        super().__init__(temperature, chunk_size, pairs, fused)
         self.prior = check_number("prior", prior, 0, 1)
         if prior == 1:
             raise ValueError("prior must be below 1: at 1 no sample would be a negative")

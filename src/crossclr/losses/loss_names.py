@@ -73,12 +73,16 @@ def loss_options(key: str) -> tuple[str, ...]:
         >>> loss_options("siglip")[:1]
         ('temperature',)
     """
-    module, _, name = PLACES[key].partition(":")
+    arguments = _constructor(*PLACES[key].split(":")).args
+    return tuple(argument.arg for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs][1:])
+
+
+def _constructor(module: str, name: str) -> ast.FunctionDef:
+    """The constructor of a class, or of its first base in `crossclr.losses.base`."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise ValueError(f"the source of {module} is missing; reinstall the package")
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    (loss,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    (constructor,) = (node for node in loss.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
-    arguments = [*constructor.args.posonlyargs, *constructor.args.args, *constructor.args.kwonlyargs]
-    return tuple(argument.arg for argument in arguments[1:])
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    own = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    return own[0] if own else _constructor("crossclr.losses.base", ast.unparse(found.bases[0]))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_temperature
-from crossclr.losses.inputs.pairs import PairsOption
+from crossclr.losses.base import PairwiseLoss, TemperatureLoss
 from crossclr.losses.sums.rowwise import log_sum_exp, sum_of_rows
 
 
-class MILNCE(PairwiseLoss):
+class MILNCE(TemperatureLoss, PairwiseLoss):
     """-log(bag / (bag + negatives)) for each row of the first modality of a pair.
 
     The bag of row i holds the pairs (x_i, y_j) where j has the id of i. The negatives are the pairs (x_i, y_j) and
@@ -33,16 +31,6 @@ class MILNCE(PairwiseLoss):
         >>> round(MILNCE(temperature=0.1)(z, z).item(), 4)
         0.0003
     """
-
-    def __init__(
-        self,
-        temperature: float = 0.03,
-        chunk_size: int | None = None,
-        pairs: PairsOption = "all",
-        fused: bool = False,
-    ) -> None:
-        super().__init__(pairs, fused, chunk_size)
-        self.temperature = check_temperature(temperature)
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
         """Mean over i of log(1 + negatives / bag)."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from crossclr.losses.base import Loss
+from crossclr.losses.base import TemperatureLoss
 from crossclr.losses.inputs.embeddings import EmbeddedBatch
-from crossclr.losses.inputs.options import check_temperature
-from crossclr.losses.inputs.pairs import PairsOption, pairs_of
+from crossclr.losses.inputs.pairs import pairs_of
 from crossclr.losses.memory.identity import identify
 from crossclr.losses.sums.contrast import Intra
 from crossclr.losses.sums.contrast_modalities import Anchors, contrast_modalities
 
 
-class NTXent(Loss):
+class NTXent(TemperatureLoss):
     """Each row has its partner as the positive and all other rows, of either modality of the pair, as negatives.
 
     Args:
@@ -34,16 +33,6 @@ class NTXent(Loss):
         >>> round(NTXent(temperature=0.1)(z, z).item(), 4)
         0.0003
     """
-
-    def __init__(
-        self,
-        temperature: float = 0.03,
-        chunk_size: int | None = None,
-        pairs: PairsOption = "all",
-        fused: bool = False,
-    ) -> None:
-        super().__init__(pairs, fused, chunk_size)
-        self.temperature = check_temperature(temperature)
 
     def compute(self, batch: EmbeddedBatch) -> Tensor:
         """Σ_i -log(exp s(x_i, y_i) / (exp s(x_i, y_i) + Σ_j exp s(x_i, y_j) + Σ_k exp s(x_i, x_k))) / N."""

@@ -16,8 +16,11 @@ InitialWeights = Annotated[
 ]
 
 
+WIDEST, MOST_LAYERS = 65_536, 256  # channels and layers; more cannot be meant
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TransformerEncoderConfig(_Strict):
@@ -31,10 +34,10 @@ class TransformerEncoderConfig(_Strict):
     kind: Literal["transformer"] = Field(
         default="transformer", description="A transformer over the rows of a sequence."
     )
-    layers: int = Field(default=1, ge=1, description="Number of transformer layers.")
+    layers: int = Field(default=1, ge=1, le=MOST_LAYERS, description="Number of transformer layers.")
     heads: int = Field(default=8, ge=1, description="Attention heads; the model's dim must be divisible by them.")
     feed_forward: int | None = Field(
-        default=None, ge=1, description="Hidden width of the feed-forward part; default: dim."
+        default=None, ge=1, le=WIDEST, description="Hidden width of the feed-forward part; default: dim."
     )
     pooler: Literal["attention", "max", "mean"] = Field(
         default="attention",
@@ -44,7 +47,7 @@ class TransformerEncoderConfig(_Strict):
         default=2, ge=1, description="Heads of the attention pooler; the dim must be divisible by them."
     )
     pooler_hidden: int | None = Field(
-        default=None, ge=1, description="Hidden width of each head of the attention pooler; default: dim."
+        default=None, ge=1, le=WIDEST, description="Hidden width of each head of the attention pooler; default: dim."
     )
     dropout: float = Field(default=0.05, ge=0, lt=1, description="Dropout in attention, feed-forward and pooler.")
     input_norm: InputNorm = Field(
@@ -64,9 +67,11 @@ class MLPEncoderConfig(_Strict):
     """
 
     kind: Literal["mlp"] = Field(default="mlp", description="A residual MLP over one vector.")
-    blocks: int = Field(default=1, ge=0, description="Residual blocks after the input projection; 0 is a linear map.")
+    blocks: int = Field(
+        default=1, ge=0, le=MOST_LAYERS, description="Residual blocks after the input projection; 0 is a linear map."
+    )
     hidden: int | None = Field(
-        default=None, ge=1, description="Hidden width of a residual block; default: twice the dim."
+        default=None, ge=1, le=WIDEST, description="Hidden width of a residual block; default: twice the dim."
     )
     sequence_pooling: Literal["mean", "max", "mean_max"] = Field(
         default="mean",
@@ -107,10 +112,10 @@ class GlobalEncoderConfig(_Strict):
         'mean'
     """
 
-    layers: int = Field(default=1, ge=1, description="Self-attention layers over the clips of a video.")
+    layers: int = Field(default=1, ge=1, le=MOST_LAYERS, description="Self-attention layers over the clips of a video.")
     heads: int = Field(default=8, ge=1, description="Attention heads; the model's dim must be divisible by them.")
     feed_forward: int | None = Field(
-        default=None, ge=1, description="Hidden width of the feed-forward part; default: dim."
+        default=None, ge=1, le=WIDEST, description="Hidden width of the feed-forward part; default: dim."
     )
     pool: Literal["mean", "coot_sum"] = Field(
         default="mean",
@@ -130,9 +135,12 @@ class ModelConfig(_Strict):
         ('attention', 'max', 16)
     """
 
-    dim: int = Field(default=384, ge=1, description="Channels inside the encoders and of a clip embedding.")
+    dim: int = Field(default=384, ge=1, le=WIDEST, description="Channels inside the encoders and of a clip embedding.")
     output_dim: int | None = Field(
-        default=None, ge=1, description="Channels of the embeddings after a final linear layer; default: no such layer."
+        default=None,
+        ge=1,
+        le=WIDEST,
+        description="Channels of the embeddings after a final linear layer; default: no such layer.",
     )
     encoder: EncoderConfig = Field(
         default=TransformerEncoderConfig(), description="Local encoder of every modality that `encoders` does not list."

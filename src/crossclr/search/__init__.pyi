@@ -1,3 +1,4 @@
+from crossclr.search.building.add_folder import add_folder as add_folder
 from crossclr.search.building.create import build_index as build_index
 from crossclr.search.building.update import update_index as update_index
 from crossclr.search.encoders.onnx_export import export_run as export_run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,14 @@ WEIGHTS = ("space.safetensors", "best/model.safetensors")  # the first that a ru
 MOST_ASKED = 200  # results that a service returns at most
 
 
+@dataclass(frozen=True)
+class Answer:
+    """Results, and whether the query is most likely not made of words."""
+
+    hits: list[Hit]
+    nonsense: bool
+
+
 def ask_running_service(
     run: Path,
     *,
@@ -29,7 +38,7 @@ def ask_running_service(
     top: int = 10,
     splits: Sequence[str] = (),
     groups: Sequence[str] = (),
-) -> list[Hit] | None:
+) -> Answer | None:
     """The results of `Searcher.search`, from the service that runs for the index of a run.
 
     Returns:
@@ -43,11 +52,14 @@ def ask_running_service(
     if answer is None:
         return None
     items = Items(folder / ITEMS)
-    ids = items.ids_of([name for name, _ in answer])
-    scores = {ids[name]: score for name, score in answer if name in ids}
-    hits = [Hit(item, scores[item.id]) for item in items.get(list(scores))]
+    ids = items.ids_of([found["id"] for found in answer["results"]])
+    results = {ids[found["id"]]: found for found in answer["results"] if found["id"] in ids}
+    shown = items.get(list(results))
     items.close()
-    return hits if len(hits) == len(answer) else None  # the index has changed in between
+    if len(shown) < len(answer["results"]):  # the index has changed in between
+        return None
+    hits = [Hit(item, results[item.id]["score"], results[item.id].get("probability")) for item in shown]
+    return Answer(hits, bool(answer.get("nonsense")))
 
 
 def open_without_torch(run: Path, text: str | None) -> Searcher | None:

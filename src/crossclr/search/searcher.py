@@ -14,9 +14,12 @@ from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.generations import current_generation
 from crossclr.search.items.item_table import Item, Items
+from crossclr.search.items.preview_store import Previews
 from crossclr.search.items.remarks import Remark, remarks
 from crossclr.search.items.things import Hit
 from crossclr.search.queries.combined import Weights, combine
+from crossclr.search.queries.confidence import Calibration
+from crossclr.search.queries.language import Language
 from crossclr.search.query_error import QueryError
 
 if TYPE_CHECKING:
@@ -65,8 +68,15 @@ class Searcher:
         self.indexes: dict[str, Index] = {
             name: open_backend(self.meta, folder, name) for name in self.meta["modalities"]
         }
+        self.previews = Previews(folder.parent.parent)
         self.queries, self.no_text = queries, no_text
         self.files, self.no_files = files, no_files
+        self._language = Language.open(folder)
+        self._confidence = {
+            name: Calibration(**about["confidence"])
+            for name, about in self.meta["modalities"].items()
+            if "confidence" in about
+        }
         self._codes = np.load(folder / CODES, mmap_mode="r")  # (ids, 2) split and group
         self._filter = lru_cache(_FILTERS)(self._make_filter)  # many queries share a filter
 
@@ -98,6 +108,7 @@ class Searcher:
             return cls(folder, no_text="typed queries are switched off", no_files="queries by files are switched off")
         model = run.load_model()
         queries, no_text = _opened(lambda: open_text_queries(run, model))
+
         files, no_files = _opened(lambda: open_file_queries(run, model))
         return cls(folder, queries, no_text, files, no_files)
 
@@ -169,7 +180,16 @@ class Searcher:
             for key, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True)
             if key != -1 and key not in hidden
         }
-        return [Hit(item, by_id[item.id]) for item in self.items.get(list(by_id)[:top])]
+        sentence_only = text is not None and file is None and not liked and not disliked
+        chance = self._confidence.get(wanted) if sentence_only else None
+        return [
+            Hit(item, by_id[item.id], None if chance is None else chance(by_id[item.id]))
+            for item in self.items.get(list(by_id)[:top])
+        ]
+
+    def is_nonsense(self, text: str) -> bool:
+        """Whether a sentence is most likely not made of words, so that its results mean nothing."""
+        return self._language is not None and self._language.is_nonsense(text)
 
     def sample(self, modality: str, count: int) -> list[Item]:
         """Items of a modality, spread evenly over the collection."""
@@ -204,6 +224,7 @@ class Searcher:
     def close(self) -> None:
         """Close the files."""
         self.items.close()
+        self.previews.close()
 
     def _vectors(self, items: Sequence[Item]) -> Vectors | None:
         if not items:

@@ -1,9 +1,10 @@
-"""Files and folders that are complete or absent, leftovers of dead processes, full disks and locks.
+"""Files and folders that are complete or absent, their manifests, reading, leftovers of dead processes and locks.
 
 This package lies below all others and imports none of them, not even PyTorch.
 """
 
-from crossclr.storage.atomic import complete_folder, new_file, new_folder, restore_folder, write_file, write_json
+from crossclr.storage.atomic import new_file, write_file, write_json
+from crossclr.storage.atomic_folders import complete_folder, new_folder, restore_folder
 from crossclr.storage.disk_full import DiskFullError, naming_full_disk
 from crossclr.storage.leftovers import sweep
 from crossclr.storage.lock import FolderLock, LockedError

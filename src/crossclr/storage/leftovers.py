@@ -8,7 +8,7 @@ from pathlib import Path
 from crossclr.storage.owner import Owner
 
 SUFFIX = ".partial"
-_NAME = re.compile(r"\.(?P<target>.+)\.(?P<host>[^.@]*)@(?P<pid>\d+)-(?P<started>\d+)-\d+" + re.escape(SUFFIX))
+_NAME = re.compile(r"\..+\.(?P<host>[^.@]*)@(?P<pid>\d+)-(?P<started>\d+)-\d+" + re.escape(SUFFIX))
 _numbers = itertools.count()
 
 
@@ -19,13 +19,12 @@ def temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{mark}{SUFFIX}")
 
 
-def sweep(folder: Path, *, recursive: bool = False, target: str | None = None) -> list[Path]:
+def sweep(folder: Path, *, recursive: bool = False) -> list[Path]:
     """Remove temporary files and folders whose owner no longer runs.
 
     Args:
         folder: where to look; it may be absent.
         recursive: also look in all folders below.
-        target: only leftovers of this file or folder name.
 
     Returns:
         the removed paths.
@@ -38,7 +37,7 @@ def sweep(folder: Path, *, recursive: bool = False, target: str | None = None) -
     removed = []
     for path in list(folder.rglob(pattern) if recursive else folder.glob(pattern)):
         found = _NAME.fullmatch(path.name)
-        if found is None or (target is not None and found["target"] != target) or _owner_alive(found):
+        if found is None or _owner_alive(found):
             continue
         remove(path)
         removed.append(path)

@@ -1,8 +1,10 @@
-"""One writer at a time in a run folder or an index."""
+"""One writer at a time for a run folder, an index or an output."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,8 +12,6 @@ from types import TracebackType
 from typing import IO, Any
 
 from crossclr.storage.owner import Owner
-
-NAME = ".lock"
 
 
 class LockedError(ValueError):
@@ -40,7 +40,7 @@ class FolderLock:
     """A lock for the writers of a folder; the system releases it when its process ends, however it ends.
 
     Args:
-        folder: an existing folder; the lock is the file ``.lock`` in it.
+        folder: a folder, which need not exist yet; the lock is the hidden file ``.<name>.lock`` next to it.
 
     Example:
         >>> import tempfile
@@ -53,14 +53,17 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / NAME
+        self.folder = folder
+        self.path = folder.absolute().with_name(f".{folder.absolute().name}.lock")
         self._file: IO[bytes] | None = None
+        self._made: list[Path] = []  # parents that this lock created
 
     def __enter__(self) -> FolderLock:
-        file = self.path.open("ab")
-        if not _take(file):
+        self._made = [parent for parent in self.path.parents if not parent.exists()]
+        file = self._open()
+        while not _is_at(file, self.path):  # its last holder removed it in the meantime
             file.close()
-            raise LockedError(f"{self._words()} is writing to {self.folder}; wait until it has finished")
+            file = self._open()
         file.truncate(0)
         file.write(json.dumps({**asdict(Owner.current()), "since": time.time()}).encode())
         file.flush()
@@ -71,9 +74,20 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            self._file.truncate(0)
+            self.path.unlink(missing_ok=True)
             self._file.close()  # closing releases the lock
             self._file = None
+        with contextlib.suppress(OSError):  # in use by now
+            for parent in self._made:
+                parent.rmdir()
+
+    def _open(self) -> IO[bytes]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("ab")
+        if not _take(file):
+            file.close()
+            raise LockedError(f"{self._words()} is writing to {self.folder}; wait until it has finished")
+        return file
 
     def holder(self) -> Holder | None:
         """The process that holds the lock, or None; a process that died does not hold it."""
@@ -89,6 +103,13 @@ class FolderLock:
         if holder is None:  # it has the lock but has not written its name yet
             return "another process"
         return f"another process ({holder.owner.pid} on {holder.owner.host}, for {holder.age:.0f} s)"
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _take(file: IO[bytes]) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from crossclr.features import Batch, Source, batches
 from crossclr.features.batching.order import bounds
+from crossclr.features.sample import stable_hash
 from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.losses.inputs.embeddings import NotFiniteError
 from crossclr.losses.sums.across_processes import shared_work
@@ -128,15 +129,14 @@ class JointTraining(Trainable[Batch]):
         }
 
     def load_state_dict(self, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Resume exactly where ``state_dict`` was taken."""
-        states = state["random_of_processes"]
-        if len(states) != self.fabric.world_size:
-            raise TrainingError(
-                f"this run was trained by {len(states)} processes and cannot be resumed by {self.fabric.world_size}"
-            )
+        """Resume where ``state_dict`` was taken: exactly, if the number of processes is the same."""
         super().load_state_dict(weights, state)
         self.objective.load_state_dict(state["objective"])
-        torch.set_rng_state(states[self.fabric.global_rank].clone())  # torch reads a view from the start of its base
+        states, rank = state["random_of_processes"], self.fabric.global_rank
+        if len(states) == self.fabric.world_size:
+            torch.set_rng_state(states[rank].clone())  # torch reads a view from the start of its base
+        else:  # another number of processes: everything but dropout resumes exactly
+            torch.manual_seed(stable_hash(f"{self.config.seed}:{self.position.step}:{rank}"))
 
     @property
     def _videos(self) -> int:

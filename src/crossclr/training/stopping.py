@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM stop a training at the end of a step."""
+"""Ctrl-C, SIGTERM and SIGHUP (a closed terminal) stop a training at the end of a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ StopRequested = Callable[["Fabric"], bool]
 def stop_on_signal() -> Iterator[StopRequested]:
     """A function that returns whether any process of a Fabric received a request to stop.
 
-    The first Ctrl-C or SIGTERM is remembered until the step is finished; a second Ctrl-C stops at once.
+    The first Ctrl-C, SIGTERM or SIGHUP is remembered until the step is finished; a second Ctrl-C stops at once.
     """
     requested = threading.Event()
 
@@ -39,7 +39,11 @@ def stop_on_signal() -> Iterator[StopRequested]:
     if threading.current_thread() is not threading.main_thread():
         yield anywhere
         return
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+    numbers = [getattr(signal, name) for name in names]
+    # an ignored signal stays ignored: `nohup crossclr train` outlives its terminal
+    wanted = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, remember) for number in wanted}
     try:
         yield anywhere
     finally:

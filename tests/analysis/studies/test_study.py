@@ -44,7 +44,7 @@ def test_a_run_config_is_enough(tmp_path):
 
 
 def test_both_levels_get_the_loss():
-    base = load_config("youcook2-100m")
+    base = load_config("lsmdc")
     two = configure(base, METHODS["crossclr"], {"temperature": 0.2})
     assert two.loss.local.options["queue_size"] > 0
     assert two.loss.global_.options["queue_size"] == 0

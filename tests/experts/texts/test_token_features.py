@@ -72,7 +72,7 @@ def test_an_interrupted_job_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [({}, "at least one entry"), ({"k": {}}, "'k'"), ({"k": {"segments": []}}, "'k'"), ([1], "JSON object")],
+    [({}, "at least one entry"), ({"k": {}}, "'k'"), ({"k": {"segments": []}}, "'k'"), ([1], "must hold an object")],
 )
 def test_meta_faults_are_named(encoder, tmp_path, content, message):
     (tmp_path / "meta.json").write_text(json.dumps(content))

@@ -301,7 +301,7 @@ def test_bad_meta(coot, change, message):
 def test_key_that_stands_twice_in_the_meta_file(coot):
     path = coot.path / "meta_all.json"
     path.write_text(path.read_text()[:-1] + ', "video1": {}}')
-    with pytest.raises(DataError, match=r"meta_all\.json: key 'video1' occurs twice"):
+    with pytest.raises(DataError, match=r"meta_all\.json: line 1: key 'video1' occurs twice"):
         source_of(coot)
 
 

@@ -100,6 +100,8 @@ def test_the_page_and_its_parts_come_from_here_and_nowhere_else(address):
         "/elements.js",
         "/item.js",
         "/map.js",
+        "/parts.js",
+        "/server.js",
         "/icon.svg",
         "/docs",
         "/docs.js",

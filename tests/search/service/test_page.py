@@ -9,7 +9,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from crossclr.features.sources.emoji import emoji_image
 from crossclr.search import Searcher
+from crossclr.search.items.things import group_hits
 from crossclr.search.service.server import make_server
 
 FLAGS = [
@@ -43,6 +45,11 @@ def browser():
         opened = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
         yield opened
         opened.close()
+
+
+def cards(searcher, **query):
+    """The names of the cards that the page shows for a query."""
+    return [thing.best.item.name for thing in group_hits(searcher.search(**query, top=96), 24)]
 
 
 class Service:
@@ -128,7 +135,7 @@ def test_type_see_pictures_open_a_neighbour_use_the_map_and_go_back(browser, ser
     page = visit.page
     visit.shot("desktop-1-start")
     visit.type("red fruit")
-    expected = [hit.item.name for hit in searcher.search(text="red fruit", top=24)]
+    expected = cards(searcher, text="red fruit")
     assert visit.names() == expected
     visit.pictures_loaded()
     assert "24 images" in page.inner_text("#summary")
@@ -147,7 +154,7 @@ def test_type_see_pictures_open_a_neighbour_use_the_map_and_go_back(browser, ser
     page.wait_for_selector(".grid.texts .card")
     visit.settled()
     neighbours = visit.names()
-    assert neighbours == [hit.item.name for hit in searcher.search(like=expected[1], find="b", top=24)]
+    assert neighbours == cards(searcher, like=expected[1], find="b")
     assert "Similar to" in page.inner_text("#seed")
     visit.shot("desktop-4-neighbours")
     link = page.url
@@ -156,7 +163,7 @@ def test_type_see_pictures_open_a_neighbour_use_the_map_and_go_back(browser, ser
     page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog:not([open])", state="attached")
-    page.wait_for_function("() => document.querySelectorAll('.card img').length === 24")
+    page.wait_for_function("() => document.querySelectorAll('.card .stage img').length === 24")
     assert visit.names() == expected
 
     other = Visit(browser, service.address)  # the link gives the same results to someone else
@@ -217,14 +224,12 @@ def test_filters_and_nothing_found(browser, service, searcher):
     page.select_option("#split", "val")
     page.wait_for_function("() => location.search.includes('split=val')")
     visit.settled()
-    assert visit.names() == [hit.item.name for hit in searcher.search(text="animal", top=24, splits=["val"])]
+    assert visit.names() == cards(searcher, text="animal", splits=["val"])
     page.fill("#group", "food-drink")
     page.press("#group", "Enter")
     page.wait_for_function("() => location.search.includes('group=food-drink')")
     visit.settled()
-    assert visit.names() == [
-        hit.item.name for hit in searcher.search(text="animal", top=24, splits=["val"], groups=["food-drink"])
-    ]
+    assert visit.names() == cards(searcher, text="animal", splits=["val"], groups=["food-drink"])
     page.fill("#group", "no such group")
     page.press("#group", "Enter")
     page.wait_for_selector("#notice:not([hidden])")
@@ -251,7 +256,7 @@ def test_by_keyboard_alone(browser, service, searcher):
     page.keyboard.type("house")
     page.wait_for_function("() => location.search.includes('q=house')")
     visit.settled()
-    expected = [hit.item.name for hit in searcher.search(text="house", top=24)]
+    expected = cards(searcher, text="house")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
@@ -347,8 +352,54 @@ def test_errors_and_cuts_are_reported(browser, service, searcher):
     page.wait_for_selector("#notice:not([hidden])")
     assert "1,499 characters. Only the first 1,000 are searched" in page.inner_text("#notice")
     visit.settled()
-    assert visit.names() == [hit.item.name for hit in searcher.search(text=long[:1000], top=24)]
+    assert visit.names() == cards(searcher, text=long[:1000])
     visit.complaints = [text for text in visit.complaints if "422" not in text]  # the browser's own note
+    visit.end()
+
+
+def test_a_file_words_and_thumbs_make_one_query(browser, service, searcher):
+    visit = Visit(browser, service.address, width=1280, height=800)
+    page = visit.page
+    assert len(visit.names()) == 12  # a sample of the collection
+    visit.shot("laptop-start")
+    wanted = searcher.search(text="red fruit", top=1)[0].item
+    image = {"name": "mine.webp", "mimeType": "image/webp", "buffer": emoji_image(wanted.key, wanted.variant)}
+    page.set_input_files("#file", image)
+    page.wait_for_function("() => location.search.includes('file=')", timeout=120_000)
+    visit.settled()
+    assert visit.names()[0] == wanted.name
+    assert "mine.webp" in page.inner_text("#parts")
+    visit.type("night")
+    assert page.locator("#parts input[type=range]").is_visible()
+    visit.shot("laptop-file-and-words")
+    page.click("#parts .chip.file button")
+    page.wait_for_function("() => !location.search.includes('file=')")
+    visit.settled()
+    assert visit.names() == cards(searcher, text="night")
+    first, second = visit.names()[:2]
+    page.click(".card .thumb >> nth=0")
+    page.wait_for_function("() => location.search.includes('more=')")
+    visit.settled()
+    assert visit.names() == cards(searcher, text="night", more=[first])
+    page.locator(f'.card[data-id="{second}"] .thumb').nth(1).click()
+    page.wait_for_function("() => location.search.includes('less=')")
+    visit.settled()
+    assert visit.names() == cards(searcher, text="night", more=[first], less=[second])
+    visit.shot("laptop-thumbs")
+    page.set_input_files("#file", {"name": "words.png", "mimeType": "image/png", "buffer": b"only words"})
+    page.wait_for_selector("#notice:has-text('cannot be used')", timeout=60_000)
+    visit.complaints = [text for text in visit.complaints if "422" not in text]  # the browser's own note
+    visit.end()
+
+
+def test_nonsense_gives_no_good_match(browser, service):
+    visit = Visit(browser, service.address)
+    visit.page.fill("#query", "x x qwertz")
+    visit.page.wait_for_selector("#empty:has-text('No good match')")
+    assert not visit.page.locator("#list").is_visible()
+    visit.shot("desktop-no-good-match")
+    visit.page.click("#empty button")
+    assert visit.page.locator("#list").is_visible()
     visit.end()
 
 
@@ -359,7 +410,34 @@ def test_the_api_page(browser, service):
     text = visit.page.inner_text("body")
     assert "POST /api/search" in text
     assert "at most 1000 characters" in text
+    visit.page.fill("section:has(h2:text-is('GET /api/sample')) input[name=top]", "2")
+    visit.page.click("section:has(h2:text-is('GET /api/sample')) button")
+    visit.page.wait_for_selector("pre.answer:has-text('200 OK')")
     visit.end()
+
+
+def test_nothing_for_axe_to_find(browser, service):
+    """Contrast, names, labels and landmarks of all views, light and dark, wide and narrow, by axe-core."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    found = {}
+    for width, height, scheme in ((1280, 800, "light"), (1280, 800, "dark"), (390, 844, "light"), (390, 844, "dark")):
+        visit = Visit(browser, service.address, width=width, height=height, color_scheme=scheme)
+        for view in ("", "?q=red%20fruit", "?q=red%20fruit&find=b", "?q=x%20x%20qwertz", "?q=dog&split=none", "docs"):
+            visit.page.goto(service.address + view)
+            visit.page.wait_for_selector("section >> nth=4" if view == "docs" else "#list .card, #empty:not([hidden])")
+            visit.page.wait_for_load_state("networkidle")
+            name = f"{width}-{scheme}-{view or 'start'}".replace("?", "").replace("%20", "-").replace("&", "-")
+            visit.shot(f"axe-{name}")
+            problems = axe.run(visit.page).response["violations"]
+            found |= {f"{name}: {one['id']}": [node["html"][:160] for node in one["nodes"][:2]] for one in problems}
+        visit.page.goto(f"{service.address}?q=red%20fruit")
+        visit.page.click(".card .open >> nth=0")
+        visit.page.wait_for_selector("dialog[open]")
+        problems = axe.run(visit.page).response["violations"]
+        found |= {f"{width}-{scheme}-detail: {one['id']}": [one["nodes"][0]["html"][:160]] for one in problems}
+        visit.complaints = [text for text in visit.complaints if "422" not in text]
+        visit.end()
+    assert found == {}
 
 
 def test_the_server_goes_and_comes_back(browser, service, searcher):

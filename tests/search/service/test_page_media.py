@@ -66,11 +66,18 @@ def test_a_video_begins_at_its_second_and_a_sound_plays(browser, videos, tmp_pat
         assert "not possible here" in visit.page.get_attribute("#query", "placeholder")
         visit.page.goto(f"{service.address}?like=b/{keys[0]}&find=a")
         visit.settled()
-        for kind, start in (("video", 1.0), ("audio", 1.5)):
-            visit.page.wait_for_selector(f".card {kind}", state="attached")
+        assert len(visit.names()) == 2  # all moments of the sound are one card
+        loaded = "[...document.querySelectorAll('.poster img')].every((one) => one.naturalWidth)"
+        visit.page.wait_for_function(f"() => {loaded}")
+        visit.page.hover(".card:has(.poster.video) .open")
+        visit.page.wait_for_selector(".poster.video video")
+        visit.shot("desktop-7-posters")
+        for kind, start, key in (("video", 1.0, keys[0]), ("audio", 1.5, keys[1])):
+            visit.page.goto(f"{service.address}?like=b/{keys[0]}&find=a&item=a/{key}")
+            visit.page.wait_for_selector(f"#detail-body {kind}", state="attached")
             second = visit.page.evaluate(
                 """async (kind) => {
-                  const player = document.querySelector(`.card ${kind}`);
+                  const player = document.querySelector(`#detail-body ${kind}`);
                   player.muted = true;
                   await player.play();
                   await new Promise((resolve) => setTimeout(resolve, 120));

@@ -37,7 +37,7 @@ def test_shipped_configs_hold_and_come_back_from_yaml(name, tmp_path):
 def test_the_papers_settings():
     """The appendix table, with its typographical slips resolved."""
     for name, queue, weight, scale, dim in [
-        ("youcook2-100m", 5000, 0.8, 0.0035, 384),
+        ("youcook2-100m", 0, 0.8, 0.0035, 384),
         ("lsmdc", 3000, 0.65, 0.0055, 768),
     ]:
         config = load_config(name)
@@ -99,7 +99,7 @@ def test_overrides_are_yaml():
         ("name=a/b", "name: "),
         ("training.epochs.deep=3", "override training.epochs.deep: training.epochs is a single value"),
         ("training.epochs", "an override looks like a.b=value"),
-        ("training.epochs=[", "not valid YAML"),
+        ("training.epochs=[", "cannot be read as YAML"),
     ],
 )
 def test_faults_are_named_with_their_place(override, message):
@@ -126,7 +126,7 @@ def test_absent_configs(name, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("a: [", "not valid YAML"), ("- 1", "must hold a mapping"), ("", "mapping")]
+    ("text", "message"), [("a: [", "cannot be read as YAML"), ("- 1", "must hold a mapping"), ("", "mapping")]
 )
 def test_broken_files(tmp_path, text, message):
     (tmp_path / "c.yaml").write_text(text)

@@ -64,6 +64,7 @@ def test_tensors_come_back_bit_equal(tmp_path, dtype):
 def test_no_pickle_is_written(tmp_path):
     save_checkpoint(tmp_path / "last", {"w": torch.ones(2)}, {"rng": random_state()})
     assert sorted(path.name for path in (tmp_path / "last").iterdir()) == [
+        "checksums.json",
         "model.safetensors",
         "state.json",
         "state.safetensors",
@@ -156,7 +157,7 @@ def test_absent_and_broken_checkpoints_are_named(tmp_path):
     save_checkpoint(tmp_path / "last", {"w": torch.ones(100)}, {})
     content = (tmp_path / "last" / MODEL).read_bytes()
     (tmp_path / "last" / MODEL).write_bytes(content[:-50])
-    with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors.*(: cannot be read|was changed)"):
         load_weights(tmp_path / "last")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.figures.connectivity_graph import Graph
@@ -151,20 +152,9 @@ def space(found: Map, image: Callable[[str], str]) -> Plot:
             ("clip", found.clips, {"symbol": "circle", "size": 6, "opacity": 0.05 if shown else 0.85}),
             ("text", found.sentences, {"symbol": "circle-open", "size": 7}),
         ):
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "x": [round(float(places[number, 0]), 3) for number in members],
-                    "y": [round(float(places[number, 1]), 3) for number in members],
-                    "text": [f"{what} {found.keys[number]}<br>{found.texts[number]}" for number in members],
-                    "hovertemplate": "%{text}<extra></extra>",
-                    "marker": {**mark, "color": colour},
-                    "name": group,
-                    "legendgroup": group,
-                    "showlegend": what == "text",
-                }
-            )
+            texts = [f"{what} {found.keys[number]}<br>{found.texts[number]}" for number in members]
+            marks = _marks(places[members], texts, {**mark, "color": colour}, group)
+            data.append({**marks, "legendgroup": group, "showlegend": what == "text"})
     layout = _layout(height=600)
     everything = np.concatenate([found.clips, found.sentences])
     size = float(np.ptp(everything, axis=0).max()) / 34
@@ -185,33 +175,26 @@ def space(found: Map, image: Callable[[str], str]) -> Plot:
 
 def network(found: Graph) -> Plot:
     """The connectivity graph; influential samples are red and larger."""
-    x, y = found.places[:, 0], found.places[:, 1]
-    line_x: list[float | None] = []
-    line_y: list[float | None] = []
-    for first, second in found.links:
-        line_x += [round(float(x[first]), 3), round(float(x[second]), 3), None]
-        line_y += [round(float(y[first]), 3), round(float(y[second]), 3), None]
+    x, y = found.places.round(3).T.tolist()
+    line_x = [place for first, second in found.links for place in (x[first], x[second], None)]
+    line_y = [place for first, second in found.links for place in (y[first], y[second], None)]
     thin = {"mode": "lines", "line": {"color": GREY, "width": 0.7}, "hoverinfo": "skip", "showlegend": False}
     data: list[dict[str, Any]] = [{"type": "scatter", "x": line_x, "y": line_y, **thin}]
     for marked, colour, name in ((False, COLOURS[0], "other samples"), (True, COLOURS[1], "influential samples")):
         members = [n for n, is_influential in enumerate(found.influential) if is_influential == marked]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [round(float(x[n]), 3) for n in members],
-                "y": [round(float(y[n]), 3) for n in members],
-                "text": [
-                    f"{found.texts[n]}<br>C {found.connectivity[n]:.3f}, {found.degrees[n]} links" for n in members
-                ],
-                "hovertemplate": "%{text}<extra></extra>",
-                "marker": {"color": colour, "size": [5 + min(12, found.degrees[n] / 2) for n in members]},
-                "name": name,
-            }
-        )
+        texts = [f"{found.texts[n]}<br>C {found.connectivity[n]:.3f}, {found.degrees[n]} links" for n in members]
+        sizes = [5 + min(12, found.degrees[n] / 2) for n in members]
+        data.append(_marks(found.places[members], texts, {"color": colour, "size": sizes}, name))
     layout = _layout(height=620)
     layout["xaxis"], layout["yaxis"] = dict(HIDDEN), dict(HIDDEN)
     return {"data": data, "layout": layout}
+
+
+def _marks(places: npt.NDArray[np.float64], texts: list[str], marker: Plot, name: str) -> Plot:
+    """Points with a text that shows on hovering."""
+    x, y = places.round(3).T.tolist()
+    hover = {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
+    return {"type": "scatter", "mode": "markers", "x": x, "y": y, **hover, "marker": marker, "name": name}
 
 
 def _layout(height: int) -> Plot:

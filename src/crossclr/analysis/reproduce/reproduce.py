@@ -15,7 +15,7 @@ from crossclr.analysis.reproduce.comparison import ComparedNumber, compare, comp
 from crossclr.analysis.reproduce.paper_numbers import PaperTable, paper_table
 from crossclr.analysis.reproduce.trainings import Caption, planned, results_by_row
 from crossclr.analysis.studies.open_study import Study, Variant, open_study
-from crossclr.analysis.studies.run_experiments import missing_jobs, run_all, show_progress
+from crossclr.analysis.studies.run_experiments import missing_jobs, run_all, show_trainings
 from crossclr.analysis.studies.stored_trainings import Job, perform
 from crossclr.analysis.studies.worker_pool import Perform, open_pool
 from crossclr.analysis.tables import Cell, Table
@@ -109,7 +109,7 @@ def reproduce(
     """
     study, table = wanted.study, wanted.table
     missing = wanted.missing()
-    with open_pool(study.out, jobs, train) as pool, show_progress("trainings", len(missing), console) as step:
+    with open_pool(study.out, jobs, train) as pool, show_trainings("trainings", len(missing), console) as step:
         run_all(missing, pool, step)
     numbers: list[ComparedNumber] = []
     page: Page | None = None

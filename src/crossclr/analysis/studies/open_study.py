@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,8 @@ from crossclr.evaluation import embed_baseline
 from crossclr.evaluation.retrieval.validation import check_selection
 from crossclr.models.directions import Direction, direction_keys
 from crossclr.storage import write_file, write_json
-from crossclr.training import RunConfig, dump_config
+from crossclr.storage.json_yaml import read_json_object
+from crossclr.training import RunConfig
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
 STUDY, TUNED = "study.yaml", "tuned.json"
@@ -128,8 +128,7 @@ class Study:
             chosen_on = splits.validate_ if splits.validate_ != splits.test else None
             embeddings = embed_baseline(trainer.raw, splits.test or "", train=splits.train, validation=chosen_on)
             write_json(path, trainer.measure(embeddings, splits.test or ""))
-        found: dict[str, dict[str, float]] = json.loads(path.read_text())
-        return found
+        return read_json_object(path)
 
     def results(self, variant: Variant) -> list[dict[str, Any]]:
         """The results of every seed of a variant."""
@@ -215,8 +214,8 @@ def open_study(
         "set": list(overrides),
         "seeds": study.seeds,
         "trials": study.trials,
-        "study": json.loads(settings.model_dump_json()),
-        "config": yaml.safe_load(dump_config(base)),
+        "study": settings.model_dump(mode="json"),
+        "config": base.model_dump(mode="json", by_alias=True),
     }
     study.out.mkdir(parents=True, exist_ok=True)
     write_file(study.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True))
@@ -232,6 +231,6 @@ def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
     path = folder / TUNED
     if not path.is_file():
         raise ValueError(f"{path} is missing; finish `crossclr experiment losses --out {folder}` first")
-    found: dict[str, dict[str, float]] = json.loads(path.read_text())
+    found = read_json_object(path)
     # A rate or a number of epochs belongs to the model that it was tuned for.
     return {loss: {name: options[name] for name in options if "." not in name} for loss, options in found.items()}

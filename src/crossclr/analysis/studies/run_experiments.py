@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from crossclr.analysis.studies.stored_trainings import Job, digest
 from crossclr.analysis.studies.worker_pool import Pool, open_pool
 from crossclr.analysis.tables import Table
 from crossclr.storage import write_json
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.suggestions import suggest
 
 TABLES = "tables"
@@ -46,11 +46,11 @@ def run_experiments(
     with open_pool(study.out, jobs) as pool:
         wanted = dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(study))
         losses = [loss for loss in wanted if loss not in study.given] if study.trials else []
-        with show_progress("tuning", study.tuner.missing(losses), console) as step:
+        with show_trainings("tuning", study.tuner.missing(losses), console) as step:
             study.tuner.tune(losses, pool, step)
         _store_tuned(study, list(wanted))
         missing = missing_jobs([variant for name in shown for variant in EXPERIMENTS[name].variants(study)], study)
-        with show_progress("trainings", len(missing), console) as step:
+        with show_trainings("trainings", len(missing), console) as step:
             run_all(missing, pool, step)
     tables = {name: EXPERIMENTS[name].tables(study) if name in shown else [] for name in names}
     for table in (table for found in tables.values() for table in found):
@@ -80,7 +80,7 @@ def run_all(jobs: Sequence[Job], pool: Pool, progress: Step) -> None:
 
 
 @contextmanager
-def show_progress(what: str, total: int, console: Console | None) -> Iterator[Step]:
+def show_trainings(what: str, total: int, console: Console | None) -> Iterator[Step]:
     """Show how many trainings are done: a bar in a terminal, a line now and then elsewhere."""
     if console is None or total == 0:
         yield lambda name: None
@@ -105,6 +105,6 @@ def show_progress(what: str, total: int, console: Console | None) -> Iterator[St
 def _store_tuned(study: Study, losses: Sequence[str]) -> None:
     """Store the tuned options where ``--tuned-in`` of another study finds them."""
     path = study.out / TUNED
-    known = json.loads(path.read_text()) if path.is_file() else {}
+    known = read_json_object(path) if path.is_file() else {}
     known.update({loss: study.options(loss) for loss in losses})
     write_json(path, known)

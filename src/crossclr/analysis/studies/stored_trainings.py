@@ -13,6 +13,7 @@ import numpy as np
 
 from crossclr.analysis.studies.trainer import Trained, open_trainer
 from crossclr.storage import write_file, write_json
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run, RunConfig, TrainingError
 from crossclr.training.run_folder.checkpoint import save_checkpoint
 from crossclr.training.run_folder.folder import RESULTS
@@ -72,8 +73,7 @@ class Finished:
         place = self.find(job)
         if place is None:
             raise FileNotFoundError(f"{job.path(self.out)} is not finished; run the experiment again")
-        found: dict[str, Any] = json.loads((place / RESULTS).read_text())
-        return found
+        return read_json_object(place / RESULTS)
 
     def ranks(self, job: Job) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """Ranks of the test queries by direction; empty if the training stored none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from crossclr.evaluation.export.embedding_files import load_embeddings
 from crossclr.features import Source
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.models import Embeddings, JointModel, build_model, embed_source
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run, seed_everything
 
 FILES = (".h5", ".hdf5", ".npz")
@@ -54,7 +54,7 @@ def load_caption_set(
 
 def untrained_model(run: Run) -> JointModel:
     """The model with the initial weights of the run."""
-    shape = json.loads((run.path / "model.json").read_text())
+    shape = run.shape
     state = torch.get_rng_state()
     try:
         seed_everything(run.config.seed)
@@ -130,8 +130,5 @@ def _with_captions(found: CaptionSet, data: CaptionDataConfig) -> CaptionSet:
         return found
     joined: dict[str, dict[str, object]] = {}
     for path in data.captions:
-        try:
-            joined.update(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a JSON file of captions: {error}") from error
+        joined.update(read_json_object(Path(path)))
     return replace_texts(found, joined, ", ".join(data.captions))

@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.read_error import reading
+
 SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[VID]", "[BOS]", "[EOS]", "[UNK]")
 PAD, CLS, SEP, VID, BOS, EOS, UNK = range(7)
 SPREAD = 0.4  # standard deviation of vectors for words that are not in the file, as in MART
@@ -52,14 +55,12 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
         """Read ``{word: number}`` (MART's ``mart_word2idx.json``)."""
-        try:
-            numbers: dict[str, int] = json.loads(Path(path).read_text(encoding="utf-8"))
+        with reading(path, "vocabulary {word: number}"):
+            numbers = read_json_object(Path(path))
             words = sorted(numbers, key=lambda word: numbers[word])
             if [numbers[word] for word in words] != list(range(len(words))):
                 raise ValueError("the numbers must run from 0 without a gap")
             return cls(words)
-        except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a vocabulary of the form {{word: number}}: {error}") from error
 
     def to_json(self) -> str:
         """``{word: number}``, which ``load`` reads."""
@@ -124,7 +125,7 @@ def read_word_vectors(
 
 
 def _from_npz(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
+    with reading(path, ".npz"), np.load(path, allow_pickle=False) as file:
         if not {"words", "vec"} <= set(file.files):
             raise ValueError(f"{path} must hold the arrays words and vec, but holds {', '.join(file.files)}")
         words, values = file["words"].tolist(), file["vec"].astype(np.float32)

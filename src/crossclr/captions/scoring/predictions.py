@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.storage import write_file
+from crossclr.storage.json_yaml import read_json_object
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,9 @@ def load_references(paths: Sequence[str | os.PathLike[str]]) -> References:
 
 
 def _read_object(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not a valid JSON file of {what}: {error}") from error
-    if not isinstance(content, dict) or not content:
-        raise ValueError(f"{path} must hold an object with an entry for each video; see the documentation of captions")
+    content = read_json_object(Path(path))
+    if not content:
+        raise ValueError(f"{path} has no {what}; an entry for each video is needed")
     return content
 
 

@@ -7,7 +7,6 @@ a second call, or another machine that takes over, embeds only what is missing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from crossclr.features import DataError, Inputs
 from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
 from crossclr.models import JointModel
 from crossclr.storage import new_file, write_json
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run
 
 MARK = "embedding.json"  # what the files of a folder were made with
@@ -161,7 +161,7 @@ def _mark(folder: Path, run: Run, which: Checkpoint) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / MARK
     if mark.is_file():
-        if json.loads(mark.read_text()).get("weights") != digest:
+        if read_json_object(mark).get("weights") != digest:
             raise ValueError(f"{folder} holds embeddings of another model; choose another --out, or remove it")
     elif any(folder.glob("*.parquet")):
         raise ValueError(f"{folder} holds other Parquet files; choose a folder for the embeddings alone")

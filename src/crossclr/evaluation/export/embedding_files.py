@@ -28,8 +28,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.features import clip_keys
+from crossclr.features.reading.hdf5 import data_set, open_hdf5
 from crossclr.models.embeddings import Embeddings, Vectors
-from crossclr.storage import new_file
+from crossclr.storage import new_file, sweep
+from crossclr.storage.read_error import reading
 
 LEVELS = ("clip", "video", "context")
 COOT = (("clip_emb", "vid_emb", "vid_context"), ("sent_emb", "par_emb", "par_context"))  # of the first two modalities
@@ -52,6 +54,7 @@ def save_embeddings(embeddings: Embeddings, path: str | os.PathLike[str]) -> Pat
     hdf5 = is_hdf5(path)
     arrays = _arrays(embeddings)
     path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
     with new_file(path) as temporary:
         if hdf5:
             with h5py.File(temporary, "w") as file:
@@ -79,16 +82,14 @@ def load_embeddings(path: str | os.PathLike[str]) -> Embeddings:
     hdf5 = is_hdf5(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; write one with: crossclr embed RUN --out {path.name}")
-    try:
+    with reading(path, "embedding file"):
         if hdf5:
-            with h5py.File(path, "r") as file:
-                arrays = {name: np.asarray(file[name]) for name in file}
+            with open_hdf5(path) as file:
+                arrays = {name: np.asarray(data_set(path, file, name, largest=None)) for name in file}
         else:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as an embedding file ({error}); it may be truncated") from error
-    return _embeddings(arrays, path)
+        return _embeddings(arrays, path)
 
 
 def _arrays(embeddings: Embeddings) -> dict[str, Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from crossclr.evaluation.retrieval.metrics import METRICS
 from crossclr.models.directions import direction_words
 from crossclr.storage import write_file
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run, RunConfig
 
 CARD = "README.md"
@@ -33,8 +33,8 @@ def write_card(run: Run | str | Path) -> Path:
 def model_card(run: Run) -> str:
     """The model card as Markdown."""
     config, results = run.config, run.results
-    shape = json.loads((run.path / "model.json").read_text())
-    environment = json.loads((run.path / "environment.json").read_text())
+    shape = run.shape
+    environment = read_json_object(run.path / "environment.json")
     parts = [
         "---\nlibrary_name: crossclr\ntags: [cross-modal-retrieval, contrastive-learning, crossclr]\n---",
         f"# {config.name}",

@@ -14,6 +14,7 @@ import torch
 from crossclr import __version__
 from crossclr.experts.contract import Expert, ExpertError, TokenExpert
 from crossclr.experts.extraction.caption_arrays import write_arrays
+from crossclr.experts.extraction.cutting import Cutting, Span
 from crossclr.experts.extraction.finished_rows import FinishedRows, describe_times
 from crossclr.experts.extraction.pipeline import Finished, Pipeline, Progress
 from crossclr.experts.extraction.recordings import Listing, Problem, Recording, list_media
@@ -29,8 +30,9 @@ from crossclr.experts.extraction.training_set import (
 )
 from crossclr.experts.media import MediaError
 from crossclr.experts.media.decoding import probe
+from crossclr.experts.media.file_types import media_kind
 from crossclr.experts.registry import load
-from crossclr.storage import sweep, write_file, write_json
+from crossclr.storage import FolderLock, sweep, write_file, write_json
 
 META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
 PARAGRAPHS_AT_ONCE = 256
@@ -101,7 +103,7 @@ class Extraction:
         self.report = Report(out, unused=list(listing.unused))
         self.finished = FinishedRows(out, settings.stored)
         states = {key: path.stat() for key, path in self.files.items()}
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             self.finished.recall_absences(json.loads((out / MANIFEST).read_text(encoding="utf-8"))["recordings"])
         for expert in self.media_experts:
             self.finished.expect(expert, {key: [found.st_size, found.st_mtime_ns] for key, found in states.items()})
@@ -124,6 +126,10 @@ class Extraction:
         """Encode everything that is missing and write the folder."""
         for problem in self.listing.problems:
             self._omit(problem)
+        with FolderLock(self.out):
+            return self._run()
+
+    def _run(self) -> Report:
         self.out.mkdir(parents=True, exist_ok=True)
         sweep(self.out, recursive=True)
         todo = self.missing()
@@ -200,8 +206,21 @@ class Extraction:
             elif self.text_experts:
                 self._omit(Problem(name, "it has no sentence"))
             else:
-                found[point.key] = [{"text": point.recording, "start_sec": 0.0, "stop_sec": round(duration, 3)}]
+                found[point.key] = [
+                    {"text": point.recording, "start_sec": start, "stop_sec": stop}
+                    for start, stop in self._spans(point.recording, duration)
+                ]
         return found
+
+    def _spans(self, key: str, duration: float) -> list[Span]:
+        """The spans of a recording without sentences."""
+        if self.settings.segments is None or media_kind(self.files[key]) == "image":
+            return [(0.0, round(duration, 3))]
+        rows = None
+        for expert in self.media_experts:
+            if rows is None and expert.needs.kind != "sound" and self.finished.find(expert.name, key) is not None:
+                rows = self.finished.rows(expert.name, key)
+        return Cutting.parse(self.settings.segments).spans(duration, rows)
 
     def _encode_texts(self, segments: Mapping[str, Segments]) -> None:
         texts = {key: [segment["text"] for segment in found] for key, found in segments.items() if found}

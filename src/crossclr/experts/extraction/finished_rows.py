@@ -96,6 +96,15 @@ class FinishedRows:
         with new_file(path) as temporary, temporary.open("wb") as file:
             np.savez(file, rows=rows.astype(self.stored), about=encoded)
 
+    def rows(self, expert: str, key: str) -> FloatRows:
+        """(rows, dim) the finished rows that ``find`` describes."""
+        part = self._part(expert, key)
+        if part is not None and part["fingerprint"] == self._wanted[expert][key]:
+            with np.load(self._part_path(expert, key), allow_pickle=False) as stored:
+                return np.asarray(stored["rows"], np.float32)
+        with h5py.File(self.out / f"{expert}.h5", "r", locking=False) as file:
+            return np.asarray(file[key], np.float32)
+
     def join(self, expert: Expert, keys: Sequence[str]) -> Joined:
         """Write ``<expert>.h5`` from the parts and from the feature file of an earlier extraction."""
         name, path = expert.name, self.out / f"{expert.name}.h5"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossclr.experts.contract import LongTexts
+from crossclr.experts.extraction.cutting import Cutting
 from crossclr.experts.extraction.recordings import Problem
 from crossclr.experts.extraction.training_set import FRACTIONS
 
@@ -25,6 +26,7 @@ class Settings:
         fractions: share of each split, for recordings whose captions name none.
         workers: recordings decoded at once; default: chosen by the number of cores.
         threads: CPU threads of the networks; default: torch's own number, since decoders need little.
+        segments: how to cut recordings without sentences (see `Cutting.parse`); default: each is one clip.
     """
 
     strict: bool = False
@@ -32,8 +34,11 @@ class Settings:
     fractions: Mapping[str, float] = field(default_factory=lambda: dict(FRACTIONS))
     workers: int | None = None
     threads: int | None = None
+    segments: str | None = None
 
     def __post_init__(self) -> None:
+        if self.segments is not None:
+            Cutting.parse(self.segments)
         if self.stored not in STORED:
             raise ValueError(f"rows are stored as {' or '.join(STORED)}, got {self.stored!r}")
         if not self.fractions or min(self.fractions.values()) < 0 or sum(self.fractions.values()) <= 0:

@@ -8,7 +8,6 @@ from typing import Any
 
 from crossclr.experts.contract import Expert
 from crossclr.experts.extraction.recordings import Datapoint, Problem
-from crossclr.experts.media.file_types import media_type
 
 FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
 Segments = list[dict[str, Any]]  # as the meta file has them: text, start_sec, stop_sec
@@ -142,12 +141,10 @@ def assign_splits(keys: Sequence[str], fractions: Mapping[str, float] = FRACTION
 
 
 def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:
-    """Clip -> file and seconds, for ``crossclr index --media``; files that browsers cannot play are omitted."""
+    """Clip -> file and seconds, for ``crossclr index --media``."""
     table: dict[str, Any] = {}
     for key, entry in data.meta.items():
         path = files[entry["data_key"]]
-        if media_type(path) is None:
-            continue
         whole = [{"start_sec": 0.0, "stop_sec": entry["duration_sec"]}]
         segments = whole if data.many else entry["segments"]
         for number, segment in enumerate(segments):

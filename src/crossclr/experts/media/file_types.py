@@ -30,6 +30,18 @@ def media_type(path: Path) -> str | None:
     return PLAYABLE.get(path.suffix.lower())
 
 
+def media_kind(path: Path) -> str | None:
+    """``image``, ``video`` or ``audio`` by the ending of a file's name, also for formats that browsers do not play.
+
+    Example:
+        >>> media_kind(Path("old.AVI")), media_kind(Path("notes.txt"))
+        ('video', None)
+    """
+    ending = path.suffix.lower()
+    kinds = (("image", IMAGES), ("video", VIDEOS), ("audio", SOUNDS))
+    return next((kind for kind, endings in kinds if ending in endings), None)
+
+
 def starts_like_image(head: bytes) -> bool:
     """Whether the first 16 bytes of a file are those of a PNG, JPEG, GIF, BMP or WebP image.
 

@@ -1,17 +1,19 @@
 """Read caption files, JSON or CSV: the sentences of each recording."""
 
 import csv
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from crossclr.experts.texts.segments import Segment, parse_seconds
+from crossclr.storage.json_yaml import read_json
+from crossclr.storage.read_error import ReadError, check_regular, reading
 
 FILE = ("file", "video", "path", "filename", "name", "clip", "image", "audio", "video_id", "id", "data_key")
 TEXT = ("text", "caption", "sentence", "description")
 START = ("start", "start_sec", "start_time", "begin")
+LONGEST_LINE = 131_072  # characters; the limit of a field in the csv module
 STOP = ("stop", "stop_sec", "end", "end_sec", "end_time")
 
 
@@ -41,10 +43,7 @@ def read_captions(path: Path) -> list[Captioned]:
     """
     if path.suffix.lower() in (".csv", ".tsv"):
         return _from_rows(path, _table_rows(path))
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: it cannot be read as JSON ({error})") from error
+    content = read_json(path)
     if isinstance(content, list):
         return _from_rows(path, ((f"entry {n}", row) for n, row in enumerate(content)))
     if not isinstance(content, dict):
@@ -99,14 +98,22 @@ def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _table_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
+    check_regular(path)
+    with reading(path, "CSV", advice="correct it"), path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline(LONGEST_LINE)
         file.seek(0)
         delimiter = max(",;\t", key=first.count)
-        reader = csv.DictReader(file, delimiter=delimiter)
-        reader.fieldnames = [(name or "").strip().lower() for name in reader.fieldnames or ()]
+        reader = csv.DictReader(file, delimiter=delimiter, strict=True)  # strict: an open quote is an error
+        names = reader.fieldnames = [(name or "").strip().lower() for name in reader.fieldnames or ()]
+        if twice := [name for name in names if name and names.count(name) > 1]:
+            raise ReadError(f"{path}: line 1: the column {twice[0]!r} occurs twice; remove one of them")
         for row in reader:
-            yield f"line {reader.line_num}", row
+            place = f"line {reader.line_num}"
+            if None in row:
+                raise ReadError(f"{path}: {place} has more fields than the header; put texts in quotes")
+            if any("\0" in (value or "") for value in row.values()):
+                raise ReadError(f"{path}: {place} contains a NUL character; remove it")
+            yield place, row
 
 
 def _from_rows(path: Path, rows: Iterator[tuple[str, Any]]) -> list[Captioned]:

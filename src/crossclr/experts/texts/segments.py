@@ -14,16 +14,15 @@ class Segment:
     stop: float | None = None  # seconds; None is its end
 
     def within(self, duration: float) -> tuple[float, float]:
-        """Start and stop in a recording of this duration; swapped if they are reversed, as in COOT.
+        """Start and stop in a recording of this duration.
 
         Raises:
-            ValueError: the segment is empty or starts after the end.
+            ValueError: the segment is empty, reversed, negative or starts after the end.
         """
-        start = 0.0 if self.start is None else max(self.start, 0.0)
+        start = 0.0 if self.start is None else self.start
         stop = duration if self.stop is None else self.stop
-        start, stop = min(start, stop), max(start, stop)
-        if stop - start <= 0:
-            raise ValueError(f"the segment {start:g} to {stop:g} s is empty")
+        if start < 0 or stop <= start:
+            raise ValueError(f"the segment {start:g} to {stop:g} s is empty, reversed or negative; correct its times")
         if start >= duration:
             raise ValueError(f"the segment {start:g} to {stop:g} s starts after the end ({duration:.2f} s)")
         return start, stop

@@ -1,6 +1,5 @@
 """Token features of a whole caption file, in COOT's layout or as arrays."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from crossclr.experts.contract import LongTexts
 from crossclr.experts.networks.tokens import TokenEncoder
 from crossclr.storage import new_file, new_folder, write_json
+from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.read_error import ReadError
 
 VIDEOS_AT_ONCE = 256  # bounds the memory; a sentence that repeats within a block is encoded once
 TEXTS_AT_ONCE = 4096
@@ -115,9 +116,9 @@ class _Captions:
 
 
 def _read_object(path: Path) -> Mapping[str, Any]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict) or not content:
-        raise ValueError(f"{path} must hold a JSON object with at least one entry, found {type(content).__name__}")
+    content = read_json_object(path)
+    if not content:
+        raise ReadError(f"{path} must hold a JSON object with at least one entry, found none")
     return content
 
 

@@ -158,7 +158,15 @@ class _Check:
         for split, keys in self.keys.items():
             if not keys:
                 self.findings.append(Finding("warning", "empty-split", f"split {split!r} has no samples"))
-            twice = [key for key in keys if first.get(key) == split or first.setdefault(key, split) != split]
+            ids = list(self.source.ids(split))[: len(keys)]
+            if "" in ids:
+                self.findings.append(
+                    fault("no-id", f"{{count}} samples of split {split!r} have no id", [keys[ids.index("")]])
+                )
+            once = ids == keys  # else an id may have several rows: the sentences of one clip
+            twice = [
+                name for name in ids if (first.get(name) == split and once) or first.setdefault(name, split) != split
+            ]
             if twice:
                 message = f"{{count}} keys of split {split!r} occur twice in it or also in an earlier split"
                 self.findings.append(fault("shared-key", f"{message}; assign each key to one split", twice))

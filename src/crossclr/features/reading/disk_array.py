@@ -10,6 +10,7 @@ import tempfile
 import threading
 import weakref
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,8 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features.errors import DataError
+from crossclr.storage import naming_full_disk
+from crossclr.storage.read_error import check_regular, reading
 
 Array = npt.NDArray[Any]
+Member = str | Callable[[list[str]], str] | None
+MOST_CHECKED = 1 << 30  # bytes whose checksum is checked at opening, in about a second
+LARGE, MOST_PACKED = 256 << 20, 100  # bytes, and bytes per packed byte; features pack to a tenth at best
 
 
 class DiskArray:
@@ -99,15 +105,12 @@ def _from_npy(path: Path, file: IO[bytes], start: int = 0) -> DiskArray | Array:
 
 def open_npy(path: Path) -> DiskArray | Array:
     """The array of a ``.npy`` file, left on disk."""
-    try:
+    check_regular(path, DataError)
+    with reading(path, ".npy", kind=DataError):
         return _from_npy(path, path.open("rb"))
-    except DataError:
-        raise
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as .npy ({error}); copy or write it again") from error
 
 
-def open_npz(path: Path, member: str | None = None) -> DiskArray | Array:
+def open_npz(path: Path, member: Member = None) -> DiskArray | Array:
     """One array of a ``.npz`` file, left on disk.
 
     A stored member (``numpy.savez``) is read in place. A compressed one (``numpy.savez_compressed``) is unpacked once,
@@ -115,30 +118,41 @@ def open_npz(path: Path, member: str | None = None) -> DiskArray | Array:
 
     Args:
         path: the file.
-        member: name of the array; optional if the file has only one.
+        member: name of the array, or a function that chooses one of the names; optional if the file has only one.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-            if member is None:
-                if len(names) != 1:
-                    raise DataError(f"{path}: has arrays {', '.join(names)}; name one of them as {path.name}#name")
-                member = names[0]
-            if member not in names:
-                raise DataError(f"{path}: has no array {member!r}; it has {', '.join(names)}")
-            info = archive.getinfo(f"{member}.npy")
-            if info.compress_type != zipfile.ZIP_STORED:
-                unpacked = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the array
-                with archive.open(info) as packed:
-                    shutil.copyfileobj(packed, unpacked, 1 << 20)
-                unpacked.flush()
-                return _from_npy(path, unpacked)
-        file = path.open("rb")
-        file.seek(info.header_offset)
-        local = file.read(30)  # its name and extra field have other lengths than in the index
-        skip = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
-        return _from_npy(path, file, info.header_offset + 30 + skip)
-    except DataError:
-        raise
-    except (OSError, ValueError, zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise DataError(f"{path}: cannot be read as .npz ({error}); copy or write it again") from error
+    check_regular(path, DataError)
+    with reading(path, ".npz", kind=DataError), zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(f"{_choose(path, archive, member)}.npy")
+        if info.compress_type == zipfile.ZIP_STORED:
+            with archive.open(info) as stored:  # its end checks its checksum
+                while info.file_size <= MOST_CHECKED and stored.read(1 << 22):
+                    pass
+            file = path.open("rb")
+            file.seek(info.header_offset)
+            local = file.read(30)  # its name and extra field have other lengths than in the index
+            skip = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+            return _from_npy(path, file, info.header_offset + 30 + skip)
+        if info.file_size > LARGE and info.file_size > MOST_PACKED * info.compress_size:
+            raise DataError(
+                f"{path}: {info.filename} unpacks {info.compress_size:,} to {info.file_size:,} bytes, which real "
+                "features do not; if they are real, save them with numpy.savez"
+            )
+        place = Path(tempfile.gettempdir())
+        with naming_full_disk(place, f"to unpack {path}; free some space or set TMPDIR"), archive.open(info) as packed:
+            unpacked = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the array
+            shutil.copyfileobj(packed, unpacked, 1 << 20)
+            unpacked.flush()
+        return _from_npy(path, unpacked)
+
+
+def _choose(path: Path, archive: zipfile.ZipFile, member: Member) -> str:
+    names = [name.removesuffix(".npy") for name in archive.namelist()]
+    if callable(member) and names:
+        member = member(names)
+    if member is None or callable(member):
+        if len(names) != 1:
+            raise DataError(f"{path}: has arrays {', '.join(names)}; name one of them as {path.name}#name")
+        return names[0]
+    if member not in names:
+        raise DataError(f"{path}: has no array {member!r}; it has {', '.join(names)}")
+    return member

@@ -10,7 +10,8 @@ from crossclr.features.errors import DataError
 from crossclr.features.reading.disk_array import DiskArray, open_npy, open_npz
 from crossclr.features.reading.parquet import ParquetSequences, read_column
 from crossclr.features.reading.sequences import Array, FlatSequences, Sequences, StackedSequences
-from crossclr.features.reading.strict_json import read_json
+from crossclr.storage.json_yaml import read_json
+from crossclr.storage.read_error import check_regular, reading
 
 ARRAY_TYPES = ".npy, .npz or .parquet"
 
@@ -51,10 +52,12 @@ def read_values(path: Path, name: str | None) -> list[Any] | dict[str, Any]:
         values: list[Any] = np.asarray(open_array(path, name)[:]).tolist()
         return values
     if path.suffix == ".txt":
-        return path.read_text(encoding="utf-8").splitlines()
+        check_regular(path, DataError)
+        with reading(path, "UTF-8 text", kind=DataError):
+            return path.read_text(encoding="utf-8").splitlines()
     if path.suffix != ".json":
         raise DataError(f"{path}: a file of type .json, .txt, {ARRAY_TYPES} is needed")
-    content = read_json(path)
+    content = read_json(path, DataError)
     if name is not None and isinstance(content, Mapping):
         if name in content:
             content = content[name]

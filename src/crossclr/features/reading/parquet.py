@@ -11,22 +11,20 @@ import pyarrow.parquet as pq
 from crossclr.features.errors import DataError
 from crossclr.features.reading.block_cache import BlockCache
 from crossclr.features.reading.sequences import Array, Sequences
+from crossclr.storage.read_error import check_regular, reading
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
     """A Parquet file; only its table of contents is read."""
-    try:
+    check_regular(path, DataError)
+    with reading(path, "Parquet", kind=DataError):
         return pq.ParquetFile(path, memory_map=False)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: cannot be read as Parquet ({error}); copy or write it again") from error
 
 
 def read_row_group(path: Path, file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
     """Some columns of a row group."""
-    try:
+    with reading(path, "Parquet", entry=f"row group {group}", kind=DataError):
         return file.read_row_group(group, columns=list(columns))
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: row group {group} cannot be read ({error}); copy it again") from error
 
 
 def choose_column(path: Path, file: pq.ParquetFile, column: str | None) -> str:
@@ -41,7 +39,7 @@ def choose_column(path: Path, file: pq.ParquetFile, column: str | None) -> str:
 
 def read_column(path: Path, column: str | None) -> list[Any]:
     """A whole column as a list: for ids, texts and splits, which are small."""
-    with open_parquet(path) as file:
+    with open_parquet(path) as file, reading(path, "Parquet", kind=DataError):
         values: list[Any] = file.read(columns=[choose_column(path, file, column)]).column(0).to_pylist()
     return values
 

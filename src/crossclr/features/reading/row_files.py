@@ -14,8 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features.errors import DataError
+from crossclr.features.reading.disk_array import open_npy, open_npz
+from crossclr.features.reading.hdf5 import ADVICE, data_set, open_hdf5
 from crossclr.features.reading.sampling import resample
 from crossclr.features.sample import Rows
+from crossclr.storage.read_error import reading
 
 
 class RowReader(ABC):
@@ -85,38 +88,26 @@ class Hdf5Rows(RowReader):
         self._process = 0
         self._lock = threading.Lock()
 
-    def names(self) -> list[str]:
-        """The names of all data sets."""
-        return list(self._stored())
-
     def _stored(self) -> h5py.File:
         with self._lock:
             if self._file is None or self._process != os.getpid():
-                try:
-                    self._file = h5py.File(self.path, "r", locking=False)
-                except OSError as error:
-                    raise DataError(
-                        f"{self.path}: cannot be read as HDF5 ({error}); the file is truncated, damaged or of another "
-                        "format: copy or extract it again"
-                    ) from error
+                self._file = open_hdf5(self.path)
                 self._process = os.getpid()
             return self._file
 
-    def _data_set(self, name: str) -> h5py.Dataset:
-        entry = self._stored()[name]
-        if not isinstance(entry, h5py.Dataset):
-            raise DataError(f"{self.path}: {name!r} is a group, but one data set per key at the root is needed")
-        return entry
+    def names(self) -> list[str]:
+        """The names of all data sets."""
+        with reading(self.path, "HDF5", advice=ADVICE, kind=DataError):
+            return list(self._stored())
 
     def _channels(self, name: str) -> int:
-        shape = self._data_set(name).shape  # without reading it
+        shape = data_set(self.path, self._stored(), name).shape  # without reading it
         return int(shape[-1]) if shape else 0
 
     def _load(self, name: str) -> Rows:
-        try:
-            values = self._data_set(name)[()]
-        except (OSError, RuntimeError) as error:
-            raise DataError(f"{self.path}: entry {name!r} cannot be read ({error}); copy the file again") from error
+        entry = data_set(self.path, self._stored(), name)
+        with reading(self.path, "HDF5", entry=name, advice=ADVICE, kind=DataError):
+            values = entry[()]
         return checked_rows(np.asarray(values), self.path, name)
 
 
@@ -141,15 +132,11 @@ class FolderRows(RowReader):
 
     def _load(self, name: str) -> Rows:
         file = self._files[name]
-        try:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                values = loaded
-            else:
-                with loaded:
-                    values = loaded["frame_scores" if "frame_scores" in loaded else loaded.files[0]]
-        except Exception as error:  # numpy and zipfile raise many kinds of error for a damaged file
-            raise DataError(f"{file}: cannot be read ({error}); copy or extract it again") from error
+        if file.suffix == ".npz":
+            opened = open_npz(file, lambda names: "frame_scores" if "frame_scores" in names else names[0])
+        else:
+            opened = open_npy(file)
+        values = np.asarray(opened[:] if opened.ndim else opened)
         if values.ndim > 2 and values.size == len(values) * max(values.shape[1:]):
             values = values.reshape(len(values), -1)
         return checked_rows(values, file, name)

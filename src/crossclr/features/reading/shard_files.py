@@ -12,7 +12,8 @@ samples of an HDF5 file.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ import torch
 
 from crossclr.features.errors import DataError
 from crossclr.features.ragged import Ragged
-from crossclr.features.reading.parquet import decode_lists, open_parquet, read_row_group
+from crossclr.features.reading.hdf5 import ADVICE, data_set, open_hdf5
+from crossclr.features.reading.parquet import decode_lists, open_parquet, read_column, read_row_group
 from crossclr.features.reading.row_files import checked_rows
+from crossclr.storage.read_error import reading
 
 HDF5_BLOCK = 1000
 ENDINGS = (".parquet", ".h5", ".hdf5")
@@ -92,6 +95,10 @@ class Shard(ABC):
     @abstractmethod
     def read(self, block: int) -> Block:
         """One block, decoded."""
+
+    @abstractmethod
+    def ids(self) -> list[str]:
+        """The ids of all samples."""
 
     def _block(self, words: Callable[[str], list[Any]], rows: Callable[[str], ShardRows]) -> Block:
         """A block from functions that read one column."""
@@ -160,6 +167,10 @@ class ParquetShard(Shard):
             lambda name: ShardRows(*decode_lists(self.path, name, table.column(name).combine_chunks())),
         )
 
+    def ids(self) -> list[str]:
+        """The ids of all samples."""
+        return [_as_text(value) for value in read_column(self.path, "id")]
+
 
 class Hdf5Shard(Shard):
     """An HDF5 file, read in blocks of a thousand samples."""
@@ -167,13 +178,15 @@ class Hdf5Shard(Shard):
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._open() as file:
-            count = len(file["id"]) if "id" in file else 0
+            count = len(self._entry(file, "id")) if "id" in file else 0
             super().__init__(path, set(file), [min(HDF5_BLOCK, count - at) for at in range(0, count, HDF5_BLOCK)])
             self._ends: dict[str, Array] = {}
             for side in self.names & {"a", "b"}:
-                samples = len(file[side])
+                samples = len(self._entry(file, side))
                 if f"{side}_lengths" in file:
-                    lengths = np.asarray(file[f"{side}_lengths"][:], dtype=np.int64)
+                    lengths = np.asarray(self._entry(file, f"{side}_lengths")[:], dtype=np.int64)
+                    if lengths.min(initial=1) < 1 or lengths.sum() != samples:
+                        raise DataError(f"{path}: {side}_lengths must be at least 1 and sum to the {samples} rows")
                     samples = len(lengths)
                     self._ends[side] = np.concatenate([[0], np.cumsum(lengths)])
                 if samples != count:
@@ -188,18 +201,25 @@ class Hdf5Shard(Shard):
                 if side in self._ends:
                     ends = self._ends[side]
                     first, last = int(ends[here.start]), int(ends[here.stop])
-                    return ShardRows(file[side][first:last], ends[here.start : here.stop + 1] - first)
-                values = file[side][here]
+                    return ShardRows(self._entry(file, side)[first:last], ends[here.start : here.stop + 1] - first)
+                values = self._entry(file, side)[here]
                 length = 1 if values.ndim == 2 else values.shape[1]
                 return ShardRows(values.reshape(-1, values.shape[-1]), np.arange(len(values) + 1) * length)
 
-            return self._block(lambda name: file[name][here].tolist(), rows)
+            return self._block(lambda name: self._entry(file, name)[here].tolist(), rows)
 
-    def _open(self) -> h5py.File:
-        try:
-            return h5py.File(self.path, "r", locking=False)
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be read as HDF5 ({error}); copy or write it again") from error
+    def ids(self) -> list[str]:
+        """The ids of all samples."""
+        with self._open() as file:
+            return [_as_text(value) for value in self._entry(file, "id")[:].tolist()]
+
+    @contextmanager
+    def _open(self) -> Iterator[h5py.File]:
+        with open_hdf5(self.path) as file, reading(self.path, "HDF5", advice=ADVICE, kind=DataError):
+            yield file
+
+    def _entry(self, file: h5py.File, name: str) -> h5py.Dataset:
+        return data_set(self.path, file, name, largest=None)
 
 
 def as_ragged(path: Path, rows: ShardRows) -> Ragged:

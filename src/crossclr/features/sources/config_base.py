@@ -31,7 +31,7 @@ ModalityNames = Annotated[tuple[ModalityName, ModalityName], AfterValidator(_dis
 class DataConfigBase(BaseModel, ABC):
     """The config of one kind of data. It also has ``kind`` and ``modalities``, the names of the two modalities."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @abstractmethod
     def describe(self) -> str:

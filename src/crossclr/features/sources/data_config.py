@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from crossclr.features.errors import DataError
@@ -11,6 +10,7 @@ from crossclr.features.sources.arrays.arrays_config import ArraysConfig
 from crossclr.features.sources.coot.coot_config import CootConfig
 from crossclr.features.sources.emoji.emoji_config import EmojiConfig
 from crossclr.features.sources.shards.shards_config import ShardsConfig
+from crossclr.storage.json_yaml import read_yaml
 
 AnyData = CootConfig | ArraysConfig | ShardsConfig | EmojiConfig
 DataConfig = Annotated[AnyData, Field(discriminator="kind")]
@@ -40,10 +40,7 @@ def parse_data_config(values: Any, where: str = "data config") -> AnyData:
 def load_data_config(path: str | Path) -> AnyData:
     """A data config from a YAML file: the file itself, or its section ``data``."""
     path = Path(path)
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as YAML ({error})") from error
+    values = read_yaml(path, DataError)
     if not isinstance(values, dict):
         raise DataError(f"{path}: a YAML mapping with a field 'kind' or a section 'data' is needed")
     return parse_data_config(values.get("data", values), str(path))

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.building.hubness import apply_correction, with_correction
 from crossclr.search.building.index_files import FORMAT, INDEX, ITEMS, write_index
 from crossclr.search.building.item_map import place_items
 from crossclr.search.building.item_statistics import describe_items, other_modality
+from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress, embed_items
 from crossclr.search.building.shard_items import read_shard_items
 from crossclr.search.encoders.onnx_export import write_query_encoder
@@ -83,12 +85,14 @@ def build_index(
             "weights": run.digest(),
             "dim": int(found["a"].vectors.shape[1]),
             "text_side": text_side(run.config),
+            "validation": run.config.splits.validate_,
             "media_roots": sorted(finder.roots) if shards is None else [],
             "hubness": hubness,
             "backend": backend,
             "modality_names": names,
             "modalities": {name: {"label": label} for name, label in _labels(names, found, wanted).items()},
         }
+        make_previews(run.path, [found[name] for name in wanted], progress)
         _report(progress, "building the index", 0)
         ids = _number(found, wanted)
         new_index = partial(_new_index, meta, settings, uri)
@@ -177,6 +181,9 @@ def _labels(names: Mapping[str, str], found: Mapping[str, EmbeddedItems], wanted
     for letter in wanted:
         kinds = {item.media for item in found[letter].items if item.media} or {names[letter]}
         kind = kinds.pop() if len(kinds) == 1 else "clip"
+        files = [item.file for item in found[letter].items if item.file and not is_built_in(item.file)]
+        if kind in ("video", "audio") and len(set(files)) < len(files):
+            kind = "moment"  # several items lie in one file
         labels[letter] = "sounds" if kind == "audio" else f"{kind}s"
     if len(set(labels.values())) < len(labels):
         return {letter: f"{names[letter]} {label}" for letter, label in labels.items()}

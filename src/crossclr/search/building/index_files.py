@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crossclr.storage.checksums import check_sealed
+from crossclr.storage.json_yaml import read_json_object
+
 if TYPE_CHECKING:
     from crossclr.search.index.contract import Index
     from crossclr.search.items.item_table import Items
@@ -17,8 +20,8 @@ FORMAT = 2
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """What a generation says about itself."""
-    meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
-    return meta
+    check_sealed(folder, "rebuild the index")
+    return read_json_object(folder / META, "backend", "modalities", "weights")
 
 
 def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:
@@ -37,6 +40,8 @@ def write_index(folder: Path, items: Items, indexes: Mapping[str, Index], meta: 
     import numpy as np
 
     from crossclr.search.building.item_map import map_points
+    from crossclr.search.queries.confidence import fit_confidence
+    from crossclr.search.queries.language import Language
 
     for modality, index in indexes.items():
         index.save(folder / modality)
@@ -50,6 +55,9 @@ def write_index(folder: Path, items: Items, indexes: Mapping[str, Index], meta: 
         code = {name: number for number, name in enumerate(names)}
         codes[[row[0] for row in rows], column - 1] = [code.get(row[column], -1) for row in rows]
     np.save(folder / CODES, codes)
+    fit_confidence(items, indexes, meta)
+    if meta["text_side"] is not None:
+        Language.learn(row[0] for row in items.columns("text") if row[0]).save(folder)
     points = json.dumps(map_points(items), separators=(",", ":"), ensure_ascii=False)
     (folder / MAP).write_text(points, encoding="utf-8")
     (folder / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False), encoding="utf-8")

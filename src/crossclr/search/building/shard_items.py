@@ -1,6 +1,5 @@
 """Items and vectors from shards of embeddings, as `crossclr embed` writes them."""
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from crossclr.features.reading.shard_files import ShardRows, find_shards, open_s
 from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress
 from crossclr.search.index.contract import Vectors, unit
 from crossclr.search.items.item_table import Item
+from crossclr.storage.json_yaml import read_json_object
 
 
 def read_shard_items(
@@ -34,7 +34,7 @@ def read_shard_items(
     paths = find_shards(shards)
     for folder in {path.parent for path in paths}:
         mark = folder / MARK
-        if mark.is_file() and json.loads(mark.read_text())["weights"] != weights:
+        if mark.is_file() and read_json_object(mark, "weights")["weights"] != weights:
             raise ValueError(f"the embeddings in {folder} come from other weights; embed the shards again")
     items: dict[str, list[Item]] = {name: [] for name in MODALITIES}
     vectors: dict[str, list[Vectors]] = {name: [np.zeros((0, dim), dtype=np.float32)] for name in MODALITIES}

@@ -12,6 +12,7 @@ from crossclr.search.building.hubness import with_correction
 from crossclr.search.building.index_files import INDEX, ITEMS, open_backend, read_meta, write_index
 from crossclr.search.building.item_map import place_new_items
 from crossclr.search.building.item_statistics import influence_of_new, other_modality, recount_hubs
+from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
 from crossclr.search.index.contract import Index
@@ -35,6 +36,8 @@ def update_index(
     *,
     splits: Sequence[str] = (),
     delete: Sequence[str] = (),
+    added: Mapping[str, EmbeddedItems] | None = None,
+    roots: Sequence[Path] = (),
     media: str | Path | None = None,
     batch_size: int = 64,
     device: str = "cpu",
@@ -46,6 +49,8 @@ def update_index(
         run: a run that has an index, or its folder.
         splits: splits whose items are added; existing items are replaced.
         delete: names of items (``a/key``), or keys of clips, whose items are all deleted.
+        added: items that were embedded elsewhere, by modality.
+        roots: folders of their media files.
         media: as for `build_index`.
         batch_size: samples to embed at once.
         device: where to embed.
@@ -60,11 +65,11 @@ def update_index(
     if before is None:
         raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
     meta = read_meta(before)
-    if splits and meta["weights"] != run.digest():
+    if (splits or added) and meta["weights"] != run.digest():
         raise ValueError(f"the index in {before} was built from other weights than the run has now; rebuild it")
-    source = run.open_source()
-    finder = MediaFinder(source, media)
-    changes = Changes()
+    if added and meta["hubness"]:
+        raise ValueError("the scores of this index are corrected against hubs, which needs a rebuild: crossclr index")
+    changes, media_roots = Changes(), {*meta["media_roots"], *map(str, roots)}
     with new_generation(run.path / INDEX) as folder:
         kept = Items(before / ITEMS)
         items = kept.copy_to(folder / ITEMS)
@@ -72,20 +77,39 @@ def update_index(
         indexes = {name: open_backend(meta, before, name) for name in meta["modalities"]}
         for name in delete:
             changes.deleted += _delete(items, indexes, name)
+        for gathered in [added] if added else []:
+            _join(run, items, indexes, gathered, meta, changes, progress)
         if splits:
-            model = run.load_model()
-            gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
-            for modality, index in indexes.items():
-                _add(items, index, modality, gathered, meta, changes)
+            source = run.open_source()
+            finder = MediaFinder(source, media)
+            gathered = embed_items(run.load_model(), source, splits, finder, batch_size, device, progress)
+            _join(run, items, indexes, gathered, meta, changes, progress)
+            media_roots |= finder.roots
         for index in indexes.values():
             index.compact()
-        if splits:
+        if splits or added:
             recount_hubs(items, indexes, meta)
-        meta["media_roots"] = sorted({*meta["media_roots"], *finder.roots})
+        meta["media_roots"] = sorted(media_roots)
         if (before / QUERY_ENCODER).is_file():
             shutil.copy2(before / QUERY_ENCODER, folder)
         write_index(folder, items, indexes, meta)
     return changes
+
+
+def _join(
+    run: Run,
+    items: Items,
+    indexes: Mapping[str, Index],
+    gathered: Mapping[str, EmbeddedItems],
+    meta: dict[str, Any],
+    changes: Changes,
+    progress: Progress | None,
+) -> None:
+    """Add embedded items of any modalities to an index."""
+    present = [name for name in indexes if name in gathered]
+    make_previews(run.path, [gathered[name] for name in present], progress)
+    for modality in present:
+        _add(items, indexes[modality], modality, gathered, meta, changes)
 
 
 def _delete(items: Items, indexes: Mapping[str, Index], name: str) -> int:
@@ -114,8 +138,10 @@ def _add(
     known.update((item.name, next_id + number) for number, item in enumerate(fresh))
     ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
     places = place_new_items(items, index, found, meta["dim"])
-    queries = gathered[other_modality(modality)].vectors
-    index.add(ids, with_correction(found.vectors, queries, meta["hubness"]))
+    vectors = found.vectors
+    if meta["hubness"]:
+        vectors = with_correction(vectors, gathered[other_modality(modality)].vectors, meta["hubness"])
+    index.add(ids, vectors)
     among = influence_of_new(items, modality, found, fresh, meta["modalities"][modality])
     columns = ids.tolist(), places.tolist(), among.connectivity.tolist(), among.share.tolist()
     items.put(

@@ -1,6 +1,5 @@
 """Encode and search with onnxruntime and numpy only, without PyTorch."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.extras import requires_extra
+from crossclr.storage.checksums import check_sealed
+from crossclr.storage.json_yaml import read_json_object
 
 EXPORT = "export.json"
 Rows = npt.NDArray[np.float32]
@@ -55,7 +56,8 @@ class OnnxSearch:
 
     def __init__(self, folder: str | Path, items: str | None = None, queries: str | None = None) -> None:
         self.folder = Path(folder)
-        self.about = json.loads((self.folder / EXPORT).read_text())
+        check_sealed(self.folder, "export again")
+        self.about = read_json_object(self.folder / EXPORT, "encoders")
         encoders = self.about["encoders"]
         self.items, self.queries = (
             OnnxEncoder(self.folder / encoders[name]["file"])

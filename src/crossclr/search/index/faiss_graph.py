@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.search.index.contract import Ids, Vectors
+from crossclr.storage.json_yaml import read_json_object
 
 faiss: Any = faiss_module  # its own stubs lack parameters that it has
 FILE, VECTORS, SETTINGS = "graph.faiss", "vectors.npy", "graph.json"
@@ -123,7 +124,7 @@ class Graph:
     @classmethod
     def open(cls, folder: Path) -> Graph:
         """Open as a memory map: a search reads only the pages it touches."""
-        values = json.loads((folder / SETTINGS).read_text())
+        values = read_json_object(folder / SETTINGS, "kind", "dim", "effort", "recall")
         flag = faiss.IO_FLAG_MMAP_IFC if values["kind"] == "hnsw" else faiss.IO_FLAG_MMAP
         index = faiss.read_index(str(folder / FILE), flag)
         precise = np.load(folder / VECTORS, mmap_mode="r") if (folder / VECTORS).is_file() else None

@@ -21,6 +21,9 @@ from crossclr.search.index.contract import Ids, Mask, Vectors, allows, check_ite
 from crossclr.search.index.equal_vectors import SharedRows, share_rows
 from crossclr.search.index.faiss_graph import Bitmap, Graph, IndexSettings, bitmap, rows_of
 from crossclr.storage import new_folder
+from crossclr.storage.checksums import check_sealed
+from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.read_error import reading
 
 META, GRAPH, GRAPH_IDS, GONE = "index.json", "graph", "graph_ids.npy", "gone.npy"
 TAIL, TAIL_IDS, ROWS = "tail.npy", "tail_ids.npy", "graph_rows.npy"
@@ -177,8 +180,9 @@ class FaissIndex:
     @classmethod
     def open(cls, folder: Path) -> FaissIndex:
         """Open a saved index as a memory map."""
-        try:
-            values = json.loads((folder / META).read_text())
+        with reading(folder, "index", advice="rebuild it"):
+            check_sealed(folder, "rebuild the index")
+            values = read_json_object(folder / META, "dim", "settings")
             index = cls(values["dim"], IndexSettings(**values["settings"]))
             index._tail = np.load(folder / TAIL, mmap_mode="r")
             index._tail_ids = np.load(folder / TAIL_IDS)
@@ -188,8 +192,6 @@ class FaissIndex:
                 index._gone = np.load(folder / GONE)
                 if (folder / ROWS).is_file():
                     index._shared = SharedRows(np.load(folder / ROWS))
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ValueError(f"{folder} is not a readable index ({error}); rebuild it") from error
         return index
 
     def _search_tail(self, queries: Vectors, top: int, allowed: Mask | None) -> tuple[Vectors, Ids]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from crossclr.search.index.contract import Ids, Mask, Vectors, allows, check_items, check_vectors, no_results
+from crossclr.storage.json_yaml import read_json_object
 
 META = "milvus.json"
 _ROWS_AT_ONCE = 1000  # keeps a message well below the server's limit of 64 MB
@@ -147,7 +148,7 @@ class MilvusIndex:
     @classmethod
     def open(cls, folder: Path, token: str = "") -> MilvusIndex:
         """Connect to the collection that ``save`` recorded."""
-        return cls(token=token, **json.loads((folder / META).read_text()))
+        return cls(token=token, **read_json_object(folder / META, "dim", "uri", "collection"))
 
     def close(self) -> None:
         """End the connection."""

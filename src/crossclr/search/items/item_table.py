@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from crossclr.storage.read_error import reading
+
 _TYPES = {"int": "INTEGER", "float": "REAL", "str": "TEXT", "float | None": "REAL"}
 
 
@@ -89,6 +91,7 @@ class Items:
             self._run(f"CREATE TABLE IF NOT EXISTS items ({typed}, PRIMARY KEY (id))")
             self._run("CREATE UNIQUE INDEX IF NOT EXISTS by_name ON items (name)")
             self._run("CREATE INDEX IF NOT EXISTS by_key ON items (key)")
+            self._run("CREATE INDEX IF NOT EXISTS by_file ON items (file, stop)")
 
     def put(self, items: Iterable[Item]) -> None:
         """Add items, or replace those with the same id."""
@@ -123,6 +126,11 @@ class Items:
         rows = self._run(f"SELECT {_QUOTED} FROM items WHERE key = ? ORDER BY id LIMIT 200", [key])  # noqa: S608
         return [Item(*row) for row in rows]
 
+    def last_second(self, file: str) -> float | None:
+        """The last second that an item of a file covers; None if no item of the file has times."""
+        rows = self._run("SELECT MAX(stop) FROM items WHERE file = ?", [file])
+        return None if rows[0][0] is None else float(rows[0][0])
+
     def ids_of(self, names: Sequence[str]) -> dict[str, int]:
         """Numbers of names; unknown names are skipped."""
         found: dict[str, int] = {}
@@ -141,7 +149,7 @@ class Items:
 
     def copy_to(self, path: Path) -> Items:
         """A writable copy."""
-        with self._lock:
+        with self._lock, reading(self.path, "SQLite", advice="rebuild the index"):
             target = sqlite3.connect(path)
             self._base.backup(target)
             target.close()
@@ -156,7 +164,7 @@ class Items:
         return int(self._run("SELECT COUNT(*) FROM items")[0][0])
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._lock, reading(self.path, "SQLite", advice="rebuild the index"):
             return self._base.execute(statement, values).fetchall()
 
     def _run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:

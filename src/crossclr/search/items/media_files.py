@@ -1,12 +1,12 @@
 """Find the image, video or sound of a clip."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossclr.experts.media.file_types import media_type
+from crossclr.experts.media.file_types import media_kind
 from crossclr.features import DataError, Sample, Source
+from crossclr.storage.json_yaml import read_json_object
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class MediaFinder:
         if place.is_dir():
             self.roots.add(str(place))
             for path in sorted(place.rglob("*")):
-                if media_type(path) and path.is_file():
+                if media_kind(path) and path.is_file():
                     self._by_stem.setdefault(path.stem, path)
         elif place.is_file():
-            self._table, self._base = _read_table(place), place.parent
+            self._table, self._base = read_json_object(place), place.parent
         else:
             raise DataError(f"{place} does not exist; give a folder of media files, or a JSON table of them")
 
@@ -66,7 +66,7 @@ class MediaFinder:
             return None
         times = self.source.clip_times(sample.key)
         start, stop = times[clip] if clip < len(times) else (None, None)
-        return Media(str(media_type(path)).split("/")[0], str(path), start, stop)
+        return Media(str(media_kind(path)), str(path), start, stop)
 
     def _from_entry(self, entry: Any, key: str) -> Media:
         values = {"file": entry} if isinstance(entry, str) else entry
@@ -75,18 +75,8 @@ class MediaFinder:
             start, stop = (None if values.get(n) in (None, "") else float(values[n]) for n in ("start", "stop"))
         except (TypeError, KeyError, ValueError) as error:
             raise DataError(f"media of {key!r}: give a file name, or file, start and stop; got {entry!r}") from error
-        kind = media_type(path)
+        kind = media_kind(path)
         if kind is None:
-            raise DataError(f"media of {key!r}: {path} is not an image, video or sound that browsers play")
+            raise DataError(f"media of {key!r}: {path} is not an image, video or sound")
         self.roots.add(str(path.parent))
-        return Media(kind.split("/")[0], str(path), start, stop)
-
-
-def _read_table(path: Path) -> dict[str, Any]:
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not valid JSON ({error})") from error
-    if not isinstance(table, dict):
-        raise DataError(f"{path} must be a JSON object that maps clip keys to files")
-    return table
+        return Media(kind, str(path), start, stop)

@@ -1,7 +1,7 @@
 """Several items of one thing, such as the drawings of an emoji or the moments of a film, as one result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.items.item_table import Item
@@ -14,10 +14,12 @@ class Hit:
     Args:
         item: the item.
         score: its cosine to the query, plus the index's correction against hubs if it has one.
+        probability: the estimated probability that it is right; None if it cannot be estimated.
     """
 
     item: Item
     score: float
+    probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Thing:
 def group_hits(hits: Sequence[Hit], most: int) -> list[Thing]:
     """At most ``most`` things in the order of their best hits.
 
-    Items belong to one thing if they show the same clip or lie in the same file.
+    Items belong to one thing if they show the same clip or lie in the same file. Moments that overlap become one.
 
     Example:
         >>> apples = [Hit(Item(n, f"a/x@{n}", "a", "x"), 0.9 - n / 10) for n in range(2)]
@@ -44,7 +46,31 @@ def group_hits(hits: Sequence[Hit], most: int) -> list[Thing]:
         name = _thing(hit.item)
         if name in things or len(things) < most:
             things.setdefault(name, []).append(hit)
-    return [Thing(found[0], tuple(found[1:])) for found in things.values()]
+    return [Thing(found[0], tuple(found[1:])) for found in map(_merge_neighbours, things.values())]
+
+
+def _merge_neighbours(hits: Sequence[Hit]) -> list[Hit]:
+    """Join hits that overlap in time to the best of them, whose span grows to cover them.
+
+    A hit is compared with the span that the better hit had by itself, so that windows do not join in a chain.
+    """
+    kept: list[Hit] = []
+    spans: list[tuple[float, float]] = []  # of the kept hits, before they grew
+    for hit in hits:
+        start, stop = hit.item.start, hit.item.stop
+        if start is None or stop is None:
+            kept.append(hit)
+            spans.append((0.0, 0.0))
+            continue
+        place = next((n for n, (first, last) in enumerate(spans) if start < last and first < stop), None)
+        if place is None:
+            kept.append(hit)
+            spans.append((start, stop))
+        else:
+            item = kept[place].item
+            grown = replace(item, start=min(start, item.start or 0.0), stop=max(stop, item.stop or 0.0))
+            kept[place] = replace(kept[place], item=grown)
+    return kept
 
 
 def _thing(item: Item) -> str:

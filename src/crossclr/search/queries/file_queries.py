@@ -1,7 +1,7 @@
 """A file of one's own as a query: the experts of the run and its model turn it into a vector."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +10,8 @@ from crossclr.experts import Expert, load
 from crossclr.experts.extraction.pipeline import Pipeline
 from crossclr.experts.extraction.recordings import Recording
 from crossclr.experts.media.bounded_decoding import Bounds, decode_bounded
+from crossclr.experts.media.decoding import End
+from crossclr.experts.media.grids import Frame, Sound
 from crossclr.features.reading.row_files import join_rows
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.sample import Rows
@@ -21,6 +23,7 @@ from crossclr.search.queries.run_experts import Recipe, run_experts
 from crossclr.search.query_error import QueryError
 from crossclr.training import Run
 
+Events = Iterator[Frame | Sound | End]
 Encode = Callable[[str, Sequence[Rows]], Vectors]
 
 
@@ -65,7 +68,7 @@ class FileQueries:
             experts = {recipe.spec: self._expert(recipe) for part in self.recipes.values() for recipe in part}
             named = {expert.name: expert for expert in experts.values()}
 
-            def decoder(path: Path, rates: Sequence[float], sound_rates: Sequence[int], threads: int):  # type: ignore[no-untyped-def]
+            def decoder(path: Path, rates: Sequence[float], sound_rates: Sequence[int], threads: int) -> Events:
                 return decode_bounded(file, rates, sound_rates, self.bounds)
 
             job = (Recording("query", Path("query")), list(named.values()))

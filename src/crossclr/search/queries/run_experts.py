@@ -7,9 +7,9 @@ from typing import Any
 
 from crossclr.experts.extraction.extract import MANIFEST
 from crossclr.features import EmojiConfig
-from crossclr.features.reading.strict_json import read_json
 from crossclr.search.building.run_items import MODALITIES
 from crossclr.search.query_error import QueryError
+from crossclr.storage.json_yaml import read_json
 from crossclr.training import RunConfig
 
 

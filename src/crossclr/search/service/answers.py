@@ -1,7 +1,9 @@
 """Results as plain values, the same in the JSON of the command and in the answers of the service."""
 
+from pathlib import Path
 from typing import Any
 
+from crossclr.experts.media.file_types import media_type
 from crossclr.features.sources.emoji import count_images, is_built_in
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.things import Hit
@@ -17,6 +19,8 @@ def plain_item(item: Item) -> dict[str, Any]:
     media = None
     if item.media:
         media = {"kind": item.media, "start": item.start, "stop": item.stop, "parts": count_images(item.file)}
+        built_in = is_built_in(item.file)
+        media |= {"preview": not built_in, "playable": built_in or media_type(Path(item.file)) is not None}
     return {
         "id": item.name,
         "modality": item.modality,
@@ -31,7 +35,8 @@ def plain_item(item: Item) -> dict[str, Any]:
 
 def plain_hit(hit: Hit) -> dict[str, Any]:
     """A result with its score and, for programs on this machine, the path of its file."""
-    values = {"score": round(hit.score, 5), **plain_item(hit.item)}
+    chance = None if hit.probability is None else round(hit.probability, 4)
+    values = {"score": round(hit.score, 5), "probability": chance, **plain_item(hit.item)}
     if values["media"] is not None and not is_built_in(hit.item.file):
         values["media"] = {**values["media"], "file": hit.item.file}
     return values

@@ -10,37 +10,41 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import ValidationError
+from starlette.routing import Route
 
 from crossclr import __version__
 from crossclr.search.query_error import QueryError
 from crossclr.search.searcher import Searcher
+from crossclr.search.service.access import HEALTH, METRICS, Access, Counters
 from crossclr.search.service.file_routes import FileTokens, add_files
 from crossclr.search.service.index_reload import ReloadingSearcher
 from crossclr.search.service.limits import Limits
 from crossclr.search.service.search_routes import add_media, add_search, warm_up_images
 
 PAGE = Path(__file__).with_name("page")
-PAGE_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/elements.js": ("elements.js", "text/javascript; charset=utf-8"),
-    "/item.js": ("item.js", "text/javascript; charset=utf-8"),
-    "/parts.js": ("parts.js", "text/javascript; charset=utf-8"),
-    "/map.js": ("map.js", "text/javascript; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-    "/docs": ("docs.html", "text/html; charset=utf-8"),
-    "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
-}
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+SHORT = {"/index.html": "/", "/docs.html": "/docs"}  # addresses that differ from the name of their file
 _LOG = logging.getLogger("crossclr.search")
 
 
 def create_app(
-    searcher: Searcher, hosts: Sequence[str] | None = None, started: Callable[[], None] | None = None
+    searcher: Searcher,
+    hosts: Sequence[str] | None = None,
+    started: Callable[[], None] | None = None,
+    token: str | None = None,
+    log: bool = False,
 ) -> Any:
-    """The service for an opened index, as an ASGI application; ``hosts`` are the Host headers to answer (None: any)."""
+    """The service for an opened index, as an ASGI application.
+
+    Args:
+        searcher: the opened index.
+        hosts: Host headers to answer; None: any.
+        started: called once the service answers.
+        token: what every request must carry; None: nothing.
+        log: whether to write a JSON line for each request to standard error.
+    """
     searchers = ReloadingSearcher(searcher)
 
     @contextlib.asynccontextmanager
@@ -65,9 +69,25 @@ def create_app(
     add_search(app, searchers, tokens)
     add_files(app, searchers, tokens)
     add_media(app, searchers)
-    for address, (name, kind) in PAGE_FILES.items():
-        _add_file(app, address, (PAGE / name).read_bytes(), kind)
-    return Limits(app, hosts)
+    for path in sorted(path for path in PAGE.iterdir() if path.suffix in KINDS):
+        address = f"/{path.name}"
+        _add_file(app, SHORT.get(address, address), path.read_bytes(), f"{KINDS[path.suffix]}; charset=utf-8")
+    counters = Counters()
+    _add_operations(app, searchers, counters)
+    known = frozenset(route.path for route in app.routes if isinstance(route, Route))
+    return Access(Limits(app, hosts), known, counters, token, log)
+
+
+def _add_operations(app: FastAPI, searchers: ReloadingSearcher, counters: Counters) -> None:
+    @app.get(HEALTH, summary="Whether the service answers")
+    async def health() -> JSONResponse:
+        return JSONResponse({"status": "ok", "index": searchers.current.folder.name})
+
+    @app.get(METRICS, summary="Counters in the text format of Prometheus")
+    async def metrics() -> PlainTextResponse:
+        meta = searchers.current.meta
+        items = {meta["modality_names"][name]: about["count"] for name, about in meta["modalities"].items()}
+        return PlainTextResponse(counters.text(items), media_type="text/plain; version=0.0.4")
 
 
 def _warm_up(searcher: Searcher) -> None:

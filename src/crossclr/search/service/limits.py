@@ -78,7 +78,7 @@ class Limits:
                     receive = _replay(body, receive)
         try:
             if refusal is not None:
-                await _answer(careful_send, *refusal)
+                await refuse(careful_send, *refusal)
             else:
                 await self.app(scope, receive, careful_send)
         except TimeoutError:
@@ -197,7 +197,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _answer(send: Send, status: int, detail: str) -> None:
+async def refuse(send: Send, status: int, detail: str) -> None:
+    """Answer with an error, and close the connection."""
     content = json.dumps({"detail": detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     headers.append((b"connection", b"close"))  # the rest of this request must not be read as the next one

@@ -48,8 +48,8 @@ def announce(root: Path, instance: str, host: str, port: int, weights: str) -> I
                 path.unlink()
 
 
-def ask_service(root: Path, weights: str, query: dict[str, Any]) -> list[tuple[str, float]] | None:
-    """Names and scores of the results, from the service that runs for an index; None if there is none.
+def ask_service(root: Path, weights: str, query: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer of the service that runs for an index; None if there is none.
 
     The query is only ever sent to a loopback address, whatever the folder says, and the answer counts only if it comes
     from the service that wrote the file.
@@ -69,7 +69,8 @@ def ask_service(root: Path, weights: str, query: dict[str, Any]) -> list[tuple[s
         answer = connection.getresponse()
         if answer.status != 200 or answer.headers.get(HEADER) != about.get("instance"):
             return None
-        return [(found["id"], found["score"]) for found in json.load(answer)["results"]]
+        content: dict[str, Any] = json.load(answer)
+        return content if all("score" in found for found in content["results"]) else None
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
         return None
     finally:

@@ -9,10 +9,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from crossclr.experts.media.file_types import media_type
+from crossclr.experts.media.file_types import media_kind, media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.items.item_table import Item
-from crossclr.search.items.things import Hit, group_hits
+from crossclr.search.items.things import Hit, Thing, group_hits
 from crossclr.search.queries.combined import Weights
 from crossclr.search.searcher import LONGEST_TEXT, MOST, Searcher
 from crossclr.search.service.answers import plain_item
@@ -39,7 +39,7 @@ class SearchRequest(BaseModel):
     more: Names = Field(default=[], description="Ids of items that the results should resemble.")
     less: Names = Field(default=[], description="Ids of items that the results should not resemble.")
     weights: dict[Literal["text", "file", "more", "less"], float] = Field(
-        default={}, description="How much each part counts, 0 to 100. Default: text 1, file 1, more 1, less 0.25."
+        default={}, description="How much each part counts, 0 to 100. Default: text 1, file 1, more 0.75, less 0.1."
     )
     vector: Annotated[list[float], Field(max_length=16384)] | None = Field(
         default=None, description="A vector of the joint space."
@@ -70,17 +70,13 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
                 hits = await run_in_threadpool(searcher.search, **query)
         except KeyError as error:
             raise HTTPException(404, str(error.args[0])) from None
-        if not request.fold:
-            return JSONResponse({"results": [_result(searcher, hit) for hit in hits]})
-        things = group_hits(hits, request.top)
-        return JSONResponse(
-            {
-                "results": [
-                    {**_result(searcher, one.best), "others": [_result(searcher, hit) for hit in one.others]}
-                    for one in things
-                ]
-            }
+        nonsense = (
+            request.text is not None and not (request.file or request.more) and searcher.is_nonsense(request.text)
         )
+        results = [_result(searcher, hit) for hit in hits]
+        if request.fold:
+            results = [_thing(searcher, one) for one in group_hits(hits, request.top)]
+        return JSONResponse({"results": results, "nonsense": nonsense})
 
     @app.post("/api/search", summary="Search by a sentence, an item or a vector")
     async def search(request: SearchRequest) -> JSONResponse:
@@ -152,7 +148,16 @@ def find_item(searcher: Searcher, name: str) -> Item:
 
 
 def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
-    return {"score": round(hit.score, 5), **_with_remarks(searcher, hit.item)}
+    chance = None if hit.probability is None else round(hit.probability, 3)
+    return {"score": round(hit.score, 5), "probability": chance, **_with_remarks(searcher, hit.item)}
+
+
+def _thing(searcher: Searcher, thing: Thing) -> dict[str, Any]:
+    """The best hit of a thing, its other hits and, for moments, the length of the timeline that they lie on."""
+    values = {**_result(searcher, thing.best), "others": [_result(searcher, hit) for hit in thing.others]}
+    if thing.others and thing.best.item.stop is not None:
+        values["length"] = searcher.items.last_second(thing.best.item.file)
+    return values
 
 
 def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:
@@ -177,11 +182,21 @@ def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:
         roots = [Path(root).resolve() for root in searcher.meta["media_roots"]]
         path = Path(item.file).resolve()  # follows links before the folder is checked
         kind = media_type(path)
-        if kind is None or not any(path.is_relative_to(root) for root in roots):
+        if media_kind(path) is None or not any(path.is_relative_to(root) for root in roots):
             raise HTTPException(403, "the file of this item is outside the folders that the index names")
+        if kind is None:
+            raise HTTPException(415, f"browsers do not play {path.suffix} files; open it with another program")
         if not path.is_file():
             raise HTTPException(404, "the file of this item no longer exists")
         return FileResponse(path, media_type=kind, headers=headers)
+
+    @app.get("/preview", summary="A small image of an item: a frame of its video, or the waveform of its sound")
+    def preview(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> Response:
+        searcher = searchers.current
+        content = searcher.previews.get(find_item(searcher, id))
+        if content is None:
+            raise HTTPException(404, "this item has no preview")
+        return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=3600"})
 
 
 def warm_up_images(searcher: Searcher) -> None:

@@ -18,7 +18,13 @@ CONNECTIONS = 256
 
 
 def serve_run(
-    run: Run | str | Path, *, host: str = "127.0.0.1", port: int = 8000, ready: Callable[[str], None] | None = None
+    run: Run | str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    ready: Callable[[str], None] | None = None,
+    token: str | None = None,
+    log: bool = False,
 ) -> None:
     """Serve a run until the process ends.
 
@@ -27,12 +33,14 @@ def serve_run(
         host: address to listen at.
         port: port to listen at; 0 takes a free one.
         ready: called with the address once the service answers.
+        token: what every request must carry; None: nothing.
+        log: whether to write a JSON line for each request to standard error.
 
     Raises:
         OSError: the port is in use.
     """
     searcher, instance = Searcher.open(run), new_instance()
-    server, listening = make_server(searcher, host, port, ready, instance)
+    server, listening = make_server(searcher, host, port, ready, instance, token, log)
     with announce(searcher.folder.parent, instance, host, listening.getsockname()[1], searcher.meta["weights"]):
         server.run(sockets=[listening])
 
@@ -43,6 +51,8 @@ def make_server(
     port: int = 8000,
     ready: Callable[[str], None] | None = None,
     instance: str | None = None,
+    token: str | None = None,
+    log: bool = False,
 ) -> tuple[uvicorn.Server, socket.socket]:
     """A server that already listens; it answers after ``server.run(sockets=[...])``."""
     faiss.omp_set_num_threads(1)  # more threads do not speed up a single query, and requests run in parallel
@@ -54,7 +64,7 @@ def make_server(
             ready(address)
 
     config = uvicorn.Config(
-        create_app(searcher, _hosts(host), started),
+        create_app(searcher, _hosts(host), started, token, log),
         http=PatientProtocol,
         ws="none",
         log_level="error",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,23 +11,16 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from crossclr.storage.json_yaml import parse_yaml, read_yaml_text
+from crossclr.storage.read_error import ReadError
 from crossclr.suggestions import suggest
 from crossclr.training.config.run_config import LossConfig, RunConfig
 
 Config = TypeVar("Config", bound=BaseModel)
 
 
-class ConfigError(ValueError):
+class ConfigError(ReadError):
     """A config that cannot be used; the message names every error with its key."""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which 7e-4 is a number."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
 
 
 def config_names(folder: str = "configs") -> list[str]:
@@ -46,10 +38,7 @@ def config_text(name_or_path: str | Path, folder: str = "configs") -> str:
     """The YAML text of a file (by path) or of a config shipped in that folder (by name)."""
     path = Path(name_or_path)
     if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{name_or_path} is not valid YAML: {error}") from error
+        return read_yaml_text(path, ConfigError)
     name = str(name_or_path)
     if name in config_names(folder):
         return (resources.files("crossclr") / folder / f"{name}.yaml").read_text(encoding="utf-8")
@@ -86,10 +75,7 @@ def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, 
         origin: the name of the text in errors.
         overrides: as for ``load_config``.
     """
-    try:
-        values = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{origin} is not valid YAML: {error}") from error
+    values = parse_yaml(text, origin, ConfigError)
     if not isinstance(values, dict):
         raise ConfigError(f"{origin} must hold a mapping of fields, found {type(values).__name__}")
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
@@ -161,10 +147,7 @@ def _parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"an override looks like a.b=value, got {text!r}")
-    try:
-        return key.strip(), yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the value of override {text!r} is not valid YAML: {error}") from error
+    return key.strip(), parse_yaml(value, f"override {text!r}", ConfigError)
 
 
 def put_value(values: dict[str, Any], key: str, value: Any) -> None:

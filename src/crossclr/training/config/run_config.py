@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -14,7 +15,7 @@ from crossclr.models.model_config import ModelConfig
 class StrictConfig(BaseModel):
     """A section of a config: unknown fields are errors, and fields cannot be changed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 class TermConfig(BaseModel):
@@ -25,7 +26,7 @@ class TermConfig(BaseModel):
         {'temperature': 0.05}
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     name: str = Field(description="Name of the loss; the other keys of this section are its options.")
 
@@ -36,6 +37,9 @@ class TermConfig(BaseModel):
 
     @model_validator(mode="after")
     def _known(self) -> TermConfig:
+        for option, value in self.options.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{option} must be a finite number, got {value}")
         check_options(self.name, self.options)  # values are checked by `check_losses`, which needs PyTorch
         return self
 
@@ -53,7 +57,7 @@ class LossConfig(StrictConfig):
         alias="global",
         description="Loss on whole videos, for data of two levels; null: one level is trained.",
     )
-    global_weight: float = Field(default=0.6, ge=0, description="Weight of the global loss in the sum.")
+    global_weight: float = Field(default=0.6, ge=0, le=1e6, description="Weight of the global loss in the sum.")
 
     @model_validator(mode="after")
     def _coot_stands_alone(self) -> LossConfig:
@@ -73,10 +77,12 @@ class OptimiserConfig(StrictConfig):
     name: Literal["radam", "adam", "adamw"] = Field(
         default="radam", description="COOT's RAdam, Adam (decay as L2 penalty) or AdamW (decoupled decay)."
     )
-    learning_rate: float = Field(default=7e-4, gt=0, description="Base learning rate; the schedule multiplies it.")
+    learning_rate: float = Field(
+        default=7e-4, gt=0, le=1000, description="Base learning rate; the schedule multiplies it."
+    )
     betas: tuple[float, float] = Field(default=(0.56, 0.98), description="Decay of the first and of the second moment.")
-    epsilon: float = Field(default=1.5e-9, ge=0, description="Added to the root of the second moment.")
-    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of all parameters except biases.")
+    epsilon: float = Field(default=1.5e-9, ge=0, le=1, description="Added to the root of the second moment.")
+    weight_decay: float = Field(default=0.0, ge=0, le=1000, description="Weight decay of all parameters except biases.")
 
     @field_validator("betas")
     @classmethod
@@ -127,7 +133,7 @@ class TrainingConfig(StrictConfig):
         description="Videos that a process encodes at once, for encoders too large for the batch. The step is still "
         "that of the whole batch (gradient caching), but each video is encoded twice. Null: all at once.",
     )
-    workers: int = Field(default=2, ge=0, description="Background threads that read ahead.")
+    workers: int = Field(default=2, ge=0, le=256, description="Background threads that read ahead.")
     in_memory: bool = Field(
         default=False,
         description="Read each split once and keep it in memory, pooled where the encoder pools anyway. Long sequences "
@@ -183,7 +189,9 @@ class SplitsConfig(StrictConfig):
 class FitConfig(StrictConfig):
     """How to train on any data: model, loss, optimiser, schedule and loop."""
 
-    seed: int = Field(default=0, ge=0, description="Seed of weights, order of samples, frame sampling and dropout.")
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="Seed of weights, order of samples, frame sampling and dropout."
+    )
     splits: SplitsConfig = Field(default=SplitsConfig(), description="The splits and their roles.")
     model: ModelConfig = Field(default=ModelConfig(), description="The joint model.")
     loss: LossConfig = Field(default=LossConfig(), description="The loss.")
@@ -206,7 +214,9 @@ class FitConfig(StrictConfig):
 
 
 class _NamedData(StrictConfig):
-    name: str = Field(default="run", pattern=r"^[\w.+-]+$", description="Short name; names the run folder.")
+    name: str = Field(
+        default="run", pattern=r"^[\w+-][\w.+-]*$", max_length=200, description="Short name; names the run folder."
+    )
     about: str = Field(default="", description="A sentence that describes the config.")
     data: DataConfig = Field(description="Where the modalities come from.")
 

@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from crossclr.storage import complete_folder, new_folder
+from crossclr.storage.checksums import check_sealed
+from crossclr.storage.json_yaml import read_json
+from crossclr.storage.read_error import ReadError, reading
 
 MODEL, TENSORS, REST = "model.safetensors", "state.safetensors", "state.json"
+ADVICE = "restore the run folder from a copy, or train it again"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(ReadError):
     """A checkpoint is absent or cannot be read."""
 
 
@@ -72,12 +75,9 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights and state of the last complete checkpoint; the reverse of ``save_checkpoint``."""
     folder = complete_folder(folder)
     weights = load_weights(folder)
-    try:
-        rest = json.loads((folder / REST).read_text())
-        tensors = load_file(folder / TENSORS)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"the checkpoint in {folder} cannot be read: {error}") from error
-    state: dict[str, Any] = _decode(rest, tensors)
+    check_sealed(folder, ADVICE, CheckpointError)
+    with reading(folder, "checkpoint", advice=ADVICE, kind=CheckpointError):
+        state: dict[str, Any] = _decode(read_json(folder / REST, CheckpointError), load_file(folder / TENSORS))
     return weights, state
 
 
@@ -86,10 +86,14 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     folder = complete_folder(folder)
     if not (folder / MODEL).is_file():
         raise CheckpointError(f"there is no checkpoint in {folder} ({MODEL} is absent)")
-    try:
-        return load_file(folder / MODEL)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{folder / MODEL} cannot be read: {error}") from error
+    check_sealed(folder, ADVICE, CheckpointError)
+    return load_tensors(folder / MODEL)
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    with reading(path, "safetensors", advice=ADVICE, kind=CheckpointError):
+        return load_file(path)
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,6 +1,8 @@
 """The files of every run folder. Commands pass data to each other only through run folders.
 
 config.yaml        the whole config, defaults included
+data.json          a fingerprint of the data
+checksums.json     size and checksum of every file that no longer changes; the checkpoints have their own
 environment.json   versions, machine, command
 model.json         sizes of the model, to build it without the data
 metrics.jsonl      one line for every few steps and one for every epoch; equal runs have equal bytes
@@ -11,7 +13,6 @@ results.json       the final evaluation; present when the run is finished
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,12 +23,15 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from crossclr.storage import new_folder, write_file, write_json
+from crossclr.storage.checksums import seal
+from crossclr.storage.json_yaml import read_json_object
 from crossclr.training.config.config_files import dump_config
 from crossclr.training.run_folder.checkpoint import CheckpointError, load_checkpoint, load_weights
 from crossclr.training.run_folder.environment import environment
 from crossclr.training.run_folder.journal import read_metrics
 
 CONFIG, ENVIRONMENT, MODEL, RESULTS = "config.yaml", "environment.json", "model.json", "results.json"
+DATA = "data.json"
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 Which = Literal["best", "last"]
@@ -73,8 +77,7 @@ class RunFolder(Generic[ConfigT]):
     @property
     def shape(self) -> dict[str, Any]:
         """Sizes of the model."""
-        shape: dict[str, Any] = json.loads((self.path / MODEL).read_text())
-        return shape
+        return read_json_object(self.path / MODEL, kind=CheckpointError)
 
     def load_weights_into(self, model: ModuleT, which: Which) -> ModuleT:
         """Load the weights of a checkpoint; returns the model in evaluation mode.
@@ -115,14 +118,12 @@ class RunFolder(Generic[ConfigT]):
     def results(self) -> dict[str, Any] | None:
         """The final evaluation, or None while the run is not finished."""
         path = self.path / RESULTS
-        if not path.is_file():
-            return None
-        loaded: dict[str, Any] = json.loads(path.read_text())
-        return loaded
+        return read_json_object(path, kind=CheckpointError) if path.is_file() else None
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Store the final evaluation, which marks the run as finished."""
         write_json(self.path / RESULTS, results)
+        seal(self.path, [RESULTS])
 
 
 def free_folder(wanted: Path) -> Path:

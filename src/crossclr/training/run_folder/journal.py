@@ -14,6 +14,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
+from crossclr.storage.json_yaml import parse_json
+
 METRICS, EVENTS = "metrics.jsonl", "tensorboard"
 
 
@@ -106,7 +108,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     lines = path.read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines[:-1]]  # text after the last line end is an incomplete line
+    whole = enumerate(lines[:-1], 1)  # text after the last line end is an incomplete line
+    return [parse_json(line, f"{path} line {number}") for number, line in whole]
 
 
 def _finite(value: Any) -> Any:

@@ -10,7 +10,7 @@ from crossclr.features.sources.config_base import PairedFilesConfig, as_list, fi
 class ArrayConfig(BaseModel):
     """One expert's array. A place is ``file`` or ``file#name``; ``#name`` alone means the file of ``values``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     values: str = Field(
         description="Array (samples, dim), (samples, rows, dim) or, with lengths, (all rows, dim): file.npy, "

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from crossclr.features.errors import DataError
 from crossclr.features.reading.row_files import RowReader, join_rows, open_rows, read_experts
 from crossclr.features.reading.sampling import add_noise, clip_bounds, limit_rows
-from crossclr.features.reading.strict_json import read_json
 from crossclr.features.sample import Rows
+from crossclr.storage.json_yaml import read_json, read_json_object
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def read_meta(path: Path, max_datapoints: int = -1) -> list[Entry]:
         path: the JSON file.
         max_datapoints: keep only the first N keys; -1 keeps all.
     """
-    meta = read_json(path)
+    meta = read_json(path, DataError)
     if not isinstance(meta, dict) or not meta:
         raise DataError(f"{path}: an object with one entry for each datapoint key is needed")
     keys = sorted(meta)
@@ -51,7 +51,7 @@ def _entry(path: Path, key: str, value: Any) -> Entry:
             data_key=str(value["data_key"]),
             duration=float(value["duration_sec"]),
             split=str(value["split"]),
-            texts=tuple(str(segment["text"]) for segment in segments),
+            texts=tuple(_sentence(segment["text"]) for segment in segments),
             starts=np.array([float(segment["start_sec"]) for segment in segments]),
             stops=np.array([float(segment["stop_sec"]) for segment in segments]),
         )
@@ -66,7 +66,19 @@ def _entry(path: Path, key: str, value: Any) -> Entry:
     times = np.concatenate([[entry.duration], entry.starts, entry.stops])
     if not np.isfinite(times).all() or entry.duration <= 0:
         raise DataError(f"{path}: entry {key!r}: duration_sec must be above 0 and all times finite")
+    wrong = np.flatnonzero((entry.starts < 0) | (entry.stops < entry.starts))
+    if len(wrong):
+        start, stop = entry.starts[wrong[0]], entry.stops[wrong[0]]
+        raise DataError(
+            f"{path}: entry {key!r}: segment {wrong[0]} runs from {start:g} to {stop:g} s; correct its times"
+        )
     return entry
+
+
+def _sentence(text: Any) -> str:
+    if not isinstance(text, str):
+        raise ValueError(f"the text of a segment must be a string, got {text!r:.60}")
+    return text
 
 
 class WholeAndParts(NamedTuple):
@@ -180,6 +192,10 @@ class TokenReader(ModalityReader):
         where = sentence_splits_path(expert.path)
         if counts is None:
             raise DataError(f"{where}: no entry for key {entry.key!r}; compute the text features again")
+        if not isinstance(counts, list) or not all(type(count) is int for count in counts):
+            raise DataError(
+                f"{where}: entry {entry.key!r} must be a list of whole numbers, the tokens of each sentence"
+            )
         if len(counts) != len(entry.texts):
             raise DataError(
                 f"{where}: {entry.key!r} has {len(counts)} sentences but the meta file has {len(entry.texts)} "
@@ -208,8 +224,5 @@ def open_tokens(paths: Sequence[Path]) -> TokenReader:
     """Token files with their sentence splits."""
     splits = []
     for path in paths:
-        found = read_json(sentence_splits_path(path))
-        if not isinstance(found, dict):
-            raise DataError(f"{sentence_splits_path(path)}: an object key -> token counts is needed")
-        splits.append(found)
+        splits.append(read_json_object(sentence_splits_path(path), kind=DataError))
     return TokenReader([open_rows(path) for path in paths], splits)

@@ -72,6 +72,10 @@ class ShardSource(Source):
         """Positions of the samples of a split, ``shard:row``; their own keys are known once they are read."""
         return ShardKeys(self._of(split))
 
+    def ids(self, split: str) -> list[str]:
+        """The ids of a split; only their column is read."""
+        return [name for shard in self._of(split) for name in shard.ids()]
+
     def order(self, split: str, seed: int, epoch: int) -> WindowOrder:
         """The order of an epoch of training."""
         blocks = [size for shard in self._of(split) for size in shard.blocks]

@@ -19,10 +19,37 @@ function images(item) {
   return make("div", { class: all.length > 1 ? "stage several" : "stage" }, ...all);
 }
 
-function player(item) {
+function player(item, attributes = {}) {
   const kind = item.media?.kind;
   if (kind !== "video" && kind !== "audio") return null;
-  return make(kind, { src: mediaAddress(item), controls: true, preload: kind === "video" ? "metadata" : "none", "aria-label": title(item) });
+  if (!item.media.playable) return make("p", { class: "hint" }, "Browsers do not play this format. Open the file with another program.");
+  const found = make(kind, { src: mediaAddress(item), controls: true, preload: kind === "video" ? "metadata" : "none", "aria-label": title(item), ...attributes });
+  found.addEventListener("error", () => found.replaceWith(make("p", { class: "hint" }, "Your browser cannot play this file. Open it with another program.")));
+  return found;
+}
+
+const HOVER = 300; // milliseconds before a video plays
+
+// The preview of a video or sound. A video plays without sound while the mouse or the focus is on it; a click opens it.
+function poster(item) {
+  const kind = item.media?.kind;
+  if (kind !== "video" && kind !== "audio") return null;
+  const stage = make("div", { class: `poster ${kind}` });
+  const shown = make("img", { src: `/preview${toAddress({ id: item.id })}`, alt: "", loading: "lazy", decoding: "async" });
+  shown.addEventListener("error", () => stage.replaceChildren(player(item)));
+  stage.append(shown);
+  if (kind !== "video" || !item.media.playable) return stage;
+  let timer = 0, moving = null;
+  stage.play = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      moving = make("video", { src: mediaAddress(item), muted: true, autoplay: true, loop: true, "aria-hidden": "true", tabindex: -1 });
+      moving.muted = true;
+      stage.append(moving);
+    }, HOVER);
+  };
+  stage.stop = () => { clearTimeout(timer); moving?.remove(); moving = null; };
+  return stage;
 }
 
 function textOf(item) {
@@ -56,6 +83,17 @@ export class ItemViews {
     }, sign));
   }
 
+  // Where the moments of one file lie; the strip names them.
+  timeline(item) {
+    if (!item.length) return null;
+    return make("div", { class: "timeline", "aria-hidden": "true" }, ...[item, ...item.others].map((one, index) => {
+      const mark = make("i", { class: index ? null : "best" });
+      mark.style.left = `${(100 * one.media.start) / item.length}%`;
+      mark.style.width = `${Math.max(1, (100 * (one.media.stop - one.media.start)) / item.length)}%`;
+      return mark;
+    }));
+  }
+
   // The other items of the same thing, in a row.
   strip(item) {
     if (!item.others?.length) return null;
@@ -67,19 +105,26 @@ export class ItemViews {
   }
 
   card(item, index, digits, state) {
+    const stage = poster(item);
     const body = make("div", { class: "body" },
       make("p", { class: "text" }, ...textOf(item)),
       make("p", { class: "facts" },
         item.score === undefined ? null : make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
+        typeof item.probability === "number" ? make("span", { title: "estimated chance that this is the right one, from the validation data" }, `${Math.round(100 * item.probability)}% sure`) : null,
         item.media?.start != null && item.media.start > 0 ? make("span", {}, seconds(item.media.start)) : null,
         item.variant ? make("span", {}, item.variant) : null,
         ...item.remarks.map((remark) => make("span", { class: "pill strong", title: remark.text }, remark.label))));
     const open = make("button", {
       type: "button", class: "open", "data-index": index, "aria-label": item.score === undefined ? title(item) : `${title(item)}, similarity ${item.score.toFixed(2)}`,
       onclick: () => this.go({ item: item.id }),
-    }, images(item), body);
-    return make("li", { class: `card ${item.modality}`, "data-id": item.id }, player(item), open, this.strip(item),
-      make("div", { class: "more" }, ...this.similar(item), ...this.thumbs(item, state)));
+    }, stage || images(item), body);
+    if (stage?.play) {
+      for (const event of ["pointerenter", "focus"]) open.addEventListener(event, stage.play);
+      for (const event of ["pointerleave", "blur"]) open.addEventListener(event, stage.stop);
+    }
+    return make("li", { class: `card ${item.modality}`, "data-id": item.id }, open, this.timeline(item), this.strip(item),
+      make("div", { class: "more" }, ...this.similar(item)),
+      make("div", { class: "thumbs" }, ...this.thumbs(item, state)));
   }
 
   detail(item, score) {

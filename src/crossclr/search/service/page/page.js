@@ -1,49 +1,24 @@
 // The search page. The address holds everything that a link must reproduce; `state` mirrors it.
 import { byId, make, splitName, toAddress } from "/elements.js";
 import { image, ItemViews, title } from "/item.js";
+import { moveAmongCards } from "/keys.js";
 import { PointMap } from "/map.js";
 import { listenForFiles, sendFile, showParts, toggled } from "/parts.js";
+import { Refused, Server } from "/server.js";
 
 const TOP = 24, SAMPLE = 12, PAUSE = 110; // results; milliseconds without a key before a search
 const query = byId("query"), list = byId("list"), detail = byId("detail");
 let info = null, points = null, views = null, state = {}, shown = [];
 const titles = new Map(); // ids of items -> what people call them
-let running = null, timer = 0, typing = false, gone = false;
+let running = null, timer = 0, typing = false;
 
 // ---- talking to the server
 
-class Refused extends Error {}
-
-async function ask(path, signal) {
-  let answer;
-  try {
-    answer = await fetch(path, { signal });
-  } catch (error) {
-    if (error.name !== "AbortError") serverGone();
-    throw error;
-  }
-  if (gone) serverBack();
-  const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(content.detail || `the server answered with the status ${answer.status}`);
-  return content;
-}
-
-function serverGone() {
-  notice("The server does not answer. Start it again with “crossclr serve”; this page continues as soon as it is back.");
-  if (gone) return;
-  gone = true;
-  const again = async () => {
-    if (!gone) return;
-    try {
-      const answer = await fetch("/api/info");
-      if (answer.ok) { serverBack(); search(); return; }
-    } catch { /* still gone */ }
-    setTimeout(again, 1500);
-  };
-  setTimeout(again, 1500);
-}
-
-function serverBack() { gone = false; notice(""); if (!info) start(); }
+const server = new Server({
+  gone: () => notice("The server does not answer. Start it again with “crossclr serve”; this page continues as soon as it is back."),
+  back: (waited) => { notice(""); if (!info) start(); else if (waited) search(); },
+});
+const ask = (path, signal) => server.ask(path, signal);
 
 function notice(text) {
   const box = byId("notice");
@@ -105,7 +80,7 @@ async function search() {
   const values = { q: like ? "" : state.q, like, file: like ? "" : state.file, share: state.share, more, less, find: wanted(), split, group };
   if (!values.q && !like && !values.file && !more.length) { running?.abort(); answered = null; welcome(); return; }
   const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top: TOP, fold: 1 })}`;
-  if (address === answered && !gone) return;
+  if (address === answered && !server.gone) return;
   running?.abort();
   running = new AbortController();
   const { signal } = running;
@@ -120,6 +95,7 @@ async function search() {
     notice("");
     cut(values.q);
     showResults(found.results, seed, performance.now() - begun);
+    if (found.nonsense && found.results.length) foldAway();
   } catch (error) {
     if (error.name === "AbortError") return;
     answered = null;
@@ -132,6 +108,7 @@ async function search() {
 
 function clear() {
   shown = [];
+  list.hidden = false;
   list.replaceChildren();
   byId("seed").hidden = true;
   byId("empty").hidden = true;
@@ -150,7 +127,6 @@ async function welcome() {
   try {
     const { results } = await ask(`/api/sample${toAddress({ find: wanted(), top: SAMPLE })}`, signal);
     if (!signal.aborted) fill(results, 2);
-    byId("summary").textContent = "Some of the collection";
   } catch { /* the words above are enough */ }
 }
 
@@ -189,7 +165,16 @@ function showResults(results, seed, milliseconds) {
   fill(results, digits);
   const names = info.modality_names, from = state.file ? "" : names[asking()];
   const direction = from ? `${from} → ${names[wanted()]} · ` : "";
-  byId("summary").textContent = `${direction}${count(results)}, best match first · ${Math.round(milliseconds)} ms`;
+  byId("summary").replaceChildren(`${direction}${count(results)}, best match first`, make("span", { class: "time" }, ` · ${Math.round(milliseconds)} ms`));
+}
+
+// The query is not made of words: say so, and show the nearest items only on request.
+function foldAway() {
+  list.hidden = true;
+  byId("summary").textContent = "";
+  map.mark([]);
+  const show = make("button", { type: "button", onclick: () => { list.hidden = false; byId("empty").hidden = true; } }, `Show ${shown.length} weak matches`);
+  say("No good match", "Your query does not look like words that this collection knows. Try other words.", [show]);
 }
 
 // How many results, in words: "8 videos", or "8 moments of 3 videos".
@@ -197,7 +182,7 @@ function count(results) {
   const label = info.modalities[wanted()].label;
   const moments = results.reduce((sum, item) => sum + 1 + item.others.length, 0);
   const timed = results.some((item) => item.others.some((other) => other.media?.start != null));
-  return timed ? `${moments} moments in ${results.length} ${label}` : `${results.length} ${label}`;
+  return timed ? `${moments} moments in ${results.length} ${label === "moments" ? "files" : label}` : `${results.length} ${label}`;
 }
 
 function fill(results, digits) {
@@ -282,28 +267,8 @@ document.addEventListener("keydown", (event) => {
     if (event.target === query && query.value) { query.value = ""; query.dispatchEvent(new Event("input")); } else if (!writing) history.back();
     return;
   }
-  moveAmongResults(event, writing);
+  moveAmongCards(event, list, query, byId("map"));
 });
-
-function moveAmongResults(event, writing) {
-  const cards = [...list.querySelectorAll(".open")];
-  if (!cards.length) return;
-  const here = cards.indexOf(document.activeElement);
-  if (here < 0) {
-    if (event.key === "ArrowDown" && (event.target === query || !writing) && event.target !== byId("map")) {
-      event.preventDefault();
-      cards[0].focus();
-    }
-    return;
-  }
-  const tops = cards.map((element) => element.getBoundingClientRect().top);
-  const columns = Math.max(1, tops.filter((top) => Math.abs(top - tops[0]) < 8).length);
-  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
-  if (!step) return;
-  event.preventDefault();
-  if (here + step < 0) query.focus();
-  else cards[Math.min(cards.length - 1, here + step)].focus();
-}
 
 // ---- the map
 
@@ -360,6 +325,7 @@ async function start() {
   byId("split").hidden = info.splits.length < 2;
   byId("groups").replaceChildren(...info.groups.map((name) => make("option", { value: name })));
   byId("group").hidden = info.groups.length < 2;
+  if (matchMedia("(max-width: 520px)").matches) query.placeholder = "Search";
   query.disabled = !info.text;
   if (!info.text) query.placeholder = "Typed queries are not possible here; choose a point on the map";
   byId("legend").replaceChildren(...modalities.map(([name, about]) => make("li", {}, make("span", { class: `dot ${name}` }), about.label)));

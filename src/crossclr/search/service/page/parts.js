@@ -48,7 +48,7 @@ function chip(kind, text, label, remove) {
 // The parts of the query as chips under the search box. `titles` maps ids of items to what people call them.
 export function showParts(state, titles, go) {
   const parts = [];
-  const called = (id) => titles.get(id) || id;
+  const called = (id) => (titles.get(id) || id).split(": ")[0];
   if (state.file) {
     parts.push(chip("file", `file: ${names()[state.file] || "from a link"}`, "Remove the file", () => go({ file: "" })));
     if (state.q) {
@@ -59,7 +59,7 @@ export function showParts(state, titles, go) {
   }
   for (const [kind, word] of [["more", "more"], ["less", "less"]]) {
     for (const id of state[kind]) {
-      parts.push(chip(kind, `${word} like ${called(id)}`, `Forget: ${word} like ${called(id)}`, () => go({ [kind]: state[kind].filter((one) => one !== id) })));
+      parts.push(chip(`is-${kind}`, `${word} like ${called(id)}`, `Forget: ${word} like ${called(id)}`, () => go({ [kind]: state[kind].filter((one) => one !== id) })));
     }
   }
   byId("parts").replaceChildren(...parts);

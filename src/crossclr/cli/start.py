@@ -1,0 +1,115 @@
+"""`crossclr start`: from a folder of videos to the search page in one command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crossclr.cli.options import resumable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from crossclr.experts import Report
+    from crossclr.search.service.progress_page import ProgressPage
+
+FEW = 50  # recordings; below this, all are for training
+STEPS = ["Look at the files and turn them into features", "Train", "Build the index"]
+
+
+def start(
+    folder: Annotated[Path, typer.Argument(help="Folder of videos, images or sounds.")],
+    captions: Annotated[
+        Path | None, typer.Option(help="Sentences, as JSON or CSV; default: the subtitles next to each video.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; default: runs/<name of the folder>.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines connect.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    serve: Annotated[bool, typer.Option(help="Start the service at the end.")] = True,
+) -> None:
+    """Extract, train, index and serve a folder of recordings.
+
+    The page shows the progress from the first second. Run the same command again to resume, or to add new files to the
+    index. `crossclr extract`, `train`, `index` and `serve` do the same step by step, with all options.
+
+    Examples:
+        crossclr start clips --captions captions.json
+
+        crossclr start films --port 8080
+    """
+    from rich.console import Console
+
+    from crossclr.search import serve_run
+    from crossclr.search.service.progress_page import ProgressPage
+
+    console = Console()
+    if not folder.is_dir():
+        raise FileNotFoundError(2, "No such directory", str(folder))
+    name = re.sub(r"[^\w.+-]+", "-", folder.resolve().name) or "mine"
+    base = out or Path("runs") / name
+    page = ProgressPage(name, STEPS, host, port)
+    try:
+        _say(console, f"open {page.address} in a browser; Ctrl-C stops")
+        with resumable():
+            prepare(folder, captions, base, page, console)
+    finally:
+        page.close()
+    if serve:
+        serve_run(
+            base / "run",
+            host=host,
+            port=page.port,
+            ready=lambda address: _say(console, f"ready: {address}; Ctrl-C stops the service"),
+        )
+
+
+def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage, console: Console) -> None:
+    """Everything before the service: features, a trained run and its index, each only as far as it is missing."""
+    from crossclr import api
+    from crossclr.cli.extract import show_problems
+    from crossclr.search import build_index
+    from crossclr.search.building.index_files import INDEX
+    from crossclr.search.index.generations import current_generation
+    from crossclr.training import Run
+
+    features, run = base / "features", base / "run"
+    report = _extract(folder, captions, features, page)
+    show_problems(report, console)
+    if report.config is None:
+        raise ValueError("training needs sentences (--captions, or subtitles next to the videos) or videos with sound")
+    page.begin(1)
+    _say(console, f"training on {report.clips} clips")
+    trained = (run / "config.yaml").is_file()
+    if trained:
+        api.resume(run, baseline=False)
+    else:
+        api.train(report.config, out=run, baseline=False)
+    page.begin(2)
+    if report.done or not trained or current_generation(Run.open(run).path / INDEX) is None:
+        _say(console, "building the index")
+        build_index(run, media=features / "media.json", progress=lambda what, done, total: page.begin(2, what))
+    page.begin(3)
+
+
+def _extract(folder: Path, captions: Path | None, out: Path, page: ProgressPage) -> Report:
+    from crossclr.experts import Settings, extract, load_experts
+    from crossclr.experts.extraction.recordings import list_media
+
+    listing = list_media(folder, captions)
+    experts = load_experts(["appearance", "text" if listing.captioned else "audio"])
+    few = len(listing.recordings) < FEW
+    settings = Settings(fractions={"train": 1.0}) if few else Settings()
+    rows: dict[str, int] = {}
+
+    def progress(expert: str, count: int) -> None:
+        rows[expert] = rows.get(expert, 0) + count
+        page.begin(0, ", ".join(f"{done:,} rows of {name}" for name, done in rows.items()))
+
+    return extract(folder, out, experts, captions, settings, progress)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,89 @@
+"""Cut recordings without given segments: into windows of equal length, or where the picture changes."""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from crossclr.experts.contract import FloatRows
+
+SHORTEST_SCENE = 2.0  # seconds
+DEVIATIONS = 3.0  # how far a change must stand out among the changes of its recording
+SMALLEST_CHANGE = 0.1  # cosine distance below which two rows show the same
+_WINDOWS = re.compile(r"windows=(\d+(?:\.\d+)?)s?(?:/(\d+(?:\.\d+)?)s?)?")
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How to cut a recording.
+
+    Args:
+        window: length of a window in seconds; 0: scenes.
+        step: seconds from one window to the next.
+
+    Example:
+        >>> Cutting.parse("windows=10s/5s").spans(22.0)
+        [(0.0, 10.0), (5.0, 15.0), (10.0, 20.0), (12.0, 22.0)]
+    """
+
+    window: float = 0.0
+    step: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Cutting":
+        """Read ``scenes``, ``windows=10s`` or ``windows=10s/5s`` (length and step)."""
+        if text == "scenes":
+            return cls()
+        found = _WINDOWS.fullmatch(text.replace(" ", ""))
+        window = float(found[1]) if found else 0.0
+        step = float(found[2] or window / 2) if found else 0.0
+        if not 0 < step <= window:
+            raise ValueError(f"segments are scenes, or windows=LENGTH/STEP such as windows=10s/5s; got {text!r}")
+        return cls(window, step)
+
+    def spans(self, duration: float, rows: FloatRows | None = None) -> list[Span]:
+        """First and last second of each segment of a recording, which together cover all of it.
+
+        Args:
+            duration: its length in seconds.
+            rows: (rows, dim) its features, spread evenly over time; scenes need them, and are one span without.
+        """
+        if self.window:
+            return _windows(duration, self.window, self.step)
+        edges = [0.0, *(_changes(rows, duration) if rows is not None else []), duration]
+        return [(round(start, 3), round(stop, 3)) for start, stop in pairwise(edges)]
+
+
+def _windows(duration: float, window: float, step: float) -> list[Span]:
+    if duration <= window:
+        return [(0.0, round(duration, 3))]
+    starts = [float(start) for start in np.arange(0.0, duration - window, step)]
+    return [(round(start, 3), round(start + window, 3)) for start in [*starts, duration - window]]
+
+
+def _changes(rows: FloatRows, duration: float) -> list[float]:
+    """Seconds at which the features change more than they usually do in this recording.
+
+    The distance of two neighbouring rows is one minus their cosine. A change is a distance above the median by three
+    times its usual deviation (1.48 times the median absolute deviation), and at least 0.1. Changes that would make a
+    scene shorter than two seconds are dropped, the smaller one first.
+    """
+    if len(rows) < 3:
+        return []
+    values = np.asarray(rows, dtype=np.float64)
+    values = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
+    distances = 1 - (values[1:] * values[:-1]).sum(1)  # (rows - 1,)
+    usual = float(np.median(distances))
+    deviation = 1.48 * float(np.median(np.abs(distances - usual)))
+    limit = max(usual + DEVIATIONS * deviation, SMALLEST_CHANGE)
+    kept: list[float] = []
+    for place in np.argsort(-distances, kind="stable"):
+        second = (int(place) + 1) * duration / len(rows)
+        if distances[place] < limit:
+            break
+        if all(abs(second - other) >= SHORTEST_SCENE for other in (0.0, duration, *kept)):
+            kept.append(second)
+    return sorted(kept)

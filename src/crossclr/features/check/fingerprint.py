@@ -1,0 +1,100 @@
+"""The fingerprint of a data set: what a run remembers of its data, to notice that it changed.
+
+A fingerprint holds the number of samples and a digest of the keys of each split, and for some samples of each split the
+size and a weighted sum of all rows of each modality.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from crossclr.features.errors import DataError
+from crossclr.features.sample import Sample
+from crossclr.features.source import Source
+
+SAMPLED = 48  # samples of a split that are read
+MOST_KEYS = 200_000  # of a larger split, as many keys spread evenly count
+TOLERANCE = 1e-4  # of the length of the rows; another machine may round differently
+
+Fingerprint = dict[str, dict[str, Any]]
+
+
+def fingerprint(source: Source, splits: Sequence[str]) -> Fingerprint:
+    """The fingerprint of some splits.
+
+    Example:
+        >>> from crossclr.features import ArraySource
+        >>> before = fingerprint(ArraySource(np.eye(4), np.eye(4)), ["train"])
+        >>> data_changes(before, ArraySource(np.eye(4), np.eye(4)[::-1]))
+        ["split 'train': b of 4 of 4 sampled samples changed (first: '0')"]
+    """
+    found: Fingerprint = {}
+    for split in splits:
+        keys = source.keys(split)
+        sampled = dict.fromkeys(_spread(keys, SAMPLED))
+        found[split] = {
+            "samples": len(keys),
+            "keys": _digest_of_keys(keys),
+            "sampled": {key: _sketches(source.read(key)) for key in sampled},
+        }
+    return found
+
+
+def data_changes(before: Mapping[str, Any], source: Source) -> list[str]:
+    """What differs between a fingerprint and the data, in words; empty if nothing does."""
+    found = []
+    for split, facts in before.items():
+        try:
+            found += [f"split {split!r}: {change}" for change in _split_changes(facts, source, split)]
+        except DataError as error:
+            found.append(f"split {split!r}: {error}")
+    return found
+
+
+def _split_changes(facts: Mapping[str, Any], source: Source, split: str) -> Iterator[str]:
+    keys = source.keys(split)
+    if len(keys) != facts["samples"]:
+        yield f"it has {len(keys):,} samples, not {facts['samples']:,}"
+    elif _digest_of_keys(keys) != facts["keys"]:
+        yield "it has other keys, or its keys are in another order"
+    changed: dict[str, list[str]] = {}
+    known = set(keys) if len(keys) <= MOST_KEYS else None
+    for key, sketches in facts["sampled"].items():
+        if known is not None and key not in known:
+            continue  # the keys have been reported
+        now = _sketches(source.read(key))
+        for part in {**sketches, **now}:
+            if not _alike(sketches.get(part), now.get(part)):
+                changed.setdefault(part, []).append(key)
+    for part, names in changed.items():
+        yield f"{part} of {len(names)} of {len(facts['sampled'])} sampled samples changed (first: {names[0]!r})"
+
+
+def _spread(keys: Sequence[str], most: int) -> list[str]:
+    places = np.unique(np.linspace(0, max(len(keys) - 1, 0), min(most, len(keys))).astype(np.int64))
+    return [keys[place] for place in places.tolist()]
+
+
+def _digest_of_keys(keys: Sequence[str]) -> str:
+    listed = keys if len(keys) <= MOST_KEYS else _spread(keys, MOST_KEYS)
+    return hashlib.blake2b("\0".join(listed).encode(), digest_size=16).hexdigest()
+
+
+def _sketches(sample: Sample) -> dict[str, list[float]]:
+    """For each modality of a sample: number of values, their weighted sum and their length."""
+    found = {}
+    for name, content in sample.modalities.items():
+        parts = [*content.clips, *([] if content.whole is None else [content.whole])]
+        flat = np.concatenate([part.ravel() for part in parts]).astype(np.float64)
+        weights = np.cos(np.arange(len(flat)))  # a sum without weights would not notice another order
+        found[name] = [len(flat), float(weights @ flat), float(np.sqrt(flat @ flat))]
+    return found
+
+
+def _alike(before: Sequence[float] | None, now: Sequence[float] | None) -> bool:
+    if before is None or now is None or before[0] != now[0]:
+        return False
+    scale = max(before[2], now[2], 1e-30)
+    return abs(before[1] - now[1]) <= TOLERANCE * scale and abs(before[2] - now[2]) <= TOLERANCE * scale

@@ -1,0 +1,174 @@
+"""Add a folder of recordings to an index without training: the run's experts and its model do it."""
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from crossclr.experts import Expert, Settings, TokenExpert, extract, load
+from crossclr.experts.extraction.extract import MANIFEST
+from crossclr.experts.media.file_types import RECORDINGS, media_kind
+from crossclr.features.reading.row_files import join_rows
+from crossclr.features.reading.sampling import clip_bounds, limit_rows
+from crossclr.features.sample import Rows
+from crossclr.search.building.index_files import INDEX, ITEMS
+from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress
+from crossclr.search.building.update import Changes, update_index
+from crossclr.search.encoders.feature_rows import encode_rows
+from crossclr.search.index.generations import current_generation
+from crossclr.search.items.item_table import Item, Items
+from crossclr.search.queries.run_experts import run_experts
+from crossclr.storage.json_yaml import read_json_object
+from crossclr.training import Run
+
+WATCH_SECONDS = 2.0  # between two looks at a folder
+ADDED = "added"  # the folder of the run with the features of what was added, and the split of these items
+
+
+def add_folder(
+    run: Run | str | Path,
+    folder: Path | str,
+    *,
+    segments: str | None = None,
+    progress: Progress | None = None,
+    loader: Callable[..., Expert] = load,
+) -> Changes:
+    """Extract the new recordings of a folder with the run's experts and add them to its index.
+
+    A call for the same folder again decodes only what is new, and removes the items of files that are gone.
+
+    Args:
+        run: a run that has an index, or its folder.
+        folder: images, videos or sounds.
+        segments: how to cut recordings (see `Cutting.parse`). Default: each is one item.
+        progress: called with the task, the steps done and all steps.
+        loader: builds an expert from its spec.
+
+    Raises:
+        QueryError: it is not known which experts made the features of the run.
+        ValueError: there is nothing to add.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    folder = Path(folder).resolve()
+    if not folder.is_dir():
+        raise FileNotFoundError(2, "No such directory", str(folder))
+    modality, recipes = next(iter(run_experts(run.config).items()))
+    name = re.sub(r"[^\w.-]+", "-", folder.name) or "folder"
+    out = run.path / ADDED / name
+    found: list[Item] = []
+    rows: list[Rows] = []
+    if any(path.suffix.lower() in RECORDINGS for path in folder.rglob("*")):
+        experts = {recipe.spec: loader(recipe.spec, **recipe.options) for recipe in recipes}
+        chosen = [expert for expert in experts.values() if not isinstance(expert, TokenExpert)]
+
+        def report(expert: str, count: int) -> None:
+            if progress is not None:
+                progress(f"extracting {expert}", 0, 0)
+
+        extract(folder, out, chosen, settings=Settings(fractions={ADDED: 1.0}, segments=segments), progress=report)
+        labels = [experts[recipe.spec].name for recipe in recipes]
+        found, rows = _read(out, labels, [experts[one.spec].dim for one in recipes], modality, name, run.config.data)
+    elif out.is_dir():
+        shutil.rmtree(out)  # the folder is empty now
+    gone = _gone(run, folder, {item.name for item in found})
+    if not found and not gone:
+        raise ValueError(f"{folder} has no image, video or sound to add")
+    added = None
+    if found:
+        model = run.load_model().eval()
+        limit = dict(zip(MODALITIES, run.config.data.row_limits(), strict=True))[modality]
+        vectors = encode_rows(model, modality, [limit_rows(one, limit) for one in rows])
+        pooled = np.stack([one.mean(0) for one in rows])
+        added = {modality: EmbeddedItems(found, vectors, pooled)}
+    return update_index(run, added=added, delete=gone, roots=[folder], progress=progress)
+
+
+def watch_folder(
+    run: Run | str | Path,
+    folder: Path | str,
+    *,
+    segments: str | None = None,
+    progress: Progress | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[Changes]:
+    """Add a folder now, and again whenever its files have changed and then rested; see `add_folder`.
+
+    Args:
+        run: a run that has an index, or its folder.
+        folder: images, videos or sounds.
+        segments: how to cut recordings.
+        progress: as for `add_folder`.
+        pause: waits for some seconds.
+    """
+    done: object = None
+    before: object = None
+    while True:
+        now = _state(Path(folder))
+        if now != done and (done is None or now == before):  # a file that still grows has to wait
+            yield add_folder(run, folder, segments=segments, progress=progress)
+            done = now
+        before = now
+        pause(WATCH_SECONDS)
+
+
+def _state(folder: Path) -> list[tuple[str, int, int]]:
+    found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
+    return [(str(path), about.st_size, about.st_mtime_ns) for path, about in found]
+
+
+def _read(
+    out: Path, labels: Sequence[str], dims: Sequence[int], modality: str, name: str, data: Any
+) -> tuple[list[Item], list[Rows]]:
+    """The items of an extracted folder and the rows of each."""
+    meta, manifest = read_json_object(out / "meta_all.json"), read_json_object(out / MANIFEST)
+    present = [label for label in dict.fromkeys(labels) if (out / f"{label}.h5").is_file()]
+    files = {label: h5py.File(out / f"{label}.h5", "r", locking=False) for label in present}
+    items, rows = [], []
+    try:
+        for key, entry in meta.items():
+            place = entry["data_key"]
+            parts = [_rows(files, one, place) for one in labels]
+            whole = join_rows(parts, dims)
+            spans = [(segment["start_sec"], segment["stop_sec"]) for segment in entry["segments"]]
+            starts, stops = (np.array(column, dtype=np.float64) for column in zip(*spans, strict=True))
+            extra = getattr(data, "add_stop_frame", 0), max(1, getattr(data, "expand_segments", 0))
+            bounds = clip_bounds(len(whole), entry["duration_sec"], starts, stops, *extra)
+            path = Path(manifest["recordings"][place]["file"])
+            kind = str(media_kind(path))
+            for number, (segment, (first, last)) in enumerate(zip(entry["segments"], bounds.tolist(), strict=True)):
+                clip = f"{name}/{key}" + (f"/{number}" if len(spans) > 1 else "")
+                item = Item(-1, f"{modality}/{clip}", modality, clip, segment["text"], ADDED, media=kind)
+                item = replace(item, file=str(path.resolve()))
+                if kind != "image":
+                    item = replace(item, start=segment["start_sec"], stop=segment["stop_sec"])
+                items.append(item)
+                rows.append(whole[first:last])
+    finally:
+        for file in files.values():
+            file.close()
+    return items, rows
+
+
+def _rows(files: Mapping[str, h5py.File], label: str, key: str) -> Rows | None:
+    return np.asarray(files[label][key], np.float32) if label in files and key in files[label] else None
+
+
+def _gone(run: Run, folder: Path, kept: set[str]) -> list[str]:
+    """Names of the added items whose file is no longer in the folder, or that are cut in another way now."""
+    current = current_generation(run.path / INDEX)
+    if current is None:
+        raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
+    items = Items(current / ITEMS)
+    rows = items.columns("name", "split", "file")
+    items.close()
+    return [
+        name
+        for name, split, file in rows
+        if split == ADDED and Path(file).is_relative_to(folder) and (name not in kept or not Path(file).is_file())
+    ]

@@ -1,0 +1,62 @@
+"""Compare a run folder, an index or an export with its manifests, and a run with its data."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from crossclr.features.check.fingerprint import data_changes, fingerprint
+from crossclr.storage import write_json
+from crossclr.storage.checksums import NAME, changes, seal, sealed_folders
+from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.read_error import ReadError
+from crossclr.training.run_folder.folder import CONFIG, DATA
+from crossclr.training.run_folder.run import Run
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found.
+
+    Args:
+        folders: folders that were compared.
+        differences: what differs, in words.
+    """
+
+    folders: int
+    differences: list[str]
+
+
+def verify(path: str | Path, *, accept: bool = False) -> Verified:
+    """Compare every file with its checksum, and the data of a run with its fingerprint.
+
+    Args:
+        path: a run folder, a folder of runs, an index or an export.
+        accept: take what is found as the new truth, after you changed it on purpose.
+
+    Raises:
+        FileNotFoundError: the folder has no manifest.
+    """
+    path = Path(path)
+    folders = sealed_folders(path)
+    if not folders:
+        raise FileNotFoundError(f"{path} has no {NAME}, so there is nothing to verify; name a run folder or an index")
+    differences = []
+    for folder in folders:
+        differences += [f"{folder}: {change}" for change in changes(folder, everything=True)]
+        if accept:
+            seal(folder)
+        if (folder / DATA).is_file() and (folder / CONFIG).is_file():
+            differences += [f"data of {folder}: {change}" for change in _compare_data(folder, accept)]
+    return Verified(len(folders), differences)
+
+
+def _compare_data(folder: Path, accept: bool) -> list[str]:
+    try:
+        source = Run.open(folder).open_source(check=False)
+        before = read_json_object(folder / DATA)
+        found = data_changes(before, source)
+        if accept and found:
+            write_json(folder / DATA, fingerprint(source, [split for split in before if split in source.splits]))
+            seal(folder)
+    except (ReadError, OSError) as error:
+        return [str(error)]
+    return found

@@ -1,0 +1,48 @@
+"""A run notices that its data changed."""
+
+import numpy as np
+import pytest
+
+from crossclr.features import ArraySource
+from crossclr.features.check.fingerprint import SAMPLED, data_changes, fingerprint
+
+A, B = np.random.default_rng(0).normal(size=(2, 200, 6)).astype(np.float32)
+
+
+def source(a=A, b=B, keys=None, **splits):
+    names = keys or [f"k{row}" for row in range(len(a))]
+    return ArraySource(a, b, ids=names, splits=splits or {"train": names[:150], "test": names[150:]})
+
+
+def test_equal_data_has_no_changes():
+    stored = fingerprint(source(), ["train", "test"])
+    assert data_changes(stored, source()) == []
+    assert len(stored["train"]["sampled"]) == SAMPLED
+    assert data_changes(stored, source(A + np.float32(1e-9))) == []  # rounding of another machine
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (source(b=B[::-1].copy()), "b of .* of 48 sampled samples changed"),
+        (source(a=A * 1.01), "a of 48 of 48"),
+        (source(a=np.roll(A, 1, axis=1)), "a of 48 of 48"),
+        (source(A[:-1], B[:-1]), "split 'test': it has 49 samples, not 50"),
+        (source(keys=[f"x{row}" for row in range(200)]), "other keys"),
+        (source(train=[f"k{row}" for row in range(150)][::-1], test=[f"k{row}" for row in range(150, 200)]), "order"),
+        (source(train=[f"k{row}" for row in range(150)]), "there is no split 'test'"),
+    ],
+)
+def test_changes_are_named(changed, words):
+    import re
+
+    assert re.search(words, "; ".join(data_changes(fingerprint(source(), ["train", "test"]), changed)))
+
+
+def test_one_wrong_sample_among_the_sampled_is_noticed():
+    stored = fingerprint(source(), ["test"])
+    wrong = B.copy()
+    wrong[150, 3] += 0.01
+    assert data_changes(stored, source(b=wrong)) == [
+        "split 'test': b of 1 of 48 sampled samples changed (first: 'k150')"
+    ]

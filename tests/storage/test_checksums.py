@@ -1,0 +1,72 @@
+"""Damage and edits of a folder are noticed."""
+
+import pytest
+
+from crossclr.storage import new_folder, write_file
+from crossclr.storage.checksums import NAME, SMALL, changes, check_sealed, seal, sealed_folders
+from crossclr.storage.read_error import ReadError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with new_folder(tmp_path / "run") as made:
+        (made / "config.yaml").write_text("seed: 0")
+        (made / "graph").mkdir()
+        (made / "graph" / "links").write_bytes(b"links")
+        with new_folder(made / "last") as inner:
+            (inner / "weights").write_bytes(b"weights")
+    return tmp_path / "run"
+
+
+def test_a_new_folder_is_sealed(folder):
+    check_sealed(folder)
+    assert sealed_folders(folder) == [folder, folder / "last"]
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "graph/links"])
+@pytest.mark.parametrize("damage", ["edit", "truncate", "remove"])
+def test_damage_is_named(folder, name, damage):
+    path = folder / name
+    if damage == "remove":
+        path.unlink()
+    else:
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + b"?" if damage == "edit" else content[:-1])
+    with pytest.raises(ReadError, match=rf"{name} (is missing|was changed).*crossclr verify .* --accept"):
+        check_sealed(folder)
+    assert changes(folder / "last") == []
+    seal(folder)
+    check_sealed(folder)
+
+
+def test_large_files_are_compared_by_size_until_verified(tmp_path):
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(SMALL + 1)
+    seal(tmp_path)
+    with large.open("r+b") as file:
+        file.write(b"x")
+    assert changes(tmp_path) == []
+    assert changes(tmp_path, everything=True) == ["large was changed"]
+    with large.open("ab") as file:
+        file.write(b"x")
+    assert changes(tmp_path) == ["large was changed"]
+
+
+def test_a_file_can_be_added_and_other_files_may_grow(folder):
+    write_file(folder / "results.json", "{}")
+    seal(folder, ["results.json"])
+    (folder / "metrics.jsonl").write_text("{}")
+    check_sealed(folder)
+    (folder / "results.json").write_text("[]")
+    assert changes(folder) == ["results.json was changed"]
+
+
+@pytest.mark.parametrize("content", [None, "[]", '{"config.yaml": 1}', '{"config.yaml": ["x"]}', "{"])
+def test_a_manifest_must_be_there_and_whole(folder, content):
+    if content is None:
+        (folder / NAME).unlink()
+    else:
+        (folder / NAME).write_text(content)
+    with pytest.raises(ReadError, match=NAME):
+        check_sealed(folder)
