@@ -39,9 +39,9 @@ def test_a_notebook_stores_outputs_and_a_picture(path):
     assert path.stat().st_size < 200_000
 
 
-def test_the_documentation_links_them():
+def test_there_are_three_and_the_documentation_links_them():
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    assert [path.stem for path in NOTEBOOKS] == ["loss", "videos"]
+    assert [path.stem for path in NOTEBOOKS] == ["features", "loss", "videos"]
     assert all(f"(notebooks/{path.name})" in page for path in NOTEBOOKS)
 
 
