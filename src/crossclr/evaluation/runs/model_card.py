@@ -87,7 +87,7 @@ def _space(space: Mapping[str, Any]) -> str:
             f"- expected on new samples (mean of R@1, R@5, R@10 among {estimate['gallery']:,} items, cross-fitted): "
             f"{estimate['score']:.1f} ± {estimate['error']:.1f}"
         )
-    return "The search space, with the share or weight of each part:\n\n" + "\n".join(
+    return "The search space, with the share or weight of its parts:\n\n" + "\n".join(
         [*lines, f"- {space['settings']}"]
     )
 
