@@ -55,7 +55,7 @@ def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
 
 
 def _recipes(manifest: Any) -> dict[str, Sequence[Recipe]]:
-    found = {}
+    found: dict[str, Sequence[Recipe]] = {}
     for letter, labels in zip(MODALITIES, manifest["modalities"], strict=False):
         experts = [manifest["experts"][label] for label in labels]
         if experts and all(one["needs"]["kind"] != "tokens" for one in experts):
