@@ -82,7 +82,7 @@ def add_folder(
     added = None
     if found:
         model = run.load_model().eval()
-        limit = dict(zip(MODALITIES, run.config.data.row_limits(), strict=True))[modality]
+        limit = run.config.data.row_limits().get(run.config.data.modalities[MODALITIES.index(modality)])
         vectors = encode_rows(model, modality, [limit_rows(one, limit) for one in rows])
         pooled = np.stack([one.mean(0) for one in rows])
         added = {modality: EmbeddedItems(found, vectors, pooled)}
