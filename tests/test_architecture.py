@@ -12,7 +12,7 @@ for name in ("storage", "experts", "features", "models", "losses", "training", "
 for name in ("search", "captions", "analysis"):  # side by side: none knows another
     BEFORE[name] = BEFORE["evaluation"] | {name}
 BOTTOM = {"extras", "lazy_exports", "notices", "suggestions"}  # below all stages: every module may import these
-FREE = {"cli", "api", "doctor", "estimator", "__init__", "__main__", "demo"}  # these join stages
+FREE = {"cli", "api", "doctor", "estimator", "protocol", "__init__", "__main__", "demo"}  # these join stages
 
 
 def imports_of(path: Path) -> set[str]:

@@ -26,7 +26,7 @@ def call(out: Path, overrides: tuple[str, ...] = TINY) -> tuple[str, Path]:
 def test_it_trains_compares_and_searches_and_does_nothing_twice(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     text, path = call(out)
-    for words in ("CrossCLR", "CLIP", "CCA baseline", f"crossclr serve {path}", *QUERIES):
+    for words in ("CrossCLR", "CLIP", "CCA baseline", "default", f"crossclr serve {path}", *QUERIES):
         assert words in text
     assert Run.open(path).config.splits.train == "all"
     assert (path / "index").is_dir()

@@ -17,14 +17,16 @@ from crossclr.evaluation.baselines.cca_baseline import cca_baseline
 from crossclr.evaluation.retrieval.validation import check_selection, retrieval_validator
 from crossclr.evaluation.runs.evaluate import embed_run as embed
 from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
+from crossclr.evaluation.runs.fit_space import SpaceFit, below_closed_form, facts_of, measure_parts
 from crossclr.evaluation.runs.model_card import write_card
-from crossclr.evaluation.runs.result_tables import results_table, summarise, summary_table
-from crossclr.features import DataError, open_source
+from crossclr.evaluation.runs.result_tables import parts_table, results_table, summarise, summary_table
+from crossclr.features import DataError, Source, open_source
 from crossclr.features.check.split_check import check_splits
 from crossclr.models import embed_source
 from crossclr.storage import FolderLock, write_file, write_json
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import (
+    Interrupted,
     JointTraining,
     RunConfig,
     dump_config,
@@ -199,6 +201,8 @@ class _Session:
         splits = config.splits
         check_splits(source, splits.train, (splits.validate_, splits.test))
         check_selection(config.validation.select_by, source.modalities)
+        if config.recipe != "paper":
+            return self._train_space(config, source, path, on_creation)
         with torch_settings(config.training):
             training = JointTraining(config, source, self.fabric, self.loss)
             training.read_first_batch()  # invalid data must show before anything is written
@@ -219,6 +223,10 @@ class _Session:
         """Finish a run that was stopped."""
         if run.results is not None:
             return run
+        if run.config.recipe != "paper":
+            with self._locked(run.path):
+                source = run.open_source()
+                return self._finish_space(run, SpaceFit(run.config, source, self.fabric, self.loss, self.console))
         with self._locked(run.path), torch_settings(run.config.training):
             training = JointTraining(run.config, run.open_source(), self.fabric, self.loss)
             weights, state = run.load_state()
@@ -227,6 +235,36 @@ class _Session:
             except (LookupError, TypeError, AttributeError, RuntimeError) as error:
                 raise CheckpointError(f"{run.path / 'last'} does not fit this run ({error}); {ADVICE}") from error
             return self._finish(run, training, state)
+
+    def _train_space(self, config: RunConfig, source: Source, path: Path, on_creation: Callable[[], None]) -> Run:
+        space_fit = SpaceFit(config, source, self.fabric, self.loss, self.console)
+        with torch_settings(config.training):
+            training = space_fit.training()
+            training.read_first_batch()
+            on_creation()
+            Run.create(path, config, training.model, training.state_dict(), source)
+        with self._locked(path):
+            return self._finish_space(Run.open(path), space_fit)
+
+    def _finish_space(self, run: Run, space_fit: SpaceFit) -> Run:
+        """Fit the search space of a run and measure it."""
+        config, console = run.config, self.console
+        try:
+            with torch_settings(config.training):
+                if console is not None:
+                    console.print("choosing the search space by cross-fitting", highlight=False)
+                space = space_fit.fit(run)
+        except Interrupted:
+            raise Interrupted(run.path) from None
+        run.write_space(space)
+        results = self._head(run) | {"space": facts_of(space)}
+        if config.splits.test is not None:
+            parts = measure_parts(space, space_fit.source, config.splits.test, config.validation.batch_size)
+            results |= {"test": parts.pop(""), "parts": parts, "warning": None}
+            results["warning"] = below_closed_form({"": results["test"], **parts})
+            results["cca_baseline"] = self._cca(config, space_fit.source, results["test"])
+        self._write(run, results)
+        return run
 
     def _locked(self, path: Path) -> contextlib.AbstractContextManager[Any]:
         """Only the first process writes, so only it takes the lock."""
@@ -239,32 +277,41 @@ class _Session:
         if self.fabric.is_global_zero:
             with console.status("evaluating") if console is not None else contextlib.nullcontext():
                 results = self._results(run, training)
-            run.write_results(results)
-            write_card(run)
-            if console is not None:
-                if results["test"]:
-                    console.print(results_table(results, f"{config.name}, split {config.splits.test}"))
-                console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
+            self._write(run, results)
         self.fabric.barrier()
         return run
 
+    def _write(self, run: Run, results: dict[str, Any]) -> None:
+        run.write_results(results)
+        write_card(run)
+        if self.console is None:
+            return
+        if results.get("space"):
+            self.console.print(parts_table(results["space"]))
+        if results["test"]:
+            self.console.print(results_table(results, f"{run.config.name}, split {run.config.splits.test}"))
+        if results.get("space") and results["warning"]:
+            self.console.print(f"warning: {results['warning']}", highlight=False, soft_wrap=True)
+        self.console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
+
+    def _head(self, run: Run) -> dict[str, Any]:
+        first = {"name": run.config.name, "seed": run.config.seed, **run.history()}
+        return {**first, "split": run.config.splits.test, "test": None, "cca_baseline": None}
+
+    def _cca(self, config: RunConfig, source: Source, test: Results) -> Results | None:
+        if not self.baseline or config.splits.test is None or len(source.modalities) != 2:
+            return None
+        splits = config.splits
+        selected_on = splits.validate_ if splits.validate_ != splits.test else None
+        found = cca_baseline(source, config.splits.test, train=splits.train, validation=selected_on)
+        return {name: metrics for name, metrics in found.items() if name in test}
+
     def _results(self, run: Run, training: JointTraining) -> dict[str, Any]:
-        splits = run.config.splits
-        results: dict[str, Any] = {
-            "name": run.config.name,
-            "seed": run.config.seed,
-            **run.history(),
-            "split": splits.test,
-            "test": None,
-            "cca_baseline": None,
-        }
+        splits, results = run.config.splits, self._head(run)
         if splits.test is None:
             return results
         results["test"] = _measure(run, training, splits.test)
-        if self.baseline and len(training.source.modalities) == 2:
-            selected_on = splits.validate_ if splits.validate_ != splits.test else None
-            found = cca_baseline(training.source, splits.test, train=splits.train, validation=selected_on)
-            results["cca_baseline"] = {name: metrics for name, metrics in found.items() if name in results["test"]}
+        results["cca_baseline"] = self._cca(run.config, training.source, results["test"])
         return results
 
 
@@ -276,7 +323,7 @@ def _discard(path: Path) -> None:
 
 
 def _measure(run: Run, training: JointTraining, split: str) -> Results:
-    model, size = run.load_model("best"), run.config.validation.batch_size
+    model, size = run.load_space("best"), run.config.validation.batch_size
     embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
     return evaluate_embeddings(embeddings, progress=False)
 

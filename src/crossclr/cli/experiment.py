@@ -30,7 +30,9 @@ TunedIn = Annotated[Path | None, typer.Option(help="Folder of another study: use
 def experiment(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME", help="One or more of losses, ablation, sweeps, modalities, experts, positives."),
+        typer.Argument(
+            metavar="NAME", help="losses, ablation, sweeps, modalities, experts, positives: one or more; or default."
+        ),
     ],
     data: Data,
     out: Out,
@@ -50,6 +52,8 @@ def experiment(
 
         crossclr experiment ablation sweeps --data msvd --out studies/msvd --seeds 0,1,2
 
+        crossclr experiment default --data FOLDER --out studies/default
+
         crossclr experiment losses --data my-config.yaml --out studies/mine --trials 20 --set training.epochs=30
     """
     from rich.console import Console
@@ -57,6 +61,14 @@ def experiment(
     from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
 
     console = Console()
+    if names == ["default"]:
+        from crossclr.protocol import run_default
+
+        with resumable():
+            for table in run_default(data, out, draws=16 if trials is None else trials, report=console.print):
+                console.print(*table.rich())
+                console.print(table.caption, "", highlight=False, style="dim")
+        return
     study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)
     with resumable():
         found = run_experiments(names, study, jobs or os.cpu_count() or 1, console)

@@ -13,6 +13,10 @@ from crossclr.cli.options import Set, parse_seeds, resumable
 def train(
     config: Annotated[str | None, typer.Argument(help="A shipped config's name, or a YAML file.")] = None,
     set_: Set = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="best (closed form and trained encoders), closed-form (no training) or paper."),
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="Train several seeds, as in 0,1,2, and summarise them.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the config>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume this run folder.")] = None,
@@ -31,6 +35,8 @@ def train(
 
         crossclr train emoji --set "loss.local={name: clip, temperature: 0.07}" --seeds 0,1,2
 
+        crossclr train emoji --recipe best
+
         crossclr train --resume runs/first
 
         crossclr train youcook2-100m --devices 2
@@ -42,15 +48,16 @@ def train(
     from rich.console import Console
 
     from crossclr import api
+    from crossclr.training.config.run_config import recipe_changes
 
     if (config is None) == (resume is None):
         raise ValueError("give either a config to train or a run folder to resume with --resume")
-    if resume is not None and (set_ or seeds or out or devices or nodes):
+    if resume is not None and (set_ or recipe or seeds or out or devices or nodes):
         raise ValueError(
-            "--resume keeps the settings of the run; it cannot be combined with --set, --seeds, --out, "
+            "--resume keeps the settings of the run; it cannot be combined with --set, --recipe, --seeds, --out, "
             "--devices or --nodes"
         )
-    changes = list(set_ or [])
+    changes = [*recipe_changes(recipe), *(set_ or [])]
     changes += [f"training.{name}={count}" for name, count in (("devices", devices), ("nodes", nodes)) if count]
     console = Console()
     with resumable("crossclr train --resume"):

@@ -124,6 +124,10 @@ class Source(ABC):
         """The files of a split if the data is in shards, which bulk embedding reads on its own."""
         return []
 
+    def family(self, key: str) -> str:
+        """A label of a sample; samples with the same label are held out together, because they are near copies."""
+        return key
+
     def missing_experts(self, key: str) -> list[Path]:
         """Files of joined experts that have no rows for a sample, so that their channels are zero."""
         return []
@@ -164,6 +168,10 @@ class SourceWrapper(Source):
     def image(self, clip_key: str) -> bytes | None:
         """An image of a clip."""
         return self.source.image(clip_key)
+
+    def family(self, key: str) -> str:
+        """A label of a sample that is held out with others."""
+        return self.source.family(key)
 
     def missing_experts(self, key: str) -> list[Path]:
         """Files of joined experts that have no rows for a sample."""

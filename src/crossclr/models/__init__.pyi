@@ -10,3 +10,4 @@ from crossclr.models.model_config import GlobalEncoderConfig as GlobalEncoderCon
 from crossclr.models.model_config import MLPEncoderConfig as MLPEncoderConfig
 from crossclr.models.model_config import ModelConfig as ModelConfig
 from crossclr.models.model_config import TransformerEncoderConfig as TransformerEncoderConfig
+from crossclr.models.search_space.space import SearchSpace as SearchSpace

@@ -12,12 +12,13 @@ from crossclr.features.sample import Content, Sample, clip_keys
 from crossclr.features.source import Source
 from crossclr.models.embeddings import Embeddings, Vectors
 from crossclr.models.joint_model import JointModel
+from crossclr.models.search_space.space import SearchSpace
 
 Progress = Callable[[int, int], None]
 
 
 def embed_source(
-    model: JointModel,
+    model: JointModel | SearchSpace,
     source: Source,
     split: str,
     batch_size: int = 64,
@@ -64,7 +65,9 @@ def embed_source(
     return columns.joined()
 
 
-def encode_samples(model: JointModel, samples: Sequence[Sample], device: torch.device) -> dict[str, Tensor]:
+def encode_samples(
+    model: JointModel | SearchSpace, samples: Sequence[Sample], device: torch.device
+) -> dict[str, Tensor]:
     """Embeddings of some samples under ``level/modality``, one row for each sequence that is there."""
     outputs = {}
     for name in model.modalities:
@@ -131,6 +134,7 @@ class EmbeddingColumns:
                 videos,
                 None if videos is None else torch.tensor(self._video_of[name], dtype=torch.int64),
                 rows("context", name),
+                rows("items", name),
             )
         return Embeddings(
             found,

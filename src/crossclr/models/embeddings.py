@@ -21,6 +21,7 @@ class Vectors:
         videos: (videos that have the modality, Dv), or None for one-level data.
         video_of: (the same,) int64, the video of each, as a place in `Embeddings.video_keys`; None with ``videos``.
         context: (the same, D) the local encoder on whole videos, or None.
+        items: (rows, D) the rows as search targets; None: the same as ``rows``, which are queries.
     """
 
     rows: Tensor
@@ -29,11 +30,17 @@ class Vectors:
     videos: Tensor | None = None
     video_of: Tensor | None = None
     context: Tensor | None = None
+    items: Tensor | None = None
 
-    def at(self, level: str) -> tuple[Tensor, Tensor] | None:
-        """The rows of a level and the clip or video of each; None if there is no such level."""
+    @property
+    def gallery(self) -> Tensor:
+        """(rows, D) the rows as search targets."""
+        return self.rows if self.items is None else self.items
+
+    def at(self, level: str, searched: bool = False) -> tuple[Tensor, Tensor] | None:
+        """The rows of a level, as queries or search targets, and the clip or video of each; None without the level."""
         if level == "clip":
-            return self.rows, self.clip_of
+            return (self.gallery if searched else self.rows), self.clip_of
         return None if self.videos is None or self.video_of is None else (self.videos, self.video_of)
 
 
@@ -135,6 +142,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
             cat("videos"),
             torch.cat(shifted) if shifted else None,
             cat("context"),
+            cat("items"),
         )
 
     groups = tuple(group for part in parts for group in part.groups)
@@ -155,4 +163,6 @@ def _renumbered(vectors: Vectors, clips: Tensor, count: int) -> Vectors:
     place[clips] = torch.arange(len(clips))
     kept = (place[vectors.clip_of] >= 0).nonzero().flatten()
     texts = tuple(vectors.texts[row] for row in kept.tolist()) if vectors.texts else ()
-    return replace(vectors, rows=vectors.rows[kept], clip_of=place[vectors.clip_of[kept]], texts=texts)
+    items = None if vectors.items is None else vectors.items[kept]
+    clip_of = place[vectors.clip_of[kept]]
+    return replace(vectors, rows=vectors.rows[kept], clip_of=clip_of, texts=texts, items=items)

@@ -106,7 +106,7 @@ class Searcher:
             )
         if not text:
             return cls(folder, no_text="typed queries are switched off", no_files="queries by files are switched off")
-        model = run.load_model()
+        model = run.load_space()
         queries, no_text = _opened(lambda: open_text_queries(run, model))
 
         files, no_files = _opened(lambda: open_file_queries(run, model))

@@ -128,10 +128,10 @@ def test_a_run_is_exported_and_checked(exported):
 def test_a_wrong_encoder_is_not_written(trained, tmp_path, monkeypatch):
     def crooked(encoder, channels, path):
         with torch.no_grad():
-            encoder.local.projection.bias += 1.0
+            encoder.encoders[0].local.projection.bias += 1.0
         export_encoder(encoder, channels, path)
         with torch.no_grad():
-            encoder.local.projection.bias -= 1.0
+            encoder.encoders[0].local.projection.bias -= 1.0
 
     monkeypatch.setattr(onnx_export, "export_encoder", crooked)
     with pytest.raises(ExportError, match="differs from PyTorch"):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from crossclr.features import DataError, Inputs
 from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
-from crossclr.models import JointModel
+from crossclr.models import SearchSpace
 from crossclr.storage import new_file, write_json
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run
@@ -112,7 +112,7 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
     return samples
 
 
-def embed_blocks(model: JointModel, shard: Shard, batch_size: int, device: str) -> Iterator[pa.Table]:
+def embed_blocks(model: SearchSpace, shard: Shard, batch_size: int, device: str) -> Iterator[pa.Table]:
     """The embeddings of a shard, block by block; they do not depend on the batch size."""
     for number in range(len(shard.blocks)):
         block = shard.read(number)
@@ -132,12 +132,12 @@ def target_of(path: Path, folder: Path) -> Path:
 
 
 @lru_cache(maxsize=1)
-def _model(run: str, which: Checkpoint, device: str) -> JointModel:
+def _model(run: str, which: Checkpoint, device: str) -> SearchSpace:
     """The model of a run, loaded once in a process."""
-    return Run.open(run).load_model(which).to(device)
+    return Run.open(run).load_space(which).to(device)
 
 
-def _encode(model: JointModel, modality: str, path: Path, rows: ShardRows, batch_size: int, device: str) -> Tensor:
+def _encode(model: SearchSpace, modality: str, path: Path, rows: ShardRows, batch_size: int, device: str) -> Tensor:
     sequences = as_ragged(path, rows)
     wanted = model.dims[modality]
     if sequences.dim != wanted:
@@ -147,7 +147,7 @@ def _encode(model: JointModel, modality: str, path: Path, rows: ShardRows, batch
         for start in range(0, len(sequences), batch_size):
             part = sequences.select(torch.arange(start, min(start + batch_size, len(sequences))))
             encoded = model.encode_modality(modality, Inputs(part).to(device))
-            found.append(encoded["clip"].to("cpu", torch.float32))
+            found.append(encoded.get("items", encoded["clip"]).to("cpu", torch.float32))
     return torch.cat(found)
 
 

@@ -74,7 +74,7 @@ class Semantics:
             else:
                 pair = self.words.gallery[clips.numpy()], self.words.queries
             self._relevance[key] = Relevance(*pair)
-        queries, gallery = query.rows[asked], searched.rows
+        queries, gallery = query.rows[asked], searched.gallery
         ranks = shared_ranks(queries, gallery, clips, searched.clip_of, self.shared)
         return ndcg(queries, gallery, self._relevance[key]), ranks
 

@@ -133,7 +133,10 @@ def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> 
     for level in ("clip", "video"):
         for key in directions_of(embeddings.names, level):
             direction = Direction.parse(key)
-            query, searched = embeddings[direction.query].at(level), embeddings[direction.searched].at(level)
+            query, searched = (
+                embeddings[direction.query].at(level),
+                embeddings[direction.searched].at(level, searched=True),
+            )
             if query is None or searched is None:
                 continue
             asked, targets = targets_between(query[1], searched[1])

@@ -175,7 +175,7 @@ def embed_run(
     with progress_bar(progress) as bar:
         task = bar.add_task(f"embedding {split} with {run.path.name}", total=None)
         return embed_source(
-            run.load_model(which).to(device),
+            run.load_space(which).to(device),
             source,
             split,
             batch_size=batch_size,

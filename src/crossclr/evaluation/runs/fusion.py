@@ -51,6 +51,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
     for names in zip(*(one.names for one in embeddings), strict=True):
         vectors = [one[name] for one, name in zip(embeddings, names, strict=True)]
         joined = {part: _side_by_side([getattr(one, part) for one in vectors], part) for part in PARTS}
+        if any(one.items is not None for one in vectors):
+            joined["items"] = _side_by_side([one.gallery for one in vectors], "items")
         fused["+".join(dict.fromkeys(names))] = replace(vectors[0], **joined)  # type: ignore[arg-type]
     return replace(first, modalities=fused)
 

@@ -48,7 +48,7 @@ def summary_table(summary: Mapping[str, Any], title: str) -> Table:
 def results_table(results: Mapping[str, Any], title: str) -> Table:
     """The final evaluation as a table for the terminal, with the CCA baseline for comparison."""
     table = plain_table(title, SHOWN)
-    beside = {"CCA baseline": results.get("cca_baseline")}
+    beside = {**(results.get("parts") or {}), "linear CCA baseline": results.get("cca_baseline")}
     measured = results.get("test") or {}
     words = direction_words(measured)
     for direction, metrics in measured.items():
@@ -56,6 +56,23 @@ def results_table(results: Mapping[str, Any], title: str) -> Table:
         for title, other in beside.items():
             if other and direction in other and other[direction] != metrics:
                 table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
+    return table
+
+
+def parts_table(space: Mapping[str, Any]) -> Table:
+    """What a search space consists of, what each part gains, and what to expect on new samples."""
+    estimate = space["estimate"]
+    title = "Search space"
+    if estimate is not None:
+        title += (
+            f": mean of R@1, R@5, R@10 expected among {estimate['gallery']:,} items: "
+            f"{estimate['score']:.1f} ± {estimate['error']:.1f}"
+        )
+    table = plain_table(title, ["share", "alone", "gain"])
+    for part in space["parts"]:
+        gain = "" if part["gain"] is None else f"{part['gain']:+.1f} ± {part['error']:.1f}"
+        score = "" if part["score"] is None else f"{part['score']:.1f}"
+        table.add_row(part["name"], f"{part['share']:.2f}" if part["share"] else "not used", score, gain)
     return table
 
 

@@ -9,7 +9,6 @@ import yaml
 
 from crossclr.experts.extraction.training_set import DataSet
 
-TINY = 200  # training clips; below this only pairs are compared
 SMALL = 2000  # training clips; below this the model is small
 
 
@@ -30,9 +29,8 @@ def coot_section(data: DataSet, out: Path) -> dict[str, Any]:
 def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str:
     """The text of a config whose model and loss follow from the number of training clips.
 
-    Below 2,000 training clips the model is small: MLPs over pooled rows. From 2,000 on it is the paper's model. Below
-    200, negatives within a modality are switched off: they would push a handful of sentences so far apart that a
-    paraphrase no longer finds its clip.
+    The recipe is `best`: closed form and trained encoders, chosen by cross-fitting. Below 2,000 training clips the
+    encoders are MLPs over pooled rows. From 2,000 on they are the paper's model, with the paper's loss.
 
     Args:
         data: the data set.
@@ -50,10 +48,11 @@ def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str
     validate = "val" if data.count("val")[0] else None
     values: dict[str, Any] = {
         "name": name,
+        "recipe": "best",
         "data": dict(section),
         "splits": {"train": "train", "validate": validate, "test": "test" if data.count("test")[0] else None},
         "model": {"dim": 256, "encoder": encoder} if clips < SMALL else {"dim": 384},
-        "loss": {"local": loss, "global": dict(loss, queue_size=0) if two_level else None},
+        "loss": {"local": loss, "global": _without_queue(loss) if two_level else None},
         "optimiser": {"name": "adamw", "learning_rate": 1e-3, "betas": [0.9, 0.98], "weight_decay": 0.05},
         "schedule": {"name": "cosine", "warmup_epochs": 2},
         "training": {"epochs": epochs, "batch_size": batch},
@@ -64,17 +63,20 @@ def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str
     return head + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
+def _without_queue(loss: Mapping[str, Any]) -> dict[str, Any]:
+    return {**loss, "queue_size": 0} if "queue_size" in loss else dict(loss)
+
+
 def _loss(clips: int, clips_at_once: int) -> dict[str, Any]:
-    if clips < TINY:
-        switched_off = {"intra_weight": 0.0, "prune_threshold": None, "weight_scale": None, "queue_size": 0}
-        return {"name": "crossclr", "temperature": 0.07, **switched_off}
+    if clips < SMALL:
+        return {"name": "clip", "temperature": 0.1, "learnable": False}
     return {
         "name": "crossclr",
-        "temperature": 0.1 if clips < SMALL else 0.03,
-        "intra_weight": 0.2 if clips < SMALL else 0.8,
+        "temperature": 0.03,
+        "intra_weight": 0.8,
         "prune_threshold": 0.9,
         "prune_by": "quantile",
         # Weights are a softmax over the batch, so their effect depends on its size; the paper uses 0.0035 at 500 clips.
         "weight_scale": round(0.0035 * 500 / clips_at_once, 4),
-        "queue_size": 0 if clips < 1000 else min(5000, clips // 2),
+        "queue_size": min(5000, clips // 2),
     }

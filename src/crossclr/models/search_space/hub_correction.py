@@ -53,7 +53,11 @@ class HubCorrection(nn.Module):
 
     def items(self, modality: str, vectors: Tensor) -> Tensor:
         """(items, width + 2) unit vectors of items of a modality, from their plain unit vectors."""
-        bias = torch.cat([self._bias(modality, block) for block in torch.split(vectors, BLOCK)]).unsqueeze(1)
+        return torch.cat([self.corrected(modality, block) for block in torch.split(vectors, BLOCK)])
+
+    def corrected(self, modality: str, vectors: Tensor) -> Tensor:
+        """`items` all at once."""
+        bias = self._bias(modality, vectors).unsqueeze(1)
         rest = (1 - bias.square()).clamp_min(0).sqrt()  # makes all items equally long
         return torch.cat([vectors, bias, rest], dim=1) / math.sqrt(2)
 

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crossclr.features.batch import Inputs
 from crossclr.features.ragged import Ragged
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.pooled_rows import mean_rows
 from crossclr.models.search_space.hub_correction import HubCorrection
 
 Samples = Ragged | Tensor | Sequence[Any]
-
-
-class TrainedEncoder(Protocol):
-    """A trained encoder as a search space uses it."""
-
-    def clip_vectors(self, modality: str, rows: Ragged) -> Tensor:
-        """(sequences, width) embeddings of one modality."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +129,43 @@ class SearchSpace(nn.Module):
     def parts(self) -> tuple[Part, ...]:
         """What the space consists of and what each part gains; parts with share 0 were tried and are not used."""
         return self.facts.parts
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next(tensor for group in (self.parameters(), self.buffers()) for tensor in group).device
+
+    @property
+    def two_level(self) -> bool:
+        """Whether whole videos are embedded too, by the first encoder."""
+        return bool(len(self.encoders)) and self.encoders[0].model.two_level
+
+    @property
+    def embedding_dim(self) -> int:
+        """Channels of a vector."""
+        closed = 0 if self.closed_form is None or self.share >= 1 else len(self.closed_form.correlations)
+        trained = sum(encoder.model.embedding_dim for encoder in self.encoders)
+        return closed + trained + (0 if self.hubs is None else 2)
+
+    def encode_modality(self, modality: str, inputs: Inputs, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
+        """Vectors of clips as queries (``clip``) and as search targets (``items``, where they differ).
+
+        With two levels also ``video`` and ``context``; see `JointModel.encode_modality`.
+        """
+        whole: dict[str, Tensor] = {}
+        if len(self.encoders) and (self.two_level or self._single):
+            whole = self.encoders[0].model.encode_modality(modality, inputs, clip_counts)
+            if self._single:
+                return whole
+        plain = self.plain(modality, inputs.clips)
+        if self.hubs is None:
+            return {**whole, "clip": plain}
+        return {**whole, "clip": self.hubs.queries(plain), "items": self.hubs.items(modality, plain)}
+
+    @property
+    def _single(self) -> bool:
+        """Whether one encoder is all there is; its vectors then stay as they are."""
+        return self.closed_form is None and self.hubs is None and len(self.encoders) == 1
 
     def items(self, modality: str, samples: Samples) -> Tensor:
         """(samples, width) unit vectors of samples as search targets.

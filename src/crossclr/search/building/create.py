@@ -65,7 +65,7 @@ def build_index(
     wanted = check_modalities(MODALITIES if modalities is None else modalities, names)
     if shards is not None and (splits or media):
         raise ValueError("shards contain all that is indexed; give them without splits and media")
-    model = run.load_model()
+    model = run.load_space()
     if shards is None:
         source = run.open_source()
         finder = MediaFinder(source, media)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.features import Sample, Source, SourceWrapper, Variant, clip_keys
-from crossclr.models import Embeddings, JointModel, embed_source
+from crossclr.models import Embeddings, SearchSpace, embed_source
 from crossclr.models import Vectors as Embedded
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors, unit
@@ -55,7 +55,7 @@ class RecordingSource(SourceWrapper):
 
 
 def embed_items(
-    model: JointModel,
+    model: SearchSpace,
     source: Source,
     splits: Sequence[str],
     finder: MediaFinder,
@@ -79,7 +79,7 @@ def embed_items(
         seen.update(recorded.keys(split))
         clips = _clip_items(embedded, recorded, split)
         first, second = embedded.pair()
-        both = (("a", clips, first.rows), ("b", list(_sentence_items(second, clips)), second.rows))
+        both = (("a", clips, first.gallery), ("b", list(_sentence_items(second, clips)), second.gallery))
         for modality, items, vectors in both:
             found = EmbeddedItems(items, unit(vectors.numpy()), np.stack(recorded.pooled[modality]))
             parts[modality].append(_with_variants(found, source, model, modality, device))
@@ -116,7 +116,7 @@ def _sentence_items(sentences: Embedded, clips: Sequence[Item]) -> Iterator[Item
 
 
 def _with_variants(
-    found: EmbeddedItems, source: Source, model: JointModel, modality: str, device: str
+    found: EmbeddedItems, source: Source, model: SearchSpace, modality: str, device: str
 ) -> EmbeddedItems:
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
     name = source.modalities[MODALITIES.index(modality)]
@@ -128,7 +128,9 @@ def _with_variants(
         items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
-        vectors.append(found.vectors if number == 0 else encode_rows(model.eval().to(device), name, rows))
+        vectors.append(
+            found.vectors if number == 0 else encode_rows(model.eval().to(device), name, rows, as_items=True)
+        )
     return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
 
 

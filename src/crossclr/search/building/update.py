@@ -82,7 +82,7 @@ def update_index(
         if splits:
             source = run.open_source()
             finder = MediaFinder(source, media)
-            gathered = embed_items(run.load_model(), source, splits, finder, batch_size, device, progress)
+            gathered = embed_items(run.load_space(), source, splits, finder, batch_size, device, progress)
             _join(run, items, indexes, gathered, meta, changes, progress)
             media_roots |= finder.roots
         for index in indexes.values():

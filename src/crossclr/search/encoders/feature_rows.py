@@ -7,14 +7,18 @@ import numpy.typing as npt
 import torch
 
 from crossclr.features import Inputs, Ragged
-from crossclr.models import JointModel
+from crossclr.models import JointModel, SearchSpace
 from crossclr.search.index.contract import Vectors, unit
 
 
 def encode_rows(
-    model: JointModel, modality: str, rows: Sequence[npt.NDArray[np.float32]], batch_size: int = 256
+    model: JointModel | SearchSpace,
+    modality: str,
+    rows: Sequence[npt.NDArray[np.float32]],
+    batch_size: int = 256,
+    as_items: bool = False,
 ) -> Vectors:
-    """(sequences, dim) unit vectors of sequences (rows, channels), where the model is.
+    """(sequences, dim) unit vectors of sequences (rows, channels), as queries or as search targets, where the model is.
 
     Example:
         >>> from crossclr.models import ModelConfig, build_model
@@ -26,5 +30,6 @@ def encode_rows(
     with torch.inference_mode():
         for start in range(0, len(rows), batch_size):
             block = Ragged.from_list([torch.tensor(part) for part in rows[start : start + batch_size]])
-            parts.append(model.encode_modality(modality, Inputs(block).to(model.device))["clip"].float().cpu())
+            found = model.encode_modality(modality, Inputs(block).to(model.device))
+            parts.append((found.get("items", found["clip"]) if as_items else found["clip"]).float().cpu())
     return unit(torch.cat(parts).numpy())

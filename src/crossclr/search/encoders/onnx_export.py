@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from crossclr.features import Source, one_of_each
-from crossclr.models import JointModel
-from crossclr.models.search_space.space import SearchSpace
+from crossclr.models import JointModel, SearchSpace
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.encoders.minilm_rows import MiniLMRows
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
 from crossclr.search.encoders.onnx_search import EXPORT, OnnxEncoder, best_rows
-from crossclr.search.encoders.padded_encoder import PaddedEncoder, padded
+from crossclr.search.encoders.padded_encoder import PaddedSpace, padded
 from crossclr.storage import new_folder, write_json
 from crossclr.training import Run
 
@@ -52,19 +51,21 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
     out = Path(out) if out is not None else run.path / "onnx"
     if out.exists() and not (out / EXPORT).is_file():
         raise FileExistsError(f"{out} exists and is not an export; choose another folder with --out")
-    model = run.load_model()
+    model = run.load_space()
     source = run.open_source()
     with new_folder(out, replace=True) as partial:
-        report: dict[str, Any] = {"name": run.config.name, "encoders": {}}
+        report: dict[str, Any] = {"name": run.config.name, "encoders": {}, "items": {}}
         splits = run.config.splits
         rows = _samples(source, splits.test or splits.validate_ or splits.train)
         for name, dim in model.dims.items():
-            file = f"encoder_{name}.onnx"
-            export_encoder(PaddedEncoder(model, name).eval(), dim, partial / file)
-            difference = _difference(model, name, OnnxEncoder(partial / file), rows[name])
-            if difference > TOLERANCE:
-                raise ExportError(f"encoder {name} differs from PyTorch by {difference:.2g}, more than {TOLERANCE:g}")
-            report["encoders"][name] = {"file": file, "channels": dim, "largest_difference": difference}
+            for as_items in (False, True) if model.hubs is not None else (False,):
+                file = f"{'items' if as_items else 'encoder'}_{name}.onnx"
+                export_encoder(PaddedSpace(model, name, as_items).eval(), dim, partial / file)
+                difference = _difference(model, name, OnnxEncoder(partial / file), rows[name], as_items)
+                if difference > TOLERANCE:
+                    raise ExportError(f"{file} differs from PyTorch by {difference:.2g}, more than {TOLERANCE:g}")
+                about = {"file": file, "channels": dim, "largest_difference": difference}
+                report["items" if as_items else "encoders"][name] = about
         report["search"] = _compare_search(model, partial, rows)
         write_json(partial / EXPORT, report)
     return {"folder": str(out), **report}
@@ -115,18 +116,25 @@ def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
     return {name: rows[:CHECKED] for name, rows in found.items()}
 
 
-def _difference(model: JointModel | SearchSpace, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows]) -> float:
+def _difference(
+    model: JointModel | SearchSpace, modality: str, encoder: OnnxEncoder, rows: Sequence[Rows], as_items: bool = False
+) -> float:
     """The largest difference over batches of several sizes and lengths, including a single short sequence."""
     shortest = min(rows, key=len)
     groups = [rows, rows[:1], [shortest], [shortest[:1], rows[0]]]
-    return max(float(np.abs(encoder(group) - encode_rows(model, modality, group)).max()) for group in groups if group)
+    return max(
+        float(np.abs(encoder(group) - encode_rows(model, modality, group, as_items=as_items)).max())
+        for group in groups
+        if group
+    )
 
 
-def _compare_search(model: JointModel, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
+def _compare_search(model: SearchSpace, folder: Path, rows: dict[str, list[Rows]]) -> dict[str, Any]:
     """Search the first modality by the last with onnxruntime and with PyTorch; the ten best must agree."""
     items, queries = model.modalities[0], model.modalities[-1]
-    ours = [OnnxEncoder(folder / f"encoder_{name}.onnx")(rows[name]) for name in (items, queries)]
-    theirs = [encode_rows(model, name, rows[name]) for name in (items, queries)]
+    files = f"{'items' if model.hubs is not None else 'encoder'}_{items}.onnx", f"encoder_{queries}.onnx"
+    ours = [OnnxEncoder(folder / file)(rows[name]) for file, name in zip(files, (items, queries), strict=True)]
+    theirs = [encode_rows(model, name, rows[name], as_items=name == items) for name in (items, queries)]
     top = min(10, len(rows[items]))
     found, _ = best_rows(ours[1], ours[0], top)
     expected = theirs[1] @ theirs[0].T

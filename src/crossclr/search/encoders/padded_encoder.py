@@ -4,12 +4,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.models import JointModel
+from crossclr.models import JointModel, SearchSpace
 from crossclr.models.encoders.local_encoders import MLPEncoder, TransformerEncoder
 from crossclr.models.layers.attention import TransformerLayer
 from crossclr.models.layers.norm import CootNorm
 from crossclr.models.layers.pooling import AttentionPool, MaxPool
-from crossclr.models.search_space.space import SearchSpace, shares, side_by_side
+from crossclr.models.search_space.space import shares
 
 
 class PaddedEncoder(nn.Module):
@@ -42,30 +42,40 @@ class PaddedEncoder(nn.Module):
 
 
 class PaddedSpace(nn.Module):
-    """What a search space does with a query, from padded rows to unit vectors.
+    """A search space for one modality, from padded rows to unit vectors.
 
     Args:
         space: the search space.
-        modality: the modality of the query.
+        modality: its name.
+        as_items: whether the vectors are search targets instead of queries.
+
+    Example:
+        >>> from crossclr.models.closed_form import ClosedForm
+        >>> rows = torch.randn(50, 5, generator=torch.Generator().manual_seed(0))
+        >>> space = SearchSpace({"video": 5, "text": 4}, ClosedForm().fit({"video": rows, "text": rows[:, :4]}))
+        >>> found = PaddedSpace(space, "video")(rows.unsqueeze(1), torch.ones(50, dtype=torch.int64))
+        >>> bool((found - space.queries("video", rows)).abs().max() < 1e-6)
+        True
     """
 
-    def __init__(self, space: SearchSpace, modality: str) -> None:
+    def __init__(self, space: SearchSpace, modality: str, as_items: bool = False) -> None:
         super().__init__()
-        closed = space.closed_form if space.share < 1 else None
-        trained = [encoder.get_submodule("model") for encoder in space.encoders] if space.share > 0 else []
-        self.closed = None if closed is None else closed.branches[modality]
-        self.trained = nn.ModuleList(PaddedEncoder(model, modality) for model in trained)  # type: ignore[arg-type]
-        self.shares = shares(space.share, len(trained) + (closed is not None), space.closed_form is not None)
-        self.hubs = space.hubs
+        self.modality, self.as_items, self.hubs = modality, as_items, space.hubs
+        closed = space.closed_form is not None and space.share < 1
+        self.branch = space.closed_form.branch(modality) if closed and space.closed_form is not None else None
+        self.encoders = nn.ModuleList(PaddedEncoder(encoder.model, modality) for encoder in space.encoders)
+        self.shares = shares(space.share, len(self.encoders) + closed, closed)
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
-        inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)  # (batch, longest)
-        rows = torch.where(inside.unsqueeze(2), rows, 0.0)
-        parts = [] if self.closed is None else [self.closed(_mean(rows, inside))]
-        parts += [encoder(rows, lengths) for encoder in self.trained]
-        joined = side_by_side(parts, self.shares)
-        return joined if self.hubs is None else self.hubs.queries(joined)
+        parts = [encoder(rows, lengths) for encoder in self.encoders]
+        if self.branch is not None:
+            inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)
+            parts.insert(0, self.branch(_mean(torch.where(inside.unsqueeze(2), rows, 0.0), inside)))
+        plain = torch.cat([weight**0.5 * part for weight, part in zip(self.shares, parts, strict=True)], dim=1)
+        if self.hubs is None:
+            return plain
+        return self.hubs.corrected(self.modality, plain) if self.as_items else self.hubs.queries(plain)
 
 
 def padded(model: JointModel | SearchSpace, modality: str) -> nn.Module:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from crossclr.experts.networks.tokens import TokenEncoder
-from crossclr.models import JointModel
+from crossclr.models import SearchSpace
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors
 from crossclr.search.query_error import QueryError
@@ -28,7 +28,7 @@ class TextQueries:
         QueryError: the run was trained on other text features.
     """
 
-    def __init__(self, model: JointModel, side: str = "text", encoder: TokenEncoder | None = None) -> None:
+    def __init__(self, model: SearchSpace, side: str = "text", encoder: TokenEncoder | None = None) -> None:
         dim = model.dims[side]
         if dim != TokenEncoder.dim:
             raise QueryError(
@@ -68,7 +68,7 @@ def text_side(config: RunConfig) -> str | None:
     return "ab"[list(names).index("text")] if "text" in names else None
 
 
-def open_text_queries(run: Run, model: JointModel | None = None) -> TextQueries:
+def open_text_queries(run: Run, model: SearchSpace | None = None) -> TextQueries:
     """The encoder of typed sentences for a run.
 
     Raises:
@@ -77,4 +77,4 @@ def open_text_queries(run: Run, model: JointModel | None = None) -> TextQueries:
     side = text_side(run.config)
     if side is None:
         raise QueryError("no modality of this run is named text, so typed queries are not possible; use --like ID")
-    return TextQueries(model or run.load_model(), "text")
+    return TextQueries(model or run.load_space(), "text")

@@ -15,7 +15,7 @@ from crossclr.experts.media.grids import Frame, Sound
 from crossclr.features.reading.row_files import join_rows
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.sample import Rows
-from crossclr.models import JointModel
+from crossclr.models import SearchSpace
 from crossclr.search.building.run_items import MODALITIES
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors
@@ -90,7 +90,7 @@ class FileQueries:
         return self._experts[recipe.spec]
 
 
-def open_file_queries(run: Run, model: JointModel) -> FileQueries:
+def open_file_queries(run: Run, model: SearchSpace) -> FileQueries:
     """The encoder of files for a run.
 
     Raises:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from crossclr.features.sources.data_config import DataConfig
 from crossclr.losses.loss_names import check_options
 from crossclr.models.model_config import ModelConfig
+from crossclr.suggestions import suggest
 
 
 class StrictConfig(BaseModel):
@@ -186,9 +188,34 @@ class SplitsConfig(StrictConfig):
     )
 
 
-class FitConfig(StrictConfig):
-    """How to train on any data: model, loss, optimiser, schedule and loop."""
+Recipe = Literal["best", "closed-form", "paper"]
+BEST_LOSS = {"local": {"name": "clip", "temperature": 0.1, "learnable": False}}
+"""The loss of the encoders of the recipe `best`, where a config does not name one."""
 
+
+def recipe_changes(recipe: str | None) -> list[str]:
+    """The changes that ``--recipe`` makes to a config, ``a.b=value``.
+
+    Example:
+        >>> recipe_changes("closed-form"), recipe_changes(None)
+        (['recipe=closed-form'], [])
+    """
+    if recipe is None:
+        return []
+    names = get_args(Recipe)
+    if recipe not in names:
+        raise ValueError(f"there is no recipe {recipe!r}; {suggest(recipe, names)}")
+    return [f"recipe={recipe}", *([f"loss={json.dumps(BEST_LOSS)}"] if recipe == "best" else [])]
+
+
+class FitConfig(StrictConfig):
+    """How to train on any data: recipe, model, loss, optimiser, schedule and loop."""
+
+    recipe: Recipe = Field(
+        default="paper",
+        description="`best`: closed form and trained encoders, chosen by cross-fitting; `closed-form`: no training; "
+        "`paper`: encoders trained with the loss. Default: `best` if there is no section `loss`, else `paper`.",
+    )
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="Seed of weights, order of samples, frame sampling and dropout."
     )
@@ -199,6 +226,15 @@ class FitConfig(StrictConfig):
     schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="The loop.")
     validation: ValidationConfig = Field(default=ValidationConfig(), description="Validation during training.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_recipe(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        recipe = values.get("recipe", "paper" if "loss" in values else "best")
+        loss = {} if "loss" in values or recipe == "paper" else {"loss": BEST_LOSS}
+        return {**values, "recipe": recipe, **loss}
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

@@ -7,17 +7,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
 from crossclr.features import DataError, Source, open_source
 from crossclr.features.check.fingerprint import data_changes, fingerprint
 from crossclr.models import JointModel, build_model
-from crossclr.storage import write_json
+from crossclr.models.search_space.space import SearchSpace
+from crossclr.models.search_space.trained import TrainedEncoder
+from crossclr.storage import write_file, write_json
 from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training.config.config_files import load_config
 from crossclr.training.config.run_config import RunConfig
 from crossclr.training.run_folder.checkpoint import MODEL as WEIGHTS
-from crossclr.training.run_folder.checkpoint import save_checkpoint
+from crossclr.training.run_folder.checkpoint import CheckpointError, save_checkpoint
 from crossclr.training.run_folder.folder import CONFIG, DATA, ENVIRONMENT, MODEL, RunFolder, Which
+
+SPACE, SPACE_TENSORS = "space.json", "space.safetensors"
 
 
 class Run(RunFolder[RunConfig]):
@@ -56,12 +63,47 @@ class Run(RunFolder[RunConfig]):
             which: the checkpoint.
         """
         shape = self.shape
+        if which == "best" and not (self.path / which).is_dir() and (self.path / SPACE).is_file():
+            raise ValueError(f"{self.path} has no trained encoder: its search space is the closed form alone")
         model = build_model(self.config.model, shape["dims"], shape["two_level"])
         return self.load_weights_into(model, which)
 
+    def load_space(self, which: Which = "best") -> SearchSpace:
+        """The search space of the run, or the model of a checkpoint as a search space of its own.
+
+        Args:
+            which: the checkpoint; ``last`` never has a search space that was fitted.
+        """
+        if which == "last" or not (self.path / SPACE).is_file():
+            model = self.load_model(which)
+            return SearchSpace(model.dims, None, [TrainedEncoder(model)])
+        try:
+            tensors = load_file(self.path / SPACE_TENSORS)
+            description = read_json_object(self.path / SPACE)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"the search space in {self.path} cannot be read: {error}") from error
+        encoders = []
+        for number in range(description["encoders"]):
+            model = build_model(self.config.model, self.shape["dims"], self.shape["two_level"])
+            prefix = f"encoder/{number}/"
+            model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+            encoders.append(TrainedEncoder(model))
+        own = {key: value for key, value in tensors.items() if not key.startswith("encoder/")}
+        return SearchSpace.restore(own, description, encoders)
+
+    def write_space(self, space: SearchSpace) -> None:
+        """Store a search space, where `load_space` finds it."""
+        tensors = space.tensors()
+        for number, encoder in enumerate(space.encoders):
+            tensors |= {f"encoder/{number}/{key}": value for key, value in encoder.model.state_dict().items()}
+        write_file(self.path / SPACE_TENSORS, save({key: value.cpu().contiguous() for key, value in tensors.items()}))
+        write_json(self.path / SPACE, space.description())
+
     def digest(self, which: Which = "best") -> str:
-        """A digest of the weights, to check that embeddings come from this model."""
-        return hashlib.sha256((self.path / which / WEIGHTS).read_bytes()).hexdigest()
+        """A digest of the weights, to check that embeddings come from this run."""
+        space = self.path / SPACE_TENSORS
+        file = space if which == "best" and space.is_file() else self.path / which / WEIGHTS
+        return hashlib.sha256(file.read_bytes()).hexdigest()
 
     def open_source(self, check: bool = True) -> Source:
         """The data of the run.

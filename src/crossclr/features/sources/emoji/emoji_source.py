@@ -92,6 +92,10 @@ class EmojiSource(Source):
             extra={"subgroup": first.subgroup, "characters": " ".join(item.character for item in run)},
         )
 
+    def family(self, key: str) -> str:
+        """The video of an emoji, which its man and woman belong to."""
+        return self._samples[key][0].video
+
     def _row(self, modality: str, position: int, rng: np.random.Generator | None) -> Rows:
         parts, own = self.parts[modality], self._rows[modality][position]
         if rng is None or not self.varies or len(parts) > 1:

@@ -1,0 +1,183 @@
+"""Fit the search space of a run on the training and validation samples of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from crossclr.evaluation.baselines.pooled_inputs import pooled_batches
+from crossclr.evaluation.retrieval.metrics import evaluate_embeddings
+from crossclr.features import Source, SourceWrapper
+from crossclr.models import Embeddings, SearchSpace, embed_source
+from crossclr.models.embeddings import join_embeddings
+from crossclr.models.search_space import choose_space
+from crossclr.models.search_space.choice import Encode, SpaceData
+from crossclr.models.search_space.trained import TrainedEncoder
+from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit, fit_run
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Results = dict[str, dict[str, float]]
+
+
+class ChosenKeys(SourceWrapper):
+    """A source whose training split has other samples.
+
+    Args:
+        source: the data.
+        split: the training split.
+        keys: its samples.
+    """
+
+    def __init__(self, source: Source, split: str, keys: Sequence[str]) -> None:
+        super().__init__(source)
+        self._split, self._chosen = split, list(keys)
+        self.in_memory = source.in_memory
+
+    def keys(self, split: str) -> Sequence[str]:
+        """Keys of a split."""
+        return self._chosen if split == self._split else self.source.keys(split)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The training samples of a search space.
+
+    Args:
+        data: mean rows, presence, groups and concepts.
+        rows_of: by modality, (samples,) the place of its row among all rows of the modality; -1 if it is absent.
+        video_of: (samples,) the video of each.
+        keys: of the videos.
+    """
+
+    data: SpaceData
+    rows_of: dict[str, Tensor]
+    video_of: Tensor
+    keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pooled: Embeddings, families: Sequence[str]) -> Pairs:
+        """One sample for each clip, or for each sentence where clips have several.
+
+        Args:
+            pooled: mean rows of clips.
+            families: (videos) videos with the same label stay in one fold.
+        """
+        most = max(pooled.names, key=lambda name: len(pooled[name].rows))
+        several = len(torch.unique(pooled[most].clip_of)) < len(pooled[most].clip_of)
+        clips = pooled[most].clip_of if several else torch.arange(len(pooled.clip_keys))
+        rows_of, rows, present = {}, {}, {}
+        for name, vectors in pooled.modalities.items():
+            first = torch.full((len(pooled.clip_keys),), -1, dtype=torch.int64)
+            first[vectors.clip_of.flip(0)] = torch.arange(len(vectors.rows)).flip(0)
+            rows_of[name] = torch.arange(len(clips)) if several and name == most else first[clips]
+            present[name] = rows_of[name] >= 0
+            rows[name] = vectors.rows[rows_of[name].clamp_min(0)]
+        video_of = torch.repeat_interleave(torch.arange(len(pooled.video_keys)), pooled.clip_counts)[clips]
+        labels = np.unique(np.asarray(families), return_inverse=True)[1].ravel()
+        groups = torch.from_numpy(labels.astype(np.int64))[video_of]
+        return cls(SpaceData(rows, present, groups, clips if several else None), rows_of, video_of, pooled.video_keys)
+
+
+class SpaceFit:
+    """Fits the search space of a run.
+
+    Args:
+        config: of the run, with recipe ``best`` or ``closed-form``.
+        source: its data.
+        fabric: where encoders are trained; one process.
+        loss: a loss of the caller's own.
+        console: where to show the progress of the last training.
+    """
+
+    def __init__(
+        self, config: RunConfig, source: Source, fabric: Fabric, loss: nn.Module | None, console: Console | None
+    ) -> None:
+        if fabric.world_size > 1:
+            raise ValueError(f"recipe {config.recipe} trains in one process; use recipe=paper for several")
+        if config.schedule.name == "plateau":  # all samples train, so there is no validation that could stall
+            schedule = config.schedule.model_copy(update={"name": "cosine"})
+            config = config.model_copy(update={"schedule": schedule})
+        self.config, self.source, self.fabric, self.loss, self.console = config, source, fabric, loss, console
+        splits = (config.splits.train, config.splits.validate_)
+        self.keys = list(dict.fromkeys(key for split in splits if split for key in source.keys(split)))
+        if config.splits.test is not None:  # COOT's data sets report on their validation split
+            held_out = set(source.keys(config.splits.test))
+            self.keys = [key for key in self.keys if key not in held_out]
+
+    def training(self, keys: Sequence[str] | None = None, number: int = 0) -> JointTraining:
+        """A training on some of the samples."""
+        config = self.config.model_copy(update={"seed": self.config.seed + number})
+        source = ChosenKeys(self.source, config.splits.train, self.keys if keys is None else keys)
+        return JointTraining(config, source, self.fabric, self.loss)
+
+    def fit(self, run: Run) -> SearchSpace:
+        """Choose and fit the space; the first encoder on all samples is trained in the run folder and resumable."""
+        pooled = join_embeddings(list(pooled_batches(self.source, self.keys)))
+        parents = pooled.groups if self.source.groups_are_parents else ()
+        pairs = Pairs.of(pooled, parents or [self.source.family(key) for key in pooled.video_keys])
+
+        def train(places: Tensor, number: int) -> tuple[nn.Module, Encode]:
+            videos = torch.unique(pairs.video_of[places])
+            training = self.training([pairs.keys[video] for video in videos.tolist()], number)
+            if len(places) == len(pairs.data) and number == 0:
+                weights, state = run.load_state()
+                training.load_state_dict(weights, state)
+                fit_run(run, training, state, console=self.console)
+                model = run.load_model("best")
+            else:
+                memory = MemoryRecorder()
+                fit(training, memory)
+                training.model.load_state_dict(memory.best)
+                model = training.model.cpu()
+            encoder = TrainedEncoder(model)
+            found = embed_source(
+                model, ChosenKeys(self.source, "train", pairs.keys), "train", self.config.validation.batch_size
+            )
+            return encoder, lambda name, where: found[name].rows[pairs.rows_of[name][where]]
+
+        return choose_space(pairs.data, train if self.config.recipe == "best" else None, self.config.seed)
+
+
+def measure_parts(space: SearchSpace, source: Source, split: str, batch_size: int) -> dict[str, Results]:
+    """Metrics of a space and of its parts alone, by the name that a table shows."""
+    spaces = {"": space}
+    if space.closed_form is not None and (len(space.encoders) or space.hubs is not None):
+        spaces["closed form alone"] = SearchSpace(space.dims, space.closed_form)
+    if space.closed_form is not None and len(space.encoders):
+        spaces["trained encoders alone"] = SearchSpace(space.dims, None, list(space.encoders))
+    return {
+        name: evaluate_embeddings(embed_source(one, source, split, batch_size), progress=False)
+        for name, one in spaces.items()
+    }
+
+
+def below_closed_form(parts: dict[str, Results]) -> str | None:
+    """A warning if a space is worse than its closed form alone."""
+
+    def mean(results: Results) -> float:
+        values = [found[name] for key, found in results.items() if key.startswith("clip/") for name in RECALLS]
+        return sum(values) / len(values)
+
+    closed = parts.get("closed form alone")
+    if closed is None or mean(parts[""]) >= mean(closed):
+        return None
+    return (
+        f"the search space ({mean(parts['']):.1f}) is below its closed form ({mean(closed):.1f}) on the test split; "
+        "train with recipe=closed-form, or with more samples"
+    )
+
+
+RECALLS = ("R@1", "R@5", "R@10")
+
+
+def facts_of(space: SearchSpace) -> dict[str, Any]:
+    """How a space was chosen, for ``results.json``."""
+    return space.facts.to_dict()

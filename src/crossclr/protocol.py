@@ -1,0 +1,258 @@
+"""`crossclr experiment default`: the default against linear CCA and tuned losses; docs/protocol.md has the rules."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crossclr.analysis.significance import paired
+from crossclr.analysis.tables import Cell, Table
+from crossclr.estimator import JointEmbedding
+from crossclr.models.closed_form import LINEAR, ClosedForm, CrossFit
+from crossclr.models.closed_form.pair_scores import query_recalls
+from crossclr.notices import CrossCLRWarning
+from crossclr.storage import write_json
+
+RESULT_SPLITS = (2, 3, 4, 5, 6)
+LOSSES = ("crossclr", "clip", "ntxent")
+TUNED_ON = 0  # the re-split whose train and validation parts tune the losses
+Encode = Callable[[str, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class PairedSet:
+    """A data set of the protocol.
+
+    Args:
+        name: of its file.
+        rows: (samples, channels) of ``video`` and ``text``.
+        sizes: number of training, validation and test samples.
+        concepts: (samples,) samples of one concept are right answers to each other, or None.
+        groups: (samples,) samples of one group are in one split, or None.
+        metric: ``recall`` (mean of R@1, R@5, R@10) or ``map``.
+    """
+
+    name: str
+    rows: dict[str, Tensor]
+    sizes: tuple[int, int, int]
+    concepts: Tensor | None
+    groups: Tensor | None
+    metric: str
+
+    @classmethod
+    def read(cls, path: Path) -> PairedSet:
+        """Read an ``.npz`` file; the arrays have the names of the arguments, and ``video`` and ``text``."""
+        with np.load(path, allow_pickle=False) as found:
+            if absent := {"video", "text", "sizes"} - set(found):
+                raise ValueError(f"{path} lacks the array {sorted(absent)[0]!r}; see docs/protocol.md")
+            rows = {name: torch.from_numpy(found[name].astype(np.float32)) for name in ("video", "text")}
+            labels = [
+                torch.from_numpy(np.unique(found[name], return_inverse=True)[1].ravel()) if name in found else None
+                for name in ("concepts", "groups")
+            ]
+            metric = str(found["metric"]) if "metric" in found else "recall"
+            train, val, test = (int(size) for size in found["sizes"])
+        return cls(path.stem, rows, (train, val, test), labels[0], labels[1], metric)
+
+    def resplit(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Places of the training, validation and test samples of a random re-split."""
+        count, generator = len(self.rows["text"]), np.random.default_rng(number)
+        if self.groups is None:
+            order = generator.permutation(count)
+        else:
+            rank = generator.permutation(int(self.groups.max()) + 1)
+            order = np.argsort(rank[self.groups.numpy()], kind="stable")
+        train, val, _ = self.sizes
+        places = torch.from_numpy(order)
+        return places[:train], places[train : train + val], places[train + val :]
+
+    def at(self, places: Tensor) -> dict[str, Any]:
+        """Some of the samples, as `JointEmbedding.fit` takes them."""
+        labels = {"concepts": self.concepts, "groups": self.groups}
+        given = {name: value[places].numpy() for name, value in labels.items() if value is not None}
+        return {"X": {name: rows[places].numpy() for name, rows in self.rows.items()}, **given}
+
+    def measure(self, queries: Encode, items: Encode, test: Tensor) -> dict[str, float]:
+        """The metric in both directions, in percent."""
+        concepts = None if self.concepts is None else self.concepts[test]
+        found = {}
+        for query, item in (("text", "video"), ("video", "text")):
+            scores = queries(query, self.rows[query][test]) @ items(item, self.rows[item][test]).T
+            values = (
+                query_recalls(scores, concepts) if self.metric == "recall" else average_precisions(scores, concepts)
+            )
+            first = scores.argmax(dim=1)
+            own = torch.arange(len(test)) if concepts is None else concepts
+            right = (own[first] == own).float()
+            found |= {f"{query}->{item}": 100 * float(values.mean()), f"{query}->{item}/R@1": 100 * float(right.mean())}
+        return found
+
+
+def average_precisions(scores: Tensor, concepts: Tensor | None) -> Tensor:
+    """(queries,) average precision; items of the query's concept are right.
+
+    Example:
+        >>> average_precisions(torch.tensor([[0.9, 0.8, 0.7]]).expand(3, 3), torch.tensor([0, 1, 0]))[0].item()
+        0.8333333730697632
+    """
+    own = torch.arange(len(scores)) if concepts is None else concepts
+    right = (own.unsqueeze(1) == own).gather(1, scores.argsort(dim=1, descending=True, stable=True)).float()
+    places = torch.arange(1, scores.shape[1] + 1)
+    return (right * right.cumsum(1) / places).sum(1) / right.sum(1)
+
+
+def run_default(
+    folder: str | Path,
+    out: str | Path,
+    sets: Sequence[str] = (),
+    splits: Sequence[int] = RESULT_SPLITS,
+    draws: int = 16,
+    report: Callable[[str], None] = print,
+) -> list[Table]:
+    """Run what is missing and return one table for each data set.
+
+    Args:
+        folder: of the data sets, one ``.npz`` file each.
+        out: where results are stored, one JSON file for each method and split; finished ones are never repeated.
+        sets: names of the sets; default: all.
+        splits: re-splits that are measured.
+        draws: settings that are tried to tune each loss.
+        report: called with a line for each finished step.
+    """
+    paths = [Path(folder) / f"{name}.npz" for name in sets] or sorted(Path(folder).glob("*.npz"))
+    if not paths:
+        raise FileNotFoundError(f"{folder} has no .npz files; docs/protocol.md says what they hold")
+    return [_run_set(PairedSet.read(path), _Results(Path(out) / path.stem, report), splits, draws) for path in paths]
+
+
+def _run_set(data: PairedSet, results: _Results, splits: Sequence[int], draws: int) -> Table:
+    for split in splits:
+        results.once(f"linear-validation-{split}", partial(linear_on_validation, data, split))
+        results.once(f"linear-folds-{split}", partial(linear_by_folds, data, split))
+        results.once(f"default-{split}", partial(default, data, split))
+    for loss in LOSSES:
+        found = [results.once(f"tune-{loss}-{number}", partial(draw, data, loss, number)) for number in range(draws)]
+        best = max(found, key=lambda one: one["score"])["options"]
+        for split in splits:
+            results.once(f"{loss}-{split}", partial(tuned, data, loss, best, split))
+    return _table(data, results, splits, draws)
+
+
+class _Results:
+    """Results by name, each in a file of its own."""
+
+    def __init__(self, folder: Path, report: Callable[[str], None]) -> None:
+        self.folder, self.report = folder, report
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def once(self, name: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        path = self.folder / f"{name}.json"
+        if not path.is_file():
+            write_json(path, run())
+            self.report(f"{self.folder.name} {name}: {path.read_text().strip()}")
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def of(self, method: str, splits: Sequence[int], key: str) -> list[float]:
+        return [float(self.once(f"{method}-{split}", dict)[key]) for split in splits]
+
+
+def linear_on_validation(data: PairedSet, split: int) -> dict[str, float]:
+    """Linear CCA fitted on the training part; the validation part chooses its settings."""
+    train, val, test = data.resplit(split)
+    both = torch.cat([train, val])
+    fold_of = torch.cat([torch.full((len(train),), -1), torch.zeros(len(val), dtype=torch.int64)])
+    concepts = None if data.concepts is None else data.concepts[both]
+    rows = {name: values[both] for name, values in data.rows.items()}
+    best = CrossFit(rows, concepts=concepts, folds=fold_of).search(LINEAR)[0].settings
+    model = ClosedForm(best).fit({name: values[train] for name, values in data.rows.items()})
+    return data.measure(model.encode, model.encode, test)
+
+
+def linear_by_folds(data: PairedSet, split: int) -> dict[str, float]:
+    """Linear CCA chosen by four folds of train and validation, refitted on both."""
+    train, val, test = data.resplit(split)
+    both = torch.cat([train, val])
+    labels = [None if one is None else one[both] for one in (data.groups, data.concepts)]
+    rows = {name: values[both] for name, values in data.rows.items()}
+    best = CrossFit(rows, groups=labels[0], concepts=labels[1]).search(LINEAR)[0].settings
+    model = ClosedForm(best).fit(rows)
+    return data.measure(model.encode, model.encode, test)
+
+
+def default(data: PairedSet, split: int) -> dict[str, Any]:
+    """`JointEmbedding()` on train and validation."""
+    train, val, test = data.resplit(split)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CrossCLRWarning)
+        joint = JointEmbedding().fit(**data.at(torch.cat([train, val])))
+    found: dict[str, Any] = data.measure(joint.space_.queries, joint.space_.items, test)
+    return found | {"parts": {part.name: part.share for part in joint.parts_}}
+
+
+def draw(data: PairedSet, loss: str, number: int) -> dict[str, Any]:
+    """One tuning draw: trained on the training part of re-split 0, scored on its validation part."""
+    rng = np.random.default_rng([number, LOSSES.index(loss)])
+    low, high = np.log(0.02), np.log(0.3)
+    options = {
+        "temperature": float(np.exp(rng.uniform(low, high))),
+        "learning_rate": float(np.exp(rng.uniform(np.log(3e-4), np.log(3e-3)))),
+    }
+    train, val, _ = data.resplit(TUNED_ON)
+    found = _trained(data, loss, options, train, val)
+    return {"score": (found["text->video"] + found["video->text"]) / 2, "options": options}
+
+
+def tuned(data: PairedSet, loss: str, options: dict[str, float], split: int) -> dict[str, float]:
+    """A loss with its tuned options, trained on train and validation."""
+    train, val, test = data.resplit(split)
+    return _trained(data, loss, options, torch.cat([train, val]), test)
+
+
+def _trained(data: PairedSet, loss: str, options: dict[str, float], train: Tensor, test: Tensor) -> dict[str, float]:
+    own: dict[str, Any] = {"temperature": options["temperature"]}
+    if loss == "clip":
+        own["learnable"] = False
+    joint = JointEmbedding("paper", loss=loss, loss_options=own, learning_rate=options["learning_rate"])
+    space = joint.fit(**data.at(train)).space_
+    return data.measure(space.queries, space.items, test)
+
+
+def _table(data: PairedSet, results: _Results, splits: Sequence[int], draws: int) -> Table:
+    methods = {
+        "linear CCA, chosen on validation": "linear-validation",
+        "linear CCA, chosen by folds": "linear-folds",
+        **{f"{loss}, best of {draws} draws": loss for loss in LOSSES},
+        "default": "default",
+    }
+    keys = ("text->video", "video->text", "text->video/R@1", "video->text/R@1")
+    rows = [[Cell(text=title), *_cells(results, name, splits, keys)] for title, name in methods.items()]
+    ours = _means(results, "default", splits)
+    told = []
+    for title, name in list(methods.items())[:-1]:
+        if name != "linear-folds":
+            found = paired(ours, _means(results, name, splits), title)
+            told.append(f"{found.difference:+.2f} against {title} ({found.relative:+.1f}%, {found.sure})")
+    heads = ["", "text → video", "video → text", "R@1 text → video", "R@1 video → text"]
+    metric = "mean of R@1, R@5, R@10" if data.metric == "recall" else "mAP"
+    caption = f"{metric}, re-splits {', '.join(map(str, splits))}. Mean of both directions: {'; '.join(told)}."
+    return Table(f"default-{data.name}", data.name, heads, rows, caption)
+
+
+def _cells(results: _Results, name: str, splits: Sequence[int], keys: Sequence[str]) -> Iterator[Cell]:
+    for key in keys:
+        yield Cell.of(results.of(name, splits, key))
+
+
+def _means(results: _Results, name: str, splits: Sequence[int]) -> list[float]:
+    there, back = (results.of(name, splits, key) for key in ("text->video", "video->text"))
+    return [(x + y) / 2 for x, y in zip(there, back, strict=True)]
