@@ -56,9 +56,9 @@ def test_a_file_of_the_wrong_kind_is_refused(searcher):
 
 
 def test_runs_without_known_experts_say_so(tmp_path):
-    config = load_config("emoji", {"data.a": "noto+fluent"})
+    config = load_config("emoji", {"data.modalities.image": "noto+fluent"})
     assert [len(recipes) for recipes in run_experts(config).values()] == [2]
-    assert run_experts(load_config("emoji", {"data.a": "text", "data.b": "text"})) == {}
+    assert run_experts(load_config("emoji", {"data.modalities": {"one": "text", "other": "text"}})) == {}
     (tmp_path / "meta.json").write_text("{}")
     files = {"kind": "coot", "root": str(tmp_path), "video": "a.h5", "text": "b.h5"}
     config = load_config("youcook2-100m", {"data": files})

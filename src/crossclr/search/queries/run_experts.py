@@ -35,7 +35,7 @@ def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
     """
     data = config.data
     if isinstance(data, EmojiConfig):
-        names = dict(zip(MODALITIES, (data.a, data.b), strict=True))
+        names = dict(zip(MODALITIES, data.modalities.values(), strict=False))
         return {
             letter: [Recipe("appearance")] * len(name.split("+")) for letter, name in names.items() if name != "text"
         }
