@@ -101,9 +101,14 @@ def test_debug_shows_the_traceback(monkeypatch):
         main()
 
 
-def test_a_bug_is_not_hidden(monkeypatch):
+def test_a_bug_is_not_hidden(monkeypatch, capsys):
     monkeypatch.setattr("crossclr.api.train", lambda *_, **__: {}["bug"])
     monkeypatch.setattr(sys, "argv", ["crossclr", "train", "emoji"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 70
+    assert "unexpected KeyError: 'bug'. This is a fault of crossclr" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["crossclr", "--debug", "train", "emoji"])
     with pytest.raises(KeyError):
         main()
 

@@ -92,7 +92,9 @@ def test_broken_configs(base, tmp_path, seed):
 OVERRIDES = ["training.epochs=[", "a.b.c", "=1", "loss.local={name: clip, name: clip}", "model.dim=1000000000000",
              "optimiser.learning_rate=.nan", "training.batch_size=1e9999", "seed=-1", "name=..", "name=/etc",
              "seed=99999999999999999999", "optimiser.epsilon=.inf", "loss.local.temperature=.inf", "data=null",
-             "loss.global_weight=.inf", "model.encoder={kind: mlp, blocks: 1000000}"]  # fmt: skip
+             "loss.global_weight=.inf", "model.encoder={kind: mlp, blocks: 1000000}",
+             "model={dim: 65536, encoder: {kind: mlp, blocks: 256}}",
+             "model={encoder: null, encoders: {text: {}}}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("override", OVERRIDES)

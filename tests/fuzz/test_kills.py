@@ -18,6 +18,8 @@ from tests.fuzz.verdicts import ALL
 from tests.support.tiny_runs import tiny_values, write_coot
 
 KILLS = 30 if ALL else 1
+QUICK = [f"--set={text}" for text in ("model.dim=16", "model.heads=2", "model.word_dim=8", "vocabulary.min_count=0")]
+QUICK.append("--set=training.epochs=2")
 VOLATILE = ("environment.json", "checksums.json")  # they hold times, commands, or checksums of such files
 
 
@@ -76,8 +78,23 @@ def index(place, out):
     return ["index", out / "run", "--splits", "val"]
 
 
+def update(place, out):
+    if not (place / "indexed").exists():
+        shutil.copytree(place / "run", place / "indexed")
+        finish("index", place / "indexed", "--splits", "val")
+    if not (out / "run").exists():
+        shutil.copytree(place / "indexed", out / "run")
+    return ["index", out / "run", "--update", "--splits", "train"]
+
+
+def caption(place, out):
+    folder = out / "captions"
+    resume = ["--resume", folder] if folder.exists() else [place / "run", "--out", folder, *QUICK]
+    return ["caption", "train", *resume, "--no-meteor"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [train, embed, index])
+@pytest.mark.parametrize("command", [train, embed, index, update, caption])
 def test_a_killed_command_can_be_repeated(place, tmp_path, command):
     rng = random.Random(command.__name__)
     (tmp_path / "whole").mkdir()
@@ -102,6 +119,9 @@ def test_a_killed_command_can_be_repeated(place, tmp_path, command):
 
 def _compared(out, command):
     found = content(out)
-    if command is index:  # a second build is another generation, and faiss and sqlite files are compared by use
+    if command in (
+        index,
+        update,
+    ):  # a second build is another generation
         return sorted(name.split("/", 3)[-1] for name in found if "generation" in name and name.endswith(".npy"))
     return {name: data for name, data in found.items() if not name.endswith("README.md")}

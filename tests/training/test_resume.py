@@ -211,4 +211,4 @@ def test_no_room_at_all_leaves_no_folder(tiny, tmp_path, capfd):
     process.join(120)
     assert process.exitcode == 3
     assert "File too large" in capfd.readouterr().err
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []

@@ -17,6 +17,7 @@ InitialWeights = Annotated[
 
 
 WIDEST, MOST_LAYERS = 65_536, 256  # channels and layers; more cannot be meant
+MOST_WEIGHTS = 4_000_000_000  # of an encoder: 16 GB in float32
 
 
 class _Strict(BaseModel):
@@ -165,11 +166,23 @@ class ModelConfig(_Strict):
             return values
         shared = values.get("encoder", {})
         shared = shared.model_dump() if isinstance(shared, BaseModel) else shared
+        if not isinstance(shared, dict):
+            return values  # reported by its own field
         filled = {
             name: {**shared, **own} if isinstance(own, dict) and _kind({**shared, **own}) == _kind(shared) else own
             for name, own in values["encoders"].items()
         }
         return {**values, "encoders": filled}
+
+    @model_validator(mode="after")
+    def _fits_into_memory(self) -> ModelConfig:
+        for encoder in (self.encoder, *self.encoders.values(), self.global_encoder):
+            layers = encoder.blocks if isinstance(encoder, MLPEncoderConfig) else encoder.layers
+            hidden = encoder.hidden if isinstance(encoder, MLPEncoderConfig) else encoder.feed_forward
+            weights = layers * 2 * self.dim * ((hidden or self.dim) + self.dim)
+            if weights > MOST_WEIGHTS:
+                raise ValueError(f"an encoder of about {weights:,} weights is too large; lower dim or layers")
+        return self
 
     @model_validator(mode="after")
     def _divisible(self) -> ModelConfig:

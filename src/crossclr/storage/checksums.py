@@ -48,6 +48,11 @@ def seal(folder: Path, names: Iterable[str] | None = None) -> None:
         temporary.write_text(json.dumps(listed, indent=1))
 
 
+def renew(folder: Path) -> None:
+    """Write the checksums of the listed files again; the list itself stays, without files that are missing."""
+    seal(folder, _listed(folder))
+
+
 def changes(folder: Path, everything: bool = False) -> list[str]:
     """What differs from the manifest, in words; empty if nothing does.
 

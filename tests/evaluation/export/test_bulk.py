@@ -50,7 +50,11 @@ def run(features, tmp_path_factory):
     """A run that was trained on the shards themselves."""
     values = {
         "name": "bulk",
-        "data": {"kind": "shards", "root": str(features), "shards": {"train": "*", "test": "part00[01].parquet"}},
+        "data": {
+            "kind": "shards",
+            "root": str(features),
+            "shards": {"train": "part00[2-5].*", "test": "part00[01].parquet", "all": "*"},
+        },
         "splits": {"validate": None},
         "model": {"dim": 8, "encoder": {"kind": "mlp", "blocks": 0}},
         "loss": {"local": {"name": "clip"}},
@@ -77,7 +81,7 @@ def test_embeddings_equal_those_of_the_source(run, features, tmp_path):
     counts = embed_shards(run, [features], tmp_path / "out", batch_size=7)
     assert counts == {"shards": SHARDS, "samples": SHARDS * ROWS, "embedded": SHARDS}
     ids, (a, b) = joined(tmp_path / "out")
-    wanted = embed_source(run.load_model(), run.open_source(), "train")
+    wanted = embed_source(run.load_model(), run.open_source(), "all")
     assert tuple(ids) == wanted.clip_keys == tuple(f"s{place}" for place in range(SHARDS * ROWS))
     np.testing.assert_allclose(a, first(wanted).rows, atol=1e-6)
     np.testing.assert_allclose(b, second(wanted).rows, atol=1e-6)

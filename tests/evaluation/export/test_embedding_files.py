@@ -130,7 +130,7 @@ def test_faults_are_named(make_embeddings, tmp_path):
     for name in ("a.h5", "a.npz"):
         path = save_embeddings(embeddings, tmp_path / name)
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        with pytest.raises(ValueError, match=f"{name} cannot be read"):
+        with pytest.raises(ValueError, match=f"{name}: cannot be read"):
             load_embeddings(path)
     arrays = dict(np.load(save_embeddings(embeddings, tmp_path / "b.npz")))
     cases = {

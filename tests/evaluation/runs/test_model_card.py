@@ -5,6 +5,7 @@ import yaml
 
 from crossclr import api
 from crossclr.evaluation import write_card
+from crossclr.storage.checksums import seal
 from crossclr.training import Run
 from crossclr.training.config.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
@@ -37,6 +38,7 @@ def test_an_unfinished_run_and_an_unknown_licence_are_told(run, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(run.path, copy)
     (copy / "results.json").unlink()
+    seal(copy, ["results.json"])
     text = write_card(copy).read_text()
     assert "no results" in text
     assert "does not contain the licence" in text

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from crossclr.features import ArraySource
 from crossclr.features.check.fingerprint import SAMPLED, data_changes, fingerprint
+from tests.support.pairs import pair_source
 
 A, B = np.random.default_rng(0).normal(size=(2, 200, 6)).astype(np.float32)
 
 
 def source(a=A, b=B, keys=None, **splits):
     names = keys or [f"k{row}" for row in range(len(a))]
-    return ArraySource(a, b, ids=names, splits=splits or {"train": names[:150], "test": names[150:]})
+    return pair_source(a, b, ids=names, splits=splits or {"train": names[:150], "test": names[150:]})
 
 
 def test_equal_data_has_no_changes():
@@ -24,9 +24,9 @@ def test_equal_data_has_no_changes():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (source(b=B[::-1].copy()), "b of .* of 48 sampled samples changed"),
-        (source(a=A * 1.01), "a of 48 of 48"),
-        (source(a=np.roll(A, 1, axis=1)), "a of 48 of 48"),
+        (source(b=B[::-1].copy()), "b of .* of 32 sampled samples changed"),
+        (source(a=A * 1.01), "a of 32 of 32"),
+        (source(a=np.roll(A, 1, axis=1)), "a of 32 of 32"),
         (source(A[:-1], B[:-1]), "split 'test': it has 49 samples, not 50"),
         (source(keys=[f"x{row}" for row in range(200)]), "other keys"),
         (source(train=[f"k{row}" for row in range(150)][::-1], test=[f"k{row}" for row in range(150, 200)]), "order"),
@@ -44,5 +44,5 @@ def test_one_wrong_sample_among_the_sampled_is_noticed():
     wrong = B.copy()
     wrong[150, 3] += 0.01
     assert data_changes(stored, source(b=wrong)) == [
-        "split 'test': b of 1 of 48 sampled samples changed (first: 'k150')"
+        "split 'test': b of 1 of 32 sampled samples changed (first: 'k150')"
     ]

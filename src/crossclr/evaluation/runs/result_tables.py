@@ -9,6 +9,8 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from crossclr.evaluation.runs.pair_grid import SHOWN as GRID
+from crossclr.evaluation.runs.pair_grid import grid_rows, is_grid, modalities_of
 from crossclr.models.directions import direction_words
 
 SHOWN = ("R@1", "R@5", "R@10", "MdR")
@@ -50,6 +52,11 @@ def results_table(results: Mapping[str, Any], title: str) -> Table:
     table = plain_table(title, SHOWN)
     beside = {**(results.get("parts") or {}), "linear CCA baseline": results.get("cca_baseline")}
     measured = results.get("test") or {}
+    if is_grid(measured):
+        grid = plain_table(f"{title}, {' / '.join(GRID)}", [f"→ {name}" for name in modalities_of(measured)])
+        for cells in grid_rows(measured):
+            grid.add_row(*cells)
+        return grid
     words = direction_words(measured)
     for direction, metrics in measured.items():
         table.add_row(words[direction], *(f"{metrics[name]:.1f}" for name in SHOWN))

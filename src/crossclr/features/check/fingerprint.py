@@ -14,7 +14,7 @@ from crossclr.features.errors import DataError
 from crossclr.features.sample import Sample
 from crossclr.features.source import Source
 
-SAMPLED = 48  # samples of a split that are read
+SAMPLED = 32  # samples of a split that are read
 MOST_KEYS = 200_000  # of a larger split, as many keys spread evenly count
 TOLERANCE = 1e-4  # of the length of the rows; another machine may round differently
 

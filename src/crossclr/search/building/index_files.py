@@ -20,7 +20,7 @@ FORMAT = 2
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """What a generation says about itself."""
-    check_sealed(folder, "rebuild the index")
+    check_sealed(folder, "rebuild it")
     return read_json_object(folder / META, "backend", "modalities", "weights")
 
 

@@ -181,7 +181,7 @@ class FaissIndex:
     def open(cls, folder: Path) -> FaissIndex:
         """Open a saved index as a memory map."""
         with reading(folder, "index", advice="rebuild it"):
-            check_sealed(folder, "rebuild the index")
+            check_sealed(folder, "rebuild it")
             values = read_json_object(folder / META, "dim", "settings")
             index = cls(values["dim"], IndexSettings(**values["settings"]))
             index._tail = np.load(folder / TAIL, mmap_mode="r")

@@ -91,7 +91,8 @@ class RunFolder(Generic[ConfigT]):
         try:
             model.load_state_dict(load_weights(self.path / which))
         except RuntimeError as error:
-            raise CheckpointError(f"the weights in {self.path / which} do not fit {CONFIG}: {error}") from error
+            reason = " ".join(str(error).split())[:300]
+            raise CheckpointError(f"the weights in {self.path / which} do not fit {CONFIG}: {reason}") from error
         return model.eval()
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from crossclr.features.check.fingerprint import data_changes, fingerprint
 from crossclr.storage import write_json
-from crossclr.storage.checksums import NAME, changes, seal, sealed_folders
+from crossclr.storage.checksums import NAME, changes, renew, sealed_folders
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.storage.read_error import ReadError
 from crossclr.training.run_folder.folder import CONFIG, DATA
@@ -43,7 +43,7 @@ def verify(path: str | Path, *, accept: bool = False) -> Verified:
     for folder in folders:
         differences += [f"{folder}: {change}" for change in changes(folder, everything=True)]
         if accept:
-            seal(folder)
+            renew(folder)
         if (folder / DATA).is_file() and (folder / CONFIG).is_file():
             differences += [f"data of {folder}: {change}" for change in _compare_data(folder, accept)]
     return Verified(len(folders), differences)
@@ -56,7 +56,7 @@ def _compare_data(folder: Path, accept: bool) -> list[str]:
         found = data_changes(before, source)
         if accept and found:
             write_json(folder / DATA, fingerprint(source, [split for split in before if split in source.splits]))
-            seal(folder)
+            renew(folder)
     except (ReadError, OSError) as error:
         return [str(error)]
     return found
