@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from crossclr.features.sample import stable_hash
+
 
 @dataclass(frozen=True)
 class Vectors:
@@ -54,6 +56,7 @@ class Embeddings:
         clip_counts: (videos,) int64 number of clips of each video.
         video_keys: (videos) key of each video in its source.
         groups: (videos) a coarse label of each video, or empty.
+        concepts: (clips) a number for each clip, equal for clips that show the same; None if each shows its own.
     """
 
     modalities: Mapping[str, Vectors]
@@ -61,6 +64,7 @@ class Embeddings:
     clip_counts: Tensor
     video_keys: tuple[str, ...]
     groups: tuple[str, ...] = ()
+    concepts: Tensor | None = None
 
     def __getitem__(self, modality: str) -> Vectors:
         if modality not in self.modalities:
@@ -76,6 +80,13 @@ class Embeddings:
     def text_name(self) -> str | None:
         """The first modality that has texts."""
         return next((name for name, vectors in self.modalities.items() if vectors.texts), None)
+
+    @property
+    def clip_ids(self) -> Tensor:
+        """(clips,) a number for each clip, equal for clips that show the same."""
+        if self.concepts is not None:
+            return self.concepts
+        return torch.tensor([stable_hash(key) for key in self.clip_keys], dtype=torch.int64)
 
     def pair(self) -> tuple[Vectors, Vectors]:
         """Clips and their sentences, for what compares two modalities.
@@ -94,7 +105,7 @@ class Embeddings:
                 return clips, _renumbered(sentences, clips.clip_of, len(self.clip_keys))
         raise ValueError("clips have several rows in both modalities; one of them must have one row for each clip")
 
-    def fused(self, modalities: Sequence[str], level: str = "clip") -> tuple[Tensor, Tensor]:
+    def fused(self, modalities: Sequence[str], level: str = "clip", searched: bool = False) -> tuple[Tensor, Tensor]:
         """The normalised mean of the present unit vectors of some modalities, and the clip or video of each row.
 
         Example:
@@ -104,7 +115,7 @@ class Embeddings:
             >>> found.fused(["video", "picture"])[0].numpy().round(2).tolist()
             [[0.71, 0.71], [0.0, 1.0]]
         """
-        parts = [part for name in modalities if (part := self[name].at(level)) is not None]
+        parts = [part for name in modalities if (part := self[name].at(level, searched)) is not None]
         count = len(self.clip_keys) if level == "clip" else len(self.video_keys)
         total = torch.zeros(count, parts[0][0].shape[1])
         present = torch.zeros(count, dtype=torch.bool)
@@ -152,6 +163,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
         torch.cat([part.clip_counts for part in parts]),
         tuple(key for part in parts for key in part.video_keys),
         groups,
+        torch.cat([part.clip_ids for part in parts]) if any(part.concepts is not None for part in parts) else None,
     )
 
 
