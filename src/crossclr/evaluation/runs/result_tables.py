@@ -75,11 +75,12 @@ def parts_table(space: Mapping[str, Any]) -> Table:
             f": mean of R@1, R@5, R@10 expected among {estimate['gallery']:,} items: "
             f"{estimate['score']:.1f} ± {estimate['error']:.1f}"
         )
-    table = plain_table(title, ["share", "alone", "gain"])
+    table = plain_table(title, ["used with", "score", "gain"])
     for part in space["parts"]:
         gain = "" if part["gain"] is None else f"{part['gain']:+.1f} ± {part['error']:.1f}"
         score = "" if part["score"] is None else f"{part['score']:.1f}"
-        table.add_row(part["name"], f"{part['share']:.2f}" if part["share"] else "not used", score, gain)
+        use = f"weight {part['share']:g}" if part["name"] == "hub correction" else f"share {part['share']:g}"
+        table.add_row(part["name"], use if part["share"] else "not used", score, gain)
     return table
 
 
