@@ -36,7 +36,9 @@ def seal(folder: Path, names: Iterable[str] | None = None) -> None:
         >>> changes(folder)
         ['config.yaml was changed']
     """
-    listed: dict[str, list[int | str]] = {} if names is None else dict(_listed(folder))
+    listed: dict[str, list[int | str]] = {}
+    if names is not None and (folder / NAME).exists():
+        listed = _listed(folder)
     if names is None:
         names = _own_files(folder)
     for name in sorted(set(names) - {NAME}):
@@ -80,6 +82,8 @@ def check_sealed(folder: Path, advice: str = "restore it from a copy", kind: typ
     Raises:
         ReadError: a file was changed or is missing, or there is no manifest.
     """
+    if not (folder / NAME).is_file():
+        raise kind(f"{folder}: {NAME} is missing; {advice}, or take it as it is: crossclr verify {folder} --accept")
     if differing := changes(folder):
         raise kind(
             f"{folder}: {'; '.join(differing)} since this folder was written; {advice}. If you made the change on "
