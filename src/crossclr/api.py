@@ -243,8 +243,7 @@ class _Session:
             training.read_first_batch()
             on_creation()
             Run.create(path, config, training.model, training.state_dict(), source)
-        with self._locked(path):
-            return self._finish_space(Run.open(path), space_fit)
+        return self._finish_space(Run.open(path), space_fit)
 
     def _finish_space(self, run: Run, space_fit: SpaceFit) -> Run:
         """Fit the search space of a run and measure it."""

@@ -28,12 +28,9 @@ def write_study(folder: Path, **changes) -> Path:
         "name": "tiny",
         "data": {
             "kind": "arrays",
-            "modalities": ["sound", "text"],
             "root": str(folder),
-            "a": {"values": "a.npy"},
-            "b": {"values": "b.npy"},
+            "modalities": {"sound": {"values": "a.npy"}, "text": {"values": "b.npy", "texts": "texts.json"}},
             "splits": "splits.npy",
-            "texts": "texts.json",
         },
         "model": {"dim": 8, "encoder": {"kind": "mlp"}},
         "loss": {"local": {"name": "crossclr", "temperature": 0.1, "weight_scale": 0.1, "prune_by": "quantile"}},
@@ -53,8 +50,8 @@ def write_study(folder: Path, **changes) -> Path:
         "positives": [1],
         "positive_weights": [0.1, 0.2],
         "modalities": {"sound": {"a": {}}, "text": {"b": {}}},
-        "experts": {"one": {}, "two": {"data.a": {"values": "second.npy"}}},
-        "joined_experts": {"one + two": {"data.a": [{"values": "a.npy"}, {"values": "second.npy"}]}},
+        "experts": {"one": {}, "two": {"data.modalities.sound": {"values": "second.npy"}}},
+        "joined_experts": {"one + two": {"data.modalities.sound": [{"values": "a.npy"}, {"values": "second.npy"}]}},
         "fused_experts": [["one", "two"]],
     }
     path = folder / "study.yaml"

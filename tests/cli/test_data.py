@@ -40,7 +40,7 @@ def run(*arguments):
 def test_a_clean_folder(folder):
     result = run("check", folder)
     assert result.exit_code == 0, result.output
-    for words in ("video 4, text 5", "two levels", "Connectivity of each clip", "0 faults, 0 warnings"):
+    for words in ("video 4, text 5", "two levels", "Connectivity of video", "0 faults, 0 warnings"):
         assert words in result.output
 
 
@@ -61,7 +61,7 @@ def test_json_holds_the_whole_report(folder):
     assert report["ok"] is False
     assert report["splits"]["train"]["samples"] == 4
     assert [finding["keys"] for finding in report["findings"] if finding["level"] == "fault"] == [["v1"], ["v2"]]
-    assert report["connectivity"]["clip"]["relative"]["0.9"] >= 0
+    assert report["connectivity"]["video"]["relative"]["0.9"] >= 0
 
 
 @pytest.mark.parametrize("kind", ["truncated", "no file", "typo", "no yaml", "unknown name"])
@@ -132,9 +132,15 @@ def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatc
     config = {
         "kind": "arrays",
         "root": str(folder),
-        "a": {"values": "a.npz#feat", "ids": "#ids"},
-        "b": {"values": "flat/values.npy", "lengths": "flat/lengths.npy", "ids": "flat/owners.json"},
-        "texts": "flat/texts.json",
+        "modalities": {
+            "video": {"values": "a.npz#feat", "ids": "#ids"},
+            "text": {
+                "values": "flat/values.npy",
+                "lengths": "flat/lengths.npy",
+                "ids": "flat/owners.json",
+                "texts": "flat/texts.json",
+            },
+        },
         "splits": "captions.json#split",
     }
     (folder / "flat.yaml").write_text(yaml.safe_dump(config))

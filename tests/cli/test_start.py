@@ -48,6 +48,7 @@ def test_images_become_an_index_and_a_second_call_trains_nothing(tmp_path):
     searcher = Searcher.open(tmp_path / "out" / "run", text=False)
     assert {about["count"] for about in searcher.meta["modalities"].values()} == {4}
     weights = searcher.meta["weights"]
+    assert searcher.meta["name"] == "clips"  # what the page calls it
     searcher.close()
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert again.exit_code == 0, again.output

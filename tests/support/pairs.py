@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crossclr.features import Content, Sample
+from crossclr.features import ArraySource, Content, Sample
 from crossclr.models import Embeddings, Vectors
 
 
@@ -55,6 +55,22 @@ def pair_embeddings(
         tuple(video_keys or map(str, range(len(counts)))),
         tuple(groups),
     )
+
+
+def pair_source(
+    a: Any,
+    b: Any,
+    ids: Sequence[str] | None = None,
+    owners: Sequence[str] | None = None,
+    texts: Sequence[str] | None = None,
+    names: tuple[str, str] = ("a", "b"),
+    **more: Any,
+) -> ArraySource:
+    """Two arrays in memory; ``owners`` names the sample of each row of the second."""
+    owned = ids if owners is None else owners
+    words = {} if texts is None else {names[1]: texts}
+    arrays = dict(zip(names, (a, b), strict=True))
+    return ArraySource(arrays, ids=dict(zip(names, (ids, owned), strict=True)), texts=words, **more)
 
 
 def first(whole: Any) -> Any:

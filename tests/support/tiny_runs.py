@@ -70,9 +70,9 @@ def write_config(folder: Path, hidden: NDArray[Any], **changes: Any) -> Path:
     splits = {str(row): next(name for name, end in ends.items() if row < end) for row in range(count)}
     (folder / "splits.json").write_text(json.dumps(splits))
     encoder = {"kind": "mlp", "blocks": 0}
-    arrays = {name: {"values": f"{name}.npy"} for name in "ab"}
+    arrays = {"video": {"values": "a.npy"}, "text": {"values": "b.npy"}}
     values = {
-        "data": {"kind": "arrays", "root": str(folder), **arrays, "splits": "splits.json"},
+        "data": {"kind": "arrays", "root": str(folder), "modalities": arrays, "splits": "splits.json"},
         "model": {"dim": 8, "encoder": encoder},
         "loss": {"local": {"name": "clip"}, "global": None},
         "training": {"epochs": 3, "batch_size": 40, "accelerator": "cpu"},

@@ -21,8 +21,7 @@ def config_of(folder, **training):
             "data": {
                 "kind": "arrays",
                 "root": str(folder),
-                "a": {"values": "a.npy"},
-                "b": {"values": "b.npy"},
+                "modalities": {"video": {"values": "a.npy"}, "text": {"values": "b.npy"}},
                 "splits": "splits.npy",
             },
             "model": {

@@ -3,8 +3,8 @@
 import pytest
 
 from crossclr.evaluation.retrieval.validation import retrieval_validator
-from crossclr.features import ArraySource
 from crossclr.training import FitConfig, JointTraining, MemoryRecorder, fit, load_config, make_fabric
+from tests.support.pairs import pair_source
 from tests.support.simulated_cooking import cooking_clips
 
 CLIPS, HELD_OUT = 1400, 350  # about a tenth of YouCook2's 13,829 clips
@@ -15,7 +15,7 @@ def train_preset(epochs=8, **loss):
     preset = load_config("youcook2-100m")
     data = cooking_clips(CLIPS)
     keys = [str(number) for number in range(CLIPS)]
-    source = ArraySource(data.video, data.text, splits={"train": keys[HELD_OUT:], "val": keys[:HELD_OUT]})
+    source = pair_source(data.video, data.text, splits={"train": keys[HELD_OUT:], "val": keys[:HELD_OUT]})
     local = {**preset.loss.local.model_dump(), **loss}
     config = FitConfig.model_validate(
         {

@@ -164,11 +164,12 @@ def compare_captions(
 @contextlib.contextmanager
 def _meteor(wanted: bool, notes: list[str]) -> Iterator[Meteor | bool]:
     """One METEOR process for the whole table; False, and a note, without Java."""
-    try:
-        running = contextlib.nullcontext(False) if not wanted else Meteor()
-    except MeteorError as error:
-        notes.append(f"no METEOR: {error}")
-        running = contextlib.nullcontext(False)
+    running: contextlib.AbstractContextManager[Meteor | bool] = contextlib.nullcontext(False)
+    if wanted:
+        try:
+            running = Meteor()
+        except MeteorError as error:
+            notes.append(f"no METEOR: {error}")
     with running as found:
         yield found
 

@@ -28,11 +28,15 @@ def evaluate(
             "--semantics/--no-semantics", help="Also measure nDCG, shared-caption recall and neighbours kept."
         ),
     ] = True,
+    fused: Annotated[
+        list[str] | None,
+        typer.Option(help="Also search fused modalities, such as 'text->video+sound'. Default: all others and back."),
+    ] = None,
     as_json: Json = False,
     batch_size: BatchSize = 64,
     device: Device = "cpu",
 ) -> None:
-    """Measure the retrieval of one or more runs, in both directions and at every level.
+    """Measure the retrieval of one or more runs, in every direction and at every level.
 
     R@K is the percentage of queries whose target is among the first K; MdR and MnR are median and mean rank (1 is
     best). Several runs are measured one by one and fused: their normalised embeddings are concatenated (the paper's ⊕).
@@ -55,6 +59,7 @@ def evaluate(
         which=checkpoint,
         baseline=baseline,
         semantics=semantics,
+        fused=fused or None,
         batch_size=batch_size,
         device=device,
         progress=True,

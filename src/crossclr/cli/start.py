@@ -48,9 +48,8 @@ def start(
     console = Console()
     if not folder.is_dir():
         raise FileNotFoundError(2, "No such directory", str(folder))
-    name = re.sub(r"[^\w.+-]+", "-", folder.resolve().name) or "mine"
-    base = out or Path("runs") / name
-    page = ProgressPage(name, STEPS, host, port)
+    base = out or Path("runs") / name_of(folder)
+    page = ProgressPage(name_of(folder), STEPS, host, port)
     try:
         _say(console, f"open {page.address} in a browser; Ctrl-C stops")
         with resumable():
@@ -64,6 +63,11 @@ def start(
             port=page.port,
             ready=lambda address: _say(console, f"ready: {address}; Ctrl-C stops the service"),
         )
+
+
+def name_of(folder: Path) -> str:
+    """The name of a folder as the name of a run."""
+    return re.sub(r"[^\w.+-]+", "-", folder.resolve().name) or "mine"
 
 
 def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage, console: Console) -> None:
@@ -86,7 +90,7 @@ def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage,
     if trained:
         api.resume(run, baseline=False)
     else:
-        api.train(report.config, out=run, baseline=False)
+        api.train(report.config, {"name": name_of(folder)}, out=run, baseline=False)
     page.begin(2)
     if report.done or not trained or current_generation(Run.open(run).path / INDEX) is None:
         _say(console, "building the index")

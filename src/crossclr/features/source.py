@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from crossclr.features.batch import Batch
 from crossclr.features.batching.collate import collate
@@ -105,6 +106,10 @@ class Source(ABC):
         samples = [self.read(key, np.random.default_rng([seed, epoch, stable_hash(key)])) for key in chosen]
         return collate(samples, self.dims)
 
+    def present(self, split: str) -> Mapping[str, npt.NDArray[np.bool_]] | None:
+        """By modality, which samples of a split have it; None if that is known only when samples are read."""
+        return None
+
     def clip_times(self, key: str) -> Sequence[tuple[float, float]]:
         """First and last second of each clip of a sample; empty if the data does not say."""
         return ()
@@ -156,6 +161,10 @@ class SourceWrapper(Source):
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """One sample."""
         return self.source.read(key, rng)
+
+    def present(self, split: str) -> Mapping[str, npt.NDArray[np.bool_]] | None:
+        """By modality, which samples of a split have it."""
+        return self.source.present(split)
 
     def clip_times(self, key: str) -> Sequence[tuple[float, float]]:
         """First and last second of each clip of a sample."""

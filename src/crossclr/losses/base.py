@@ -63,7 +63,8 @@ class Loss(nn.Module):
         call = read_call(za, zb, a, b, ids, features, present)
         dynamo = sys.modules.get("torch._dynamo")  # importing the compiler takes seconds
         # torch.compile must not trace this, because control flow depends on values and buffers change their shape.
-        return self._evaluate(call) if dynamo is None else dynamo.disable(self._evaluate)(call)
+        loss: Tensor = self._evaluate(call) if dynamo is None else dynamo.disable(self._evaluate)(call)
+        return loss
 
     forward._torchdynamo_disable = True  # type: ignore[attr-defined]
 

@@ -94,7 +94,7 @@ class Embeddings:
                 return clips, _renumbered(sentences, clips.clip_of, len(self.clip_keys))
         raise ValueError("clips have several rows in both modalities; one of them must have one row for each clip")
 
-    def fused(self, modalities: Sequence[str], level: str = "clip") -> tuple[Tensor, Tensor]:
+    def fused(self, modalities: Sequence[str], level: str = "clip", searched: bool = False) -> tuple[Tensor, Tensor]:
         """The normalised mean of the present unit vectors of some modalities, and the clip or video of each row.
 
         Example:
@@ -104,7 +104,7 @@ class Embeddings:
             >>> found.fused(["video", "picture"])[0].numpy().round(2).tolist()
             [[0.71, 0.71], [0.0, 1.0]]
         """
-        parts = [part for name in modalities if (part := self[name].at(level)) is not None]
+        parts = [part for name in modalities if (part := self[name].at(level, searched)) is not None]
         count = len(self.clip_keys) if level == "clip" else len(self.video_keys)
         total = torch.zeros(count, parts[0][0].shape[1])
         present = torch.zeros(count, dtype=torch.bool)

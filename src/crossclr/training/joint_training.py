@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -55,6 +56,7 @@ class JointTraining(Trainable[Batch]):
         model = build_model(config.model, source.dims, self.two_level)
         self.objective = Objective(config.loss)
         self.objective.check(source.modalities)
+        check_pairs_present(source, config.splits.train, self.objective)
         if loss is not None:
             self.objective.local = loss
         self.objective.to(fabric.device)
@@ -164,6 +166,28 @@ class JointTraining(Trainable[Batch]):
                 "set training.gradient_clip=1.0, or check the data with `crossclr data check`"
             )
         return loss
+
+
+def check_pairs_present(source: Source, split: str, objective: Objective) -> None:
+    """Check that the training samples have every pair that the loss names, and at least one pair.
+
+    Raises:
+        TrainingError: no sample has a pair.
+    """
+    present = source.present(split)
+    if present is None:
+        return
+    named = [
+        pair for term in (objective.local, objective.global_) for pair in getattr(term, "pair_weights", None) or ()
+    ]
+    empty = [pair for pair in named if not (present[pair[0]] & present[pair[1]]).any()]
+    every = [(x, y) for x, y in combinations(present, 2) if (present[x] & present[y]).any()]
+    if empty or not every:
+        x, y = empty[0] if empty else list(present)[:2]
+        raise TrainingError(
+            f"no sample of the split {split!r} has both {x} and {y}; correct the ids of the data, or omit the pair "
+            "from loss.local.pairs (`crossclr data check` counts all pairs)"
+        )
 
 
 def inputs_of(source: Source, config: FitConfig) -> Source:

@@ -8,9 +8,9 @@ from crossclr.analysis.experiments.contract import Curve
 from crossclr.analysis.figures import connectivity_graph as graph
 from crossclr.analysis.figures import examples, maps, plots, similarities
 from crossclr.analysis.figures.images import image_uri
-from crossclr.features import ArraySource, SourceWrapper
+from crossclr.features import SourceWrapper
 from crossclr.features.sources.emoji import EmojiSource
-from tests.support.pairs import first, pair_embeddings, second
+from tests.support.pairs import first, pair_embeddings, pair_source, second
 from tests.support.vectors import cosine
 
 
@@ -120,9 +120,9 @@ def test_examples_are_the_nearest_clips():
 
 
 def test_pictures_of_the_built_in_set_and_of_files(tmp_path):
-    source = EmojiSource("fluent", "text")
+    source = EmojiSource({"image": "fluent", "text": "text"})
     assert image_uri(source, "1F34E").startswith("data:image/webp;base64,")
-    plain = ArraySource(np.ones((2, 3)), np.ones((2, 3)))
+    plain = pair_source(np.ones((2, 3)), np.ones((2, 3)))
     assert image_uri(plain, "0") == ""
     assert image_uri(plain, "nobody") == ""
     from PIL import Image

@@ -24,7 +24,7 @@ def test_what_decides_a_run_changes_its_name():
     names = {digest(plain)}
     for key, value in (
         ("loss.local.prune_threshold", None),
-        ("data.a", "fluent"),
+        ("data.modalities.image", "fluent"),
     ):
         names.add(digest(load_config("emoji", {key: value})))
     assert len(names) == 3

@@ -41,8 +41,7 @@ def write_arrays(folder: Path, dim_a: int) -> dict:
     return {
         "kind": "arrays",
         "root": str(folder),
-        "a": {"values": "a.npy"},
-        "b": {"values": "b.npy"},
+        "modalities": {"video": {"values": "a.npy"}, "text": {"values": "b.npy"}},
         "splits": "splits.npy",
     }
 
@@ -116,7 +115,7 @@ def test_table_and_json(runs):
     text = console.file.getvalue()
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
-    for shown in ("CCA baseline", "one", "two", "⊕ all runs", "text → video", "R@50", "20 sentences"):
+    for shown in ("CCA baseline", "one", "two", "⊕ all runs", "text → video", "R@50", "20 text"):
         assert shown in text
     assert f"{evaluation.runs['one']['clip/text->video']['MnR']:.1f}" in text
     assert json.loads(json.dumps(evaluation.to_dict()))["runs"] == evaluation.runs
@@ -160,7 +159,8 @@ def test_texts_bring_scores_that_see_meaning(tmp_path):
     data = write_arrays(tmp_path / "data", 6)
     texts = [f"a {('dog', 'cat', 'bird')[row % 3]} {('runs', 'sleeps')[row % 2]}" for row in range(80)]
     (tmp_path / "data" / "texts.json").write_text(json.dumps({str(row): text for row, text in enumerate(texts)}))
-    path = train({**data, "texts": "texts.json"}, tmp_path / "run", 0)
+    data["modalities"]["text"]["texts"] = "texts.json"
+    path = train(data, tmp_path / "run", 0)
     evaluation = evaluate_runs([path])
     embeddings = embed_run(path)
     for results in (evaluation.runs["run"], evaluation.baseline):

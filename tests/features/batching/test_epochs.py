@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.features import (
-    ArraySource,
     CootConfig,
     DataError,
     Sample,
@@ -18,7 +17,7 @@ from crossclr.features import (
     open_source,
     stable_hash,
 )
-from tests.support.pairs import pair_sample
+from tests.support.pairs import pair_sample, pair_source
 
 WORKERS = [0, 1, 3]
 
@@ -133,7 +132,7 @@ def test_seed_and_epoch_change_order_and_frames(coot):
     first, other_epoch, other_seed = content(0, 0), content(0, 1), content(1, 0)
     assert any(not torch.equal(first[key], other_epoch[key]) for key in first)
     assert any(not torch.equal(first[key], other_seed[key]) for key in first)
-    source = ArraySource(np.zeros((50, 1)), np.zeros((50, 1)))
+    source = pair_source(np.zeros((50, 1)), np.zeros((50, 1)))
     orders = [next(batches(source, "train", 50, seed=s, epoch=e)).keys for s, e in [(0, 0), (0, 1), (1, 0), (0, 0)]]
     assert orders[0] == orders[3]
     assert len(set(orders)) == 3
@@ -146,7 +145,7 @@ def test_without_shuffling_it_is_evaluation(coot):
     np.testing.assert_array_equal(
         batch.inputs["video"].context.split()[0].numpy(), source.read(batch.keys[0])["video"].whole
     )
-    many = ArraySource(np.zeros((2, 1)), np.arange(4.0)[:, None], owners=["0", "0", "1", "1"])
+    many = pair_source(np.zeros((2, 1)), np.arange(4.0)[:, None], owners=["0", "0", "1", "1"])
     (batch,) = batches(many, "train", 8, shuffle=False)
     assert batch.inputs["b"].clips.values.ravel().tolist() == [0, 2]
 

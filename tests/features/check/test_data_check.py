@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossclr.features import ArraysConfig, ArraySource, CootConfig, DataError, check_data, check_source, connectivity
+from crossclr.features import ArraysConfig, CootConfig, DataError, check_data, check_source, connectivity
 from crossclr.features.check.influence_summary import BLOCK, PooledSpool, summarise_connectivity
+from tests.support.pairs import pair_source
 from tests.support.vectors import cosine
 
 
@@ -139,7 +140,7 @@ def test_leaks_and_repeats(coot):
 
 
 def test_keys_in_two_splits_and_in_none():
-    source = ArraySource(np.eye(5), np.eye(5), splits={"train": ["0", "1", "1"], "val": ["1", "2"], "test": []})
+    source = pair_source(np.eye(5), np.eye(5), splits={"train": ["0", "1", "1"], "val": ["1", "2"], "test": []})
     report = check_source(source)
     assert kinds(report.faults) == ["shared-key", "shared-key"]
     assert report.faults[0].keys == ("1",)
@@ -150,7 +151,7 @@ def test_keys_in_two_splits_and_in_none():
 def test_missing_experts_zeros_and_unpaired(tmp_path):
     values = np.eye(4)
     values[2] = 0
-    source = ArraySource(values, np.eye(4), owners=["0", "1", "2", "5"], unpaired="drop")
+    source = pair_source(values, np.eye(4), owners=["0", "1", "2", "5"], unpaired="drop")
     report = check_source(source)
     found = {finding.kind: finding for finding in report.warnings}
     assert found["all-zero"].keys == ("2",)
@@ -159,7 +160,7 @@ def test_missing_experts_zeros_and_unpaired(tmp_path):
 
 def test_a_caption_that_stands_twice_at_one_clip_is_no_false_negative():
     texts = ["A cat", "a  cat", "a dog", "a cat"]
-    source = ArraySource(np.eye(3), np.eye(4), owners=["0", "0", "1", "2"], texts=texts)
+    source = pair_source(np.eye(3), np.eye(4), owners=["0", "0", "1", "2"], texts=texts)
     (finding,) = check_source(source).warnings
     assert (finding.kind, finding.keys) == ("repeated-sentences", ("2",))
 
@@ -168,7 +169,7 @@ def test_large_row_groups_are_slow(tmp_path):
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(24_000.0)), 2)})
     pq.write_table(table, tmp_path / "x.parquet")
     side = {"values": "x.parquet"}
-    report = check_data(ArraysConfig(root=str(tmp_path), a=side, b=side), limit=10)
+    report = check_data(ArraysConfig(root=str(tmp_path), modalities={"video": side, "text": side}), limit=10)
     (finding,) = [finding for finding in report.warnings if finding.kind == "large-row-groups"][:1]
     assert "12,000 rows" in finding.message
 
@@ -189,7 +190,7 @@ def test_missing_expert_is_counted(coot):
 def test_similar_features_get_advice():
     rng = np.random.default_rng(0)
     alike = 1 + 0.01 * rng.standard_normal((50, 8))
-    report = check_source(ArraySource(alike, rng.standard_normal((50, 8))))
+    report = check_source(pair_source(alike, rng.standard_normal((50, 8))))
     (finding,) = [finding for finding in report.warnings if finding.kind == "narrow-connectivity"]
     assert "all samples are similar in a " in finding.message
     assert "quantile" in finding.message

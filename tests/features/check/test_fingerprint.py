@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from crossclr.features import ArraySource
 from crossclr.features.check.fingerprint import SAMPLED, data_changes, fingerprint
+from tests.support.pairs import pair_source
 
 A, B = np.random.default_rng(0).normal(size=(2, 200, 6)).astype(np.float32)
 
 
 def source(a=A, b=B, keys=None, **splits):
     names = keys or [f"k{row}" for row in range(len(a))]
-    return ArraySource(a, b, ids=names, splits=splits or {"train": names[:150], "test": names[150:]})
+    return pair_source(a, b, ids=names, splits=splits or {"train": names[:150], "test": names[150:]})
 
 
 def test_equal_data_has_no_changes():

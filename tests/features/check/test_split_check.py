@@ -6,9 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crossclr.features import ArraySource, DataError, check_source
+from crossclr.features import DataError, check_source
 from crossclr.features.check.split_check import check_splits
 from crossclr.features.sources.shards.shard_source import ShardSource
+from tests.support.pairs import pair_source
 
 ROWS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 
@@ -47,7 +48,7 @@ def test_shards(tmp_path, kind):
 
 def test_arrays():
     def source(**splits):
-        return ArraySource(ROWS, ROWS, splits=splits)
+        return pair_source(ROWS, ROWS, splits=splits)
 
     check_splits(source(train=["0", "1"], val=["2"], test=["2"]), "train", ["val", "test"])
     check_splits(source(train=["0", "1"]), "train", ["train"])  # said openly in the config

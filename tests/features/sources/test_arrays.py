@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crossclr.features import ArraysConfig, ArraySource, DataError, Ragged, open_source, split_by_fraction
 from crossclr.features.reading.disk_array import open_npy, open_npz
-from tests.support.pairs import first, second
+from tests.support.pairs import first, pair_source, second
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((6, 5, 3)).astype(np.float16)
@@ -22,7 +22,7 @@ IDS = [f"clip{n}" for n in range(6)]
 
 
 def test_vectors_and_sequences_in_memory():
-    source = ArraySource(A, B, ids=IDS)
+    source = pair_source(A, B, ids=IDS)
     sample = source.read("clip2")
     assert tuple(source.dims.values()) == (3, 4)
     assert not source.two_level
@@ -33,24 +33,24 @@ def test_vectors_and_sequences_in_memory():
 
 def test_lists_of_sequences_in_memory():
     parts = [RNG.standard_normal((n + 1, 3)) for n in range(6)]
-    source = ArraySource(parts, B)
+    source = pair_source(parts, B)
     assert [len(first(source.read(key)).clips[0]) for key in source.keys("train")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_other_containers_in_memory():
     ragged = Ragged.from_list([torch.ones(2, 3), torch.zeros(4, 3)])
-    source = ArraySource(ragged, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    source = pair_source(ragged, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert tuple(source.dims.values()) == (3, 2)
     assert first(source.read("1")).clips[0].shape == (4, 3)
     assert second(source.read("1")).clips[0].tolist() == [[3, 4]]
-    assert ArraySource([[1.0, 2.0], [3.0, 4.0]], np.zeros((2, 1))).dims == {"a": 2, "b": 1}
+    assert pair_source([[1.0, 2.0], [3.0, 4.0]], np.zeros((2, 1))).dims == {"a": 2, "b": 1}
     with pytest.raises(DataError, match=r"sequence 1 has shape \(3,\)"):
-        ArraySource([[1.0, 2.0], [3.0, 4.0, 5.0]], np.zeros((2, 1)))
+        pair_source([[1.0, 2.0], [3.0, 4.0, 5.0]], np.zeros((2, 1)))
 
 
 def test_several_sentences_for_one_clip():
     owners = ["clip1", "clip0", "clip1", "clip2", "clip1", "clip3"]
-    source = ArraySource(A[:4], B, ids=IDS[:4], owners=owners, texts=list("uvwxyz"))
+    source = pair_source(A[:4], B, ids=IDS[:4], owners=owners, texts=list("uvwxyz"))
     sample = source.read("clip1")
     assert second(sample).texts == ("u", "w", "y")
     assert list(second(sample).clip_of) == [0, 0, 0]
@@ -60,7 +60,7 @@ def test_several_sentences_for_one_clip():
 
 
 def test_the_limit_of_rows_is_for_each_modality():
-    source = ArraySource(np.zeros((2, 30, 3)), np.zeros((2, 30, 4)), max_frames=10, max_frames_b=7)
+    source = pair_source(np.zeros((2, 30, 3)), np.zeros((2, 30, 4)), max_frames={"a": 10, "b": 7})
     sample = source.read("0", np.random.default_rng(0))
     assert (len(first(sample).clips[0]), len(second(sample).clips[0])) == (10, 7)
 
@@ -72,7 +72,7 @@ def test_the_limit_of_rows_is_for_each_modality():
 def test_any_ownership_of_sentences(counts, seed):
     owners = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     values = np.arange(len(owners), dtype=np.float32)[:, None]
-    source = ArraySource(np.zeros((len(counts), 2)), values, owners=owners.astype(str), unpaired="drop")
+    source = pair_source(np.zeros((len(counts), 2)), values, owners=owners.astype(str), unpaired="drop")
     assert list(source.keys("train")) == [str(n) for n, count in enumerate(counts) if count]
     for key in source.keys("train"):
         got = [int(rows[0, 0]) for rows in second(source.read(key)).clips]
@@ -89,13 +89,13 @@ def write_files(folder, kind):
         np.save(folder / "b.npy", B)
         (folder / "ids.json").write_text(json.dumps(IDS))
         return {
-            "a": {"values": "a.npy", "lengths": "n.npy", "ids": "ids.json"},
-            "b": {"values": "b.npy", "ids": "ids.json"},
+            "video": {"values": "a.npy", "lengths": "n.npy", "ids": "ids.json"},
+            "text": {"values": "b.npy", "ids": "ids.json"},
         }
     if kind in ("npz", "compressed"):
         save = np.savez if kind == "npz" else np.savez_compressed
         save(folder / "d.npz", feat=A, n=lengths, ids=np.array(IDS), vec=B)
-        return {"a": {"values": "d.npz#feat", "lengths": "#n", "ids": "#ids"}, "b": {"values": "d.npz#vec"}}
+        return {"video": {"values": "d.npz#feat", "lengths": "#n", "ids": "#ids"}, "text": {"values": "d.npz#vec"}}
     table = pa.table(
         {
             "id": IDS,
@@ -104,14 +104,14 @@ def write_files(folder, kind):
         }
     )
     pq.write_table(table, folder / "d.parquet", row_group_size=2)
-    return {"a": {"values": "d.parquet#a", "ids": "#id"}, "b": {"values": "d.parquet#b", "ids": "#id"}}
+    return {"video": {"values": "d.parquet#a", "ids": "#id"}, "text": {"values": "d.parquet#b", "ids": "#id"}}
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "compressed", "parquet"])
 def test_every_kind_of_file_gives_the_same(tmp_path, kind):
     fields = write_files(tmp_path, kind)
     (tmp_path / "splits.json").write_text(json.dumps({"train": IDS[:4], "val": IDS[4:]}))
-    source = open_source(ArraysConfig(root=str(tmp_path), splits="splits.json", **fields))
+    source = open_source(ArraysConfig(root=str(tmp_path), splits="splits.json", modalities=fields))
     assert tuple(source.dims.values()) == (3, 4)
     assert [list(source.keys(split)) for split in ("train", "val")] == [IDS[:4], IDS[4:]]
     for _ in range(2):
@@ -134,11 +134,12 @@ def test_pairing_by_id_in_another_order_and_captions_in_json(tmp_path):
     source = open_source(
         ArraysConfig(
             root=str(tmp_path),
-            a={"values": "a.npz#feat", "ids": "#ids"},
-            b={"values": "b.npy", "ids": "ids.txt"},
+            modalities={
+                "video": {"values": "a.npz#feat", "ids": "#ids"},
+                "text": {"values": "b.npy", "ids": "ids.txt", "texts": "captions.json#captions"},
+            },
             splits="captions.json#split",
             groups="captions.json#youtube",
-            texts="captions.json#captions",
             split_names={"everything": ["train", "test"]},
             split_parts={"train": {"fit": 0.5, "dev": 0.5}},
         )
@@ -161,8 +162,10 @@ def test_experts_are_joined_by_id_and_may_lack_samples(tmp_path):
     source = open_source(
         ArraysConfig(
             root=str(tmp_path),
-            a=[{"values": "one.npz#feat", "ids": "#ids"}, {"values": "two.npz#feat", "ids": "#ids"}],
-            b={"values": "b.npz#feat", "ids": "#ids"},
+            modalities={
+                "video": [{"values": "one.npz#feat", "ids": "#ids"}, {"values": "two.npz#feat", "ids": "#ids"}],
+                "text": {"values": "b.npz#feat", "ids": "#ids"},
+            },
         )
     )
     assert tuple(source.dims.values()) == (7, 4)
@@ -191,14 +194,12 @@ def test_splits_by_fraction_keep_groups_together():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"b": B[:5]}, "array b: 5 rows for 6 ids of modality A; pair them by id"),
+        ({"b": B[:5]}, "array b: 5 rows but array a has 6; match them by id"),
         ({"ids": IDS[:5]}, "array a: 6 rows but 5 ids"),
-        ({"ids": ["x"] * 6}, "array a: id 'x' occurs twice"),
-        ({"owners": ["0"] * 6}, r"array a: 5 keys have no partner in array b \(first: '1'\)"),
-        ({"owners": ["0", "1", "2", "3", "4", "9"]}, "no partner"),
+        ({"owners": ["0"] * 6}, r"array a: 5 keys are in one modality only \(first: '1', in a\)"),
+        ({"owners": ["0", "1", "2", "3", "4", "9"]}, "one modality only"),
         ({"splits": {"train": ["0", "77"]}}, "split 'train' names 1 keys that array a does not have .*'77'"),
-        ({"texts": ["x"]}, "there are 1 texts but modality B has 6 rows"),
-        ({"groups": ["x"]}, "there are 1 groups but modality A has 6 rows"),
+        ({"texts": ["x"]}, "there are 1 texts but b has 6 rows"),
         ({"a": np.zeros((6, 2, 3, 4))}, r"array a: shape \(6, 2, 3, 4\)"),
         ({"a": [np.zeros((2, 3)), np.zeros((2, 4))], "b": B[:2]}, r"sequence 1 has shape \(2, 4\); \(rows, 3\)"),
     ],
@@ -206,20 +207,22 @@ def test_splits_by_fraction_keep_groups_together():
 def test_arrays_that_do_not_fit(options, message):
     given = {"a": A, "b": B, **options}
     with pytest.raises(DataError, match=message):
-        ArraySource(given.pop("a"), given.pop("b"), **given)
+        pair_source(given.pop("a"), given.pop("b"), **given)
 
 
 def test_nan_names_the_row():
     bad = B.copy()
     bad[3, 1] = np.inf
-    source = ArraySource(A, bad, ids=IDS)
+    source = pair_source(A, bad, ids=IDS)
     source.read("clip2")
     with pytest.raises(DataError, match=r"array b: entry 'clip3 \(row 3\)' has NaN or infinite values"):
         source.read("clip3")
 
 
 def config(tmp_path, **fields):
-    return ArraysConfig(root=str(tmp_path), **{"a": {"values": "a.npy"}, "b": {"values": "b.npy"}, **fields})
+    modalities = {"video": {"values": "a.npy"}, "text": {"values": "b.npy"}}
+    modalities |= {name: fields.pop(name) for name in list(fields) if name in modalities}
+    return ArraysConfig(root=str(tmp_path), modalities=modalities, **fields)
 
 
 @pytest.fixture
@@ -232,20 +235,23 @@ def two_files(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"a": {"values": "x.npy"}}, r"cannot find .*x\.npy \(data\.a\.0\.values is 'x\.npy'\).*CROSSCLR_DATA"),
-        ({"a": {"values": "a.npy", "ids": "ids.json"}}, "6 samples but 2 ids"),
+        (
+            {"video": {"values": "x.npy"}},
+            r"cannot find .*x\.npy \(data\.modalities\.video\.values is 'x\.npy'\).*CROSSCLR_DATA",
+        ),
+        ({"video": {"values": "a.npy", "ids": "ids.json"}}, "6 samples but 2 ids"),
         ({"splits": "bad.json"}, r"bad\.json: cannot be read as JSON"),
-        ({"splits": "ids.json"}, "data.splits has 2 values but modality A has 6 samples"),
+        ({"splits": "ids.json"}, "data.splits has 2 values but video has 6 samples"),
         ({"splits": "strange.json"}, "split 'train' names 1 keys"),
-        ({"a": {"values": "two.npz"}}, r"two\.npz: has arrays x, y; name one of them as two\.npz#name"),
-        ({"a": {"values": "two.npz#z"}}, r"two\.npz: has no array 'z'; it has x, y"),
-        ({"a": {"values": "objects.npy"}}, "Python objects, which are never unpickled"),
-        ({"a": {"values": "short.npy"}}, "the file ends at byte 200 but its header says"),
-        ({"a": {"values": "broken.npz#feat"}}, r"broken\.npz: cannot be read as \.npz"),
-        ({"a": {"values": "broken.parquet"}}, r"broken\.parquet: cannot be read as Parquet"),
-        ({"a": {"values": "a.npy", "lengths": "zero.npy"}}, "sequence 1 has length 0"),
-        ({"a": {"values": "b.npy", "lengths": "ones.npy"}}, "the lengths sum to 3 but there are 6 rows"),
-        ({"a": {"values": "ids.json"}}, r"ids\.json: features must be in a file of type"),
+        ({"video": {"values": "two.npz"}}, r"two\.npz: has arrays x, y; name one of them as two\.npz#name"),
+        ({"video": {"values": "two.npz#z"}}, r"two\.npz: has no array 'z'; it has x, y"),
+        ({"video": {"values": "objects.npy"}}, "Python objects, which are never unpickled"),
+        ({"video": {"values": "short.npy"}}, "the file ends at byte 200 but its header says"),
+        ({"video": {"values": "broken.npz#feat"}}, r"broken\.npz: cannot be read as \.npz"),
+        ({"video": {"values": "broken.parquet"}}, r"broken\.parquet: cannot be read as Parquet"),
+        ({"video": {"values": "a.npy", "lengths": "zero.npy"}}, "sequence 1 has length 0"),
+        ({"video": {"values": "b.npy", "lengths": "ones.npy"}}, "the lengths sum to 3 but there are 6 rows"),
+        ({"video": {"values": "ids.json"}}, r"ids\.json: features must be in a file of type"),
         ({"split_fractions": {"train": 1.0}, "splits": "strange.json"}, "exclude each other"),
     ],
 )
@@ -301,7 +307,8 @@ def test_a_file_larger_than_memory_is_read_in_constant_memory(tmp_path):
 
         limit = memory("VmSize") + 1_500_000_000
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        source = open_source(ArraysConfig(root={str(tmp_path)!r}, a={{"values": "a.npy"}}, b={{"values": "b.npy"}}))
+        modalities = {{"video": {{"values": "a.npy"}}, "text": {{"values": "b.npy"}}}}
+        source = open_source(ArraysConfig(root={str(tmp_path)!r}, modalities=modalities))
         stream = batches(source, "train", 8, workers=1)
         seen = []
         for number, batch in enumerate(stream):
@@ -314,3 +321,46 @@ def test_a_file_larger_than_memory_is_read_in_constant_memory(tmp_path):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 40_000_000  # 41 batches of 8 x 1.6 MB passed: 525 MB of the file
+
+
+def test_modalities_with_gaps():
+    """Keys that a modality lacks, None in a list and rows of NaN are gaps; a sample needs two modalities."""
+    nan = np.full(4, np.nan)
+    english = B.copy()
+    english[2] = nan
+    source = ArraySource(
+        {"video": A, "english": english, "spanish": B[:3], "sound": [None, *B[1:]]},
+        ids={"video": IDS, "english": IDS, "spanish": IDS[:3], "sound": IDS},
+        texts={"spanish": ["uno", "dos", "tres"]},
+    )
+    assert list(source.keys("train")) == IDS
+    assert [list(source.read(key).modalities) for key in IDS[:4]] == [
+        ["video", "english", "spanish"],
+        ["video", "english", "spanish", "sound"],
+        ["video", "spanish", "sound"],
+        ["video", "english", "sound"],
+    ]
+    assert source.read("clip1")["spanish"].texts == ("dos",)
+    batch = source.gather("train", range(6))
+    assert batch.present["spanish"].tolist() == [True] * 3 + [False] * 3
+    assert batch.inputs["english"].clips.values.shape == (5, 4)
+    assert not batch.pooled["sound"][0].any()
+    counts = {name: int(mask.sum()) for name, mask in source.present("train").items()}
+    assert counts == {"video": 6, "english": 5, "spanish": 3, "sound": 5}
+
+
+def test_samples_of_one_modality(tmp_path):
+    arrays, ids = {"video": A, "text": B[:4]}, {"video": IDS, "text": IDS[:4]}
+    with pytest.raises(DataError, match=r"2 keys are in one modality only .*'clip4', in video"):
+        ArraySource(arrays, ids=ids)
+    assert list(ArraySource(arrays, ids=ids, unpaired="drop").keys("train")) == IDS[:4]
+    kept = ArraySource(arrays, ids=ids, unpaired="keep")
+    assert list(kept.read("clip5").modalities) == ["video"]
+    with pytest.raises(DataError, match="12 keys are in one modality only"):
+        ArraySource(arrays | {"text": B}, ids={"video": IDS, "text": [f"other{n}" for n in range(6)]}, unpaired="drop")
+    with pytest.raises(DataError, match="ids names 'sound', but the modalities are video, text"):
+        ArraySource(arrays, ids={"sound": IDS})
+    np.save(tmp_path / "v.npy", np.concatenate([B[:2], np.full((1, 4), np.nan, np.float32), B[3:]]))
+    np.save(tmp_path / "t.npy", B)
+    on_disk = config(tmp_path, video={"values": "v.npy"}, text={"values": "t.npy"})
+    assert list(open_source(on_disk).read("2").modalities) == ["text"]

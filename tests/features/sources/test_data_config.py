@@ -26,8 +26,13 @@ from crossclr.features import (
             r"coot\.max_frames: .*greater than or equal to 1",
         ),
         ({"kind": "cot", "video": "v", "text": "t"}, "'coot', 'arrays', 'shards', 'emoji'"),
-        ({"kind": "arrays", "a": {"value": "x"}, "b": {"values": "y"}}, r"arrays\.a\.0\.value"),
-        ({"kind": "emoji", "a": "apple"}, r"emoji\.a: "),
+        (
+            {"kind": "arrays", "modalities": {"video": {"value": "x"}, "text": {"values": "y"}}},
+            r"arrays\.modalities\.video\.value",
+        ),
+        ({"kind": "arrays", "modalities": {"a/b": {"values": "x"}, "text": {"values": "y"}}}, "match pattern"),
+        ({"kind": "arrays", "modalities": {"video": {"values": "x"}}}, "at least 2 items"),
+        ({"kind": "emoji", "modalities": {"image": "apple", "text": "text"}}, r"emoji\.modalities\.image: "),
         ({}, "kind"),
     ],
 )
@@ -56,9 +61,13 @@ def test_a_config_inside_another():
 
 def test_yaml_files(tmp_path):
     plain, run = tmp_path / "plain.yaml", tmp_path / "run.yaml"
-    plain.write_text("kind: emoji\nb: twemoji\n")
-    run.write_text("data: {kind: emoji, b: twemoji}\nmodel: {}\n")
-    assert load_data_config(plain) == load_data_config(run) == EmojiConfig(b="twemoji")
+    plain.write_text("kind: emoji\nmodalities: {noto: noto, twemoji: twemoji}\n")
+    run.write_text("data: {kind: emoji, modalities: {noto: noto, twemoji: twemoji}}\nmodel: {}\n")
+    assert (
+        load_data_config(plain)
+        == load_data_config(run)
+        == EmojiConfig(modalities={"noto": "noto", "twemoji": "twemoji"})
+    )
     plain.write_text("kind: [")
     with pytest.raises(DataError, match=r"plain\.yaml: cannot be read as YAML"):
         load_data_config(plain)

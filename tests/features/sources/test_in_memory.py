@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features import ArraySource, DataError, SourceWrapper, batches
+from crossclr.features import DataError, SourceWrapper, batches
 from crossclr.features.sources.emoji import EmojiSource
 from crossclr.features.sources.in_memory import MemorySource
 from crossclr.models import ModelConfig, build_model, embed_source
+from tests.support.pairs import pair_source
 
 
 def captioned(clips=13, seed=0):
@@ -18,7 +19,7 @@ def captioned(clips=13, seed=0):
     b = [rng.normal(size=(rng.integers(1, 4), 3)).astype(np.float32) for _ in owners]
     texts = [f"sentence {number}" for number in range(len(owners))]
     splits = {"train": [str(c) for c in range(clips - 3)], "val": [str(c) for c in range(clips - 3, clips)]}
-    return ArraySource(a, b, owners=owners, texts=texts, splits=splits, groups={str(c): f"g{c}" for c in range(clips)})
+    return pair_source(a, b, owners=owners, texts=texts, splits=splits, groups={str(c): f"g{c}" for c in range(clips)})
 
 
 def assert_equal_batches(got, wanted):
@@ -108,7 +109,7 @@ def test_faults_are_named():
     bad = np.ones((3, 2, 4), np.float32)
     bad[1, 0, 0] = np.nan
     with pytest.raises(DataError, match="'1'"):
-        next(batches(MemorySource(ArraySource(bad, np.ones((3, 2)))), "train", 2, workers=0))
+        next(batches(MemorySource(pair_source(bad, np.ones((3, 2)))), "train", 2, workers=0))
     with pytest.raises(DataError, match="no sample"):
         MemorySource(captioned()).read("nobody")
 

@@ -21,11 +21,11 @@ class Unsplit(Source):
 
 
 def test_the_built_in_set_gets_its_options():
-    source = open_source(EmojiConfig(a="fluent+noto", b="twemoji", two_level=True, vary=True))
+    source = open_source(EmojiConfig(modalities={"two": "fluent+noto", "one": "twemoji"}, two_level=True, vary=True))
     assert source.varies
     assert source.two_level
-    assert source.modalities == ("fluent+noto", "twemoji")
-    assert source.dims == {"fluent+noto": 2560, "twemoji": 1280}
+    assert source.modalities == ("two", "one")
+    assert source.dims == {"two": 2560, "one": 1280}
 
 
 def test_the_built_in_set_is_checked_without_its_union_and_its_classes():

@@ -28,7 +28,10 @@ def test_msvd_is_read_in_place():
     folder = real_data("msvd")
     feat = {"values": "msvd_vgg16_fc2_20x512.npz#feat", "ids": "#ids"}
     config = ArraysConfig(
-        root=str(folder), a=feat, b=feat, splits="captions.json#split", groups="captions.json#youtube"
+        root=str(folder),
+        modalities={"video": feat, "text": feat},
+        splits="captions.json#split",
+        groups="captions.json#youtube",
     )
     source = open_source(config)
     assert [len(source.keys(split)) for split in ("train", "val", "test")] == [1200, 100, 670]

@@ -24,7 +24,11 @@ def data(tmp_path_factory):
     np.save(folder / "a.npy", a)
     np.save(folder / "b.npy", b)
     np.save(folder / "splits.npy", np.array(["train"] * 30 + ["test"] * 10))
-    values = {"kind": "arrays", "root": str(folder), "a": {"values": "a.npy"}, "b": {"values": "b.npy"}}
+    values = {
+        "kind": "arrays",
+        "root": str(folder),
+        "modalities": {"video": {"values": "a.npy"}, "text": {"values": "b.npy"}},
+    }
     return parse_data_config({**values, "splits": "splits.npy"}), a[:30].astype(np.float64), b[:30].astype(np.float64)
 
 

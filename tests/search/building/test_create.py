@@ -224,7 +224,7 @@ def test_drawings_that_are_joined_make_one_item_with_all_of_them(tmp_path):
     from crossclr.training import load_config
     from tests.search.conftest import SMALL
 
-    config = load_config("emoji", {**SMALL, "data.a": "noto+twemoji", "training.epochs": 1})
+    config = load_config("emoji", {**SMALL, "data.modalities.image": "noto+twemoji", "training.epochs": 1})
     run = api.train(config, out=tmp_path / "run", baseline=False)
     build_index(run, splits=["val"])
     searcher = Searcher.open(run, text=False)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from crossclr import api
-from crossclr.features import ArraySource, DataError
+from crossclr.features import DataError
 from crossclr.search import Searcher, build_index
 from crossclr.search.items.media_files import MediaFinder
 from crossclr.training.config.config_files import check_config
+from tests.support.pairs import pair_source
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -53,7 +54,7 @@ def test_clips_of_a_video_have_its_file_and_their_seconds(videos):
 
 
 def source():
-    return ArraySource(np.ones((3, 4)), np.zeros((3, 5, 2)), ids=["x", "y", "z"])
+    return pair_source(np.ones((3, 4)), np.zeros((3, 5, 2)), ids=["x", "y", "z"])
 
 
 def test_a_table_names_files_and_seconds(tmp_path):

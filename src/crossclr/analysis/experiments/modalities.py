@@ -17,6 +17,8 @@ COMPARED = ("ntxent", "crossclr")
 METRICS = ("R@1", "R@10")
 Pair = tuple[str, str]
 
+MODALITIES = "data.modalities"  # each of a pair adds its own entry
+
 
 class Modalities(Experiment):
     """A grid of modality pairs."""
@@ -50,7 +52,11 @@ class Modalities(Experiment):
     def variant(self, study: Study, pair: Pair, method: str) -> Variant:
         """One pair with one loss."""
         a, b = (study.settings.modalities[name] for name in pair)
-        config = with_overrides(study.tuned(method), {**(a.a or {}), **(b.b or {})})
+        first, second = a.a or {}, b.b or {}
+        changes = {**first, **second}
+        if MODALITIES in first and MODALITIES in second:
+            changes[MODALITIES] = {**first[MODALITIES], **second[MODALITIES]}
+        config = with_overrides(study.tuned(method), changes)
         return Variant(f"{METHODS[method].title} {pair[0]} {pair[1]}", config, study.few_seeds)
 
     def tables(self, study: Study) -> list[Table]:

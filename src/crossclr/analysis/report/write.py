@@ -69,7 +69,7 @@ def _head(page: Page, study: Study) -> None:
         [
             ("splits", "; ".join(sizes)),
             ("seeds", _seeds(study)),
-            ("tuning", f"{study.trials} draws for each loss, on {base.splits.validate_}"),
+            ("tuning", f"{study.trials} trials for each loss, on {base.splits.validate_}"),
             ("made", f"{datetime.date.today().isoformat()} by crossclr {metadata.version('crossclr')}"),
             ("with", f"torch {metadata.version('torch')}, Python {platform.python_version()}, {platform.machine()}"),
             ("command", study.command("report")),

@@ -120,7 +120,7 @@ def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None
     Example:
         >>> from crossclr.training import load_config
         >>> configured = configure(load_config("emoji"), METHODS["dcl"], {"prior": 0.2})
-        >>> configured.loss.local.name, configured.loss.local.options["prior"], configured.data.a
+        >>> configured.loss.local.name, configured.loss.local.options["prior"], configured.data.modalities["image"]
         ('dcl', 0.2, 'noto')
     """
     values = base.model_dump(mode="json", by_alias=True)

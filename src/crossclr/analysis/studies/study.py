@@ -124,7 +124,7 @@ def with_overrides(config: RunConfig, overrides: Mapping[str, Any]) -> RunConfig
     """A config with some fields changed, by dotted name.
 
     Example:
-        >>> with_overrides(load_config("emoji"), {"data.a": "fluent"}).data.a
+        >>> with_overrides(load_config("emoji"), {"data.modalities.image": "fluent"}).data.modalities["image"]
         'fluent'
     """
     values = config.model_dump(mode="json", by_alias=True)

@@ -1,4 +1,4 @@
-"""Tuning on the validation split: every loss gets the same number of draws. Its journal survives a kill."""
+"""Tuning on the validation split: every loss gets the same number of trials. Its journal survives a kill."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def objective(results: Mapping[str, Any], metrics: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class Trial:
-    """One draw of tuning."""
+    """One trial of tuning."""
 
     options: dict[str, float]
     score: float
@@ -50,8 +50,8 @@ class Trial:
 class Tuned:
     """The result of tuning one loss."""
 
-    best: Trial  # the draw with the highest score, the earliest of equal ones
-    trials: list[Trial]  # all draws; the first has the default options
+    best: Trial  # the trial with the highest score, the earliest of equal ones
+    trials: list[Trial]  # all trials; the first has the default options
 
     @property
     def options(self) -> dict[str, float]:
@@ -99,7 +99,7 @@ class Tuner:
         return Tuned(max(trials, key=lambda trial: trial.score), trials)
 
     def job(self, name: str, options: Mapping[str, float]) -> Job:
-        """The training of one draw."""
+        """The training of one trial."""
         return Job(f"tune {METHODS[name].title}", configure(self.base, METHODS[name], options))
 
     def _begin(self, name: str, pool: Pool, waiting: list[str], progress: Callable[[str], None]) -> None:
@@ -168,9 +168,9 @@ def _distribution(allowed: Range) -> Any:
 
 
 def _sampler(name: str, done: int) -> Any:
-    """A sampler that depends on the loss and the number of finished draws only.
+    """A sampler that depends on the loss and the number of finished trials only.
 
-    Losses get different draws, so that none profits from a lucky grid; a resumed tuning makes the same proposals.
+    Every loss has its own trials, so that no loss profits from a lucky grid. A resumed tuning makes the same proposals.
     """
     from optuna.samplers import TPESampler
 

@@ -1,15 +1,16 @@
 """Embedding shard by shard: any number of samples in the memory of one block, and nothing is repeated.
 
-Each shard of features becomes a Parquet file of the same name with ``id``, ``a`` and ``b`` (raw embeddings) and the
-``text`` and ``group`` of its input. It is written under another name and renamed, so a file that is there is complete:
-a second call, or another machine that takes over, embeds only what is missing.
+Each shard of features becomes a Parquet file of the same name with ``id``, the columns of the modalities (raw
+embeddings) and the ``text`` and ``group`` of its input. It is written under another name and renamed, so a file that is
+there is complete: a second call, or another machine that takes over, embeds only what is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -17,12 +18,12 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from crossclr.features import DataError, Inputs
+from crossclr.features import DataError, Inputs, ShardsConfig
 from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
 from crossclr.models import SearchSpace
 from crossclr.storage import new_file, write_json
 from crossclr.storage.json_yaml import read_json_object
-from crossclr.training import Run
+from crossclr.training import Run, RunConfig
 
 MARK = "embedding.json"  # what the files of a folder were made with
 Progress = Callable[[int, int], None]  # shards done, shards in all
@@ -95,12 +96,13 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
     target = target_of(path, folder)
     if target.is_file():
         return int(pq.read_metadata(target).num_rows)
-    shard, model = open_shard(path), _model(run, which, device)
+    names = shard_columns(Run.open(run).config)
+    shard, model = open_shard(path, tuple(names.values())), _model(run, which, device)
     samples = 0
     writer: pq.ParquetWriter | None = None
     with new_file(target) as partial:  # two workers that did the same work replace a file by an equal one
         try:
-            for block in embed_blocks(model, shard, batch_size, device):
+            for block in embed_blocks(model, shard, names, batch_size, device):
                 writer = writer or pq.ParquetWriter(partial, block.schema)
                 writer.write_table(block, row_group_size=len(block))
                 samples += len(block)
@@ -112,14 +114,23 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
     return samples
 
 
-def embed_blocks(model: SearchSpace, shard: Shard, batch_size: int, device: str) -> Iterator[pa.Table]:
+def shard_columns(config: RunConfig) -> dict[str, str]:
+    """The column of each modality in shards: as in the run's own shards, or ``a``, ``b`` and so on."""
+    data = config.data
+    return data.columns if isinstance(data, ShardsConfig) else dict(zip(data.modalities, ascii_lowercase, strict=False))
+
+
+def embed_blocks(
+    model: SearchSpace, shard: Shard, names: Mapping[str, str], batch_size: int, device: str
+) -> Iterator[pa.Table]:
     """The embeddings of a shard, block by block; they do not depend on the batch size."""
     for number in range(len(shard.blocks)):
         block = shard.read(number)
         columns: dict[str, Any] = {"id": pa.array(block.ids)}
-        for column, modality, rows in zip("ab", model.modalities, (block.a, block.b), strict=True):
-            if rows is not None:
-                columns[column] = _lists(_encode(model, modality, shard.path, rows, batch_size, device))
+        for modality, column in names.items():
+            if column in block.rows:
+                vectors = _encode(model, modality, shard.path, block.rows[column], batch_size, device)
+                columns[column] = _lists(vectors)
         for name, words in (("text", block.texts), ("group", block.groups)):
             if words:
                 columns[name] = pa.array(words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -108,21 +108,28 @@ def flat(results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return {f"{name}/{metric}": value for name, found in results.items() for metric, value in found.items()}
 
 
-def evaluate_embeddings(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, dict[str, float]]:
+def evaluate_embeddings(
+    embeddings: Embeddings, *, fused: Sequence[str] = (), progress: bool | None = None
+) -> dict[str, dict[str, float]]:
     """Retrieval metrics from every modality to every other, at every level of the embeddings.
 
     Args:
         embeddings: as `embed_source` returns them.
+        fused: more directions at clip level, with queries or galleries of several modalities: ``text->video+picture``.
+            The vector of such an item is the normalised mean of its present unit vectors.
         progress: show progress bars; None shows them for long computations only.
 
     Returns:
         metrics by direction, such as ``clip/text->video`` and ``clip/video->text``, with the names of the embeddings'
         modalities; for data of two levels also ``video/text->video`` and ``video/video->text``.
     """
-    return {name: rank_metrics(ranks) for name, ranks in embedding_ranks(embeddings, progress=progress).items()}
+    ranks = embedding_ranks(embeddings, fused=fused, progress=progress)
+    return {name: rank_metrics(found) for name, found in ranks.items()}
 
 
-def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> dict[str, Tensor]:
+def embedding_ranks(
+    embeddings: Embeddings, *, fused: Sequence[str] = (), progress: bool | None = None
+) -> dict[str, Tensor]:
     """(queries,) rank of every query, by level and direction; `evaluate_embeddings` summarises them.
 
     Every sentence of a clip is a query for it; if the clip is the query, any of its sentences is correct. Clips that
@@ -130,19 +137,37 @@ def embedding_ranks(embeddings: Embeddings, *, progress: bool | None = None) -> 
     direction that no sample has is omitted.
     """
     ranks = {}
-    for level in ("clip", "video"):
-        for key in directions_of(embeddings.names, level):
-            direction = Direction.parse(key)
-            query, searched = (
-                embeddings[direction.query].at(level),
-                embeddings[direction.searched].at(level, searched=True),
-            )
-            if query is None or searched is None:
-                continue
-            asked, targets = targets_between(query[1], searched[1])
-            if len(asked):
-                ranks[key] = retrieval_ranks(query[0][asked], searched[0], targets, progress=progress)
+    levels = [directions_of(embeddings.names, level) for level in ("clip", "video")]
+    for key in (*levels[0], *(f"clip/{words}" for words in fused), *levels[1]):
+        direction = Direction.parse(key)
+        query = _rows(embeddings, direction.query, direction.level)
+        searched = _rows(embeddings, direction.searched, direction.level, searched=True)
+        if query is None or searched is None:
+            continue
+        asked, targets = targets_between(query[1], searched[1])
+        if len(asked):
+            ranks[key] = retrieval_ranks(query[0][asked], searched[0], targets, progress=progress)
     return ranks
+
+
+def _rows(embeddings: Embeddings, name: str, level: str, searched: bool = False) -> tuple[Tensor, Tensor] | None:
+    """The rows of a modality, or of several that are fused, and the clip or video of each."""
+    if name in embeddings.modalities or "+" not in name:
+        return embeddings[name].at(level, searched)
+    return embeddings.fused(name.split("+"), level, searched)
+
+
+def fused_directions(modalities: Sequence[str]) -> list[str]:
+    """From each modality to all others fused, and back; nothing for two modalities.
+
+    Example:
+        >>> fused_directions(["video", "sound", "text"])[:2]
+        ['video->sound+text', 'sound+text->video']
+    """
+    if len(modalities) < 3:
+        return []
+    others = {name: "+".join(other for other in modalities if other != name) for name in modalities}
+    return [words for name, rest in others.items() for words in (f"{name}->{rest}", f"{rest}->{name}")]
 
 
 def targets_between(query_of: Tensor, item_of: Tensor) -> tuple[Tensor, Targets]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +14,9 @@ from crossclr.evaluation.baselines.cca_baseline import embed_baseline
 from crossclr.evaluation.baselines.pooled_inputs import pooled_split
 from crossclr.evaluation.meaning.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
 from crossclr.evaluation.progress_bar import progress_bar
-from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings
+from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings, fused_directions
 from crossclr.evaluation.runs.fusion import fuse
+from crossclr.evaluation.runs.pair_grid import SHOWN, fused_only, grid_rows, is_grid, modalities_of
 from crossclr.evaluation.runs.result_tables import plain_table
 from crossclr.models import Embeddings, embed_source
 from crossclr.models.directions import direction_words
@@ -61,7 +62,14 @@ class Evaluation:
     def tables(self) -> list[Table]:
         """Tables for a terminal of 80 columns: strict metrics, meaning-aware metrics, neighbours kept."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.samples.items())
-        tables = [self._table(f"Retrieval on {self.split!r}: {counts}", tuple(METRICS))]
+        title = f"Retrieval on {self.split!r}: {counts}"
+        if any(is_grid(results) for results in self.rows().values()):
+            tables = [self._grid(name, results, title) for name, results in self.rows().items()]
+            fused = {name: fused_only(results) for name, results in self.rows().items()}
+            if any(fused.values()):
+                tables.append(self._table("Fused modalities (normalised mean of those present)", tuple(METRICS), fused))
+        else:
+            tables = [self._table(title, tuple(METRICS))]
         if any(
             metric in found for results in self.rows().values() for found in results.values() for metric in SEMANTIC
         ):
@@ -75,9 +83,17 @@ class Evaluation:
             tables.append(table)
         return tables
 
-    def _table(self, title: str, metrics: Sequence[str]) -> Table:
+    def _grid(self, name: str, results: Results, title: str) -> Table:
+        """The pairs of one run: a row for each query, a column for each searched modality."""
+        columns = [f"→ {searched}" for searched in modalities_of(results)]
+        table = plain_table(f"{title}\n{name}, {' / '.join(SHOWN)}", columns)
+        for query, *cells in grid_rows(results):
+            table.add_row(escape(query), *cells)
+        return table
+
+    def _table(self, title: str, metrics: Sequence[str], chosen: Mapping[str, Any] | None = None) -> Table:
         """One block of rows for each level and direction."""
-        table, rows = plain_table(title, metrics), self.rows()
+        table, rows = plain_table(title, metrics), chosen or self.rows()
         for direction, words in direction_words(key for results in rows.values() for key in results).items():
             found = {name: results[direction] for name, results in rows.items() if direction in results}
             if not any(metric in scores for scores in found.values() for metric in metrics):
@@ -96,6 +112,7 @@ def evaluate_runs(
     which: Literal["best", "last"] = "best",
     baseline: bool = True,
     semantics: bool = True,
+    fused: Sequence[str] | None = None,
     batch_size: int = 64,
     device: str = "cpu",
     progress: bool = False,
@@ -114,6 +131,8 @@ def evaluate_runs(
             joined too.
         semantics: also measure nDCG and shared-caption recall where the data has texts, and the share of input-space
             neighbours that each run keeps.
+        fused: directions with fused modalities, such as ``text->video+picture``; None: from each modality to all
+            others and back, if there are more than two.
         batch_size: samples that are embedded at once.
         device: where to embed.
         progress: show progress bars.
@@ -137,8 +156,10 @@ def evaluate_runs(
     first = embedded[0]
     meaning = Semantics.of(first) if semantics else None
 
+    wanted = fused_directions(first.names) if fused is None else fused
+
     def measure(embeddings: Embeddings) -> Results:
-        found = evaluate_embeddings(embeddings)
+        found = evaluate_embeddings(embeddings, fused=wanted)
         for direction, scores in ({} if meaning is None else meaning.scores(embeddings)).items():
             found[direction].update(scores)
         return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.evaluation.retrieval.metrics import METRICS
+from crossclr.evaluation.runs.pair_grid import SHOWN, grid_rows, is_grid, modalities_of
 from crossclr.models.directions import direction_words
 from crossclr.storage import write_file
 from crossclr.storage.json_yaml import read_json_object
@@ -61,15 +62,43 @@ def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
 def _results(results: Mapping[str, Any] | None) -> str:
     if not results or not results.get("test"):
         return "The run is not finished or has no test split, so there are no results."
-    beside = {"CCA on the same features": results.get("cca_baseline") or {}}
+    beside = {**(results.get("parts") or {}), "CCA on the same features": results.get("cca_baseline") or {}}
     lines = [f"| split `{results['split']}` | " + " | ".join(METRICS) + " |", "|---" * (len(METRICS) + 1) + "|"]
+    told = "R@K: percent of queries whose target is among the first K. MdR, MnR: median and mean rank (1 is best)."
+    epoch = f"Best epoch: {results['best_epoch'] + 1} of {results['epochs']}. One seed ({results['seed']})."
+    if results.get("space"):
+        epoch = f"\n\n{_space(results['space'])}"
+    if is_grid(results["test"]):
+        names = modalities_of(results["test"])
+        head = (
+            f"| split `{results['split']}`, {' / '.join(SHOWN)} | " + " | ".join(f"→ {name}" for name in names) + " |"
+        )
+        lines = [head, "|---" * (len(names) + 1) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in grid_rows(results["test"])]
+        return "\n".join(lines) + f"\n\nA row for each query. {told} {epoch}"
     words = direction_words(results["test"])
     for direction, metrics in results["test"].items():
         lines.append(_row(words[direction], metrics))
         lines += [_row(f"— {name}", found[direction]) for name, found in beside.items() if direction in found]
-    told = "R@K: percent of queries whose target is among the first K. MdR, MnR: median and mean rank (1 is best)."
-    epoch = f"Best epoch: {results['best_epoch'] + 1} of {results['epochs']}. One seed ({results['seed']})."
     return "\n".join(lines) + f"\n\n{told} {epoch}"
+
+
+def _space(space: Mapping[str, Any]) -> str:
+    """What the search space consists of, and what to expect on new samples."""
+    lines = []
+    for part in space["parts"]:
+        use = f"{part['share']:g}" if part["share"] else "not used"
+        gain = "" if part["gain"] is None else f", gain {part['gain']:+.1f} ± {part['error']:.1f}"
+        lines.append(f"- {part['name']}: {use}{gain}")
+    estimate = space["estimate"]
+    if estimate is not None:
+        lines.append(
+            f"- expected on new samples (mean of R@1, R@5, R@10 among {estimate['gallery']:,} items, cross-fitted): "
+            f"{estimate['score']:.1f} ± {estimate['error']:.1f}"
+        )
+    return "The search space, with the share or weight of its parts:\n\n" + "\n".join(
+        [*lines, f"- {space['settings']}"]
+    )
 
 
 def _row(name: str, metrics: Mapping[str, float]) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from crossclr.evaluation.runs.pair_grid import SHOWN as GRID
+from crossclr.evaluation.runs.pair_grid import grid_rows, is_grid, modalities_of
 from crossclr.models.directions import direction_words
 
 SHOWN = ("R@1", "R@5", "R@10", "MdR")
@@ -50,6 +52,11 @@ def results_table(results: Mapping[str, Any], title: str) -> Table:
     table = plain_table(title, SHOWN)
     beside = {**(results.get("parts") or {}), "linear CCA baseline": results.get("cca_baseline")}
     measured = results.get("test") or {}
+    if is_grid(measured):
+        grid = plain_table(f"{title}, {' / '.join(GRID)}", [f"→ {name}" for name in modalities_of(measured)])
+        for cells in grid_rows(measured):
+            grid.add_row(*cells)
+        return grid
     words = direction_words(measured)
     for direction, metrics in measured.items():
         table.add_row(words[direction], *(f"{metrics[name]:.1f}" for name in SHOWN))
@@ -68,11 +75,12 @@ def parts_table(space: Mapping[str, Any]) -> Table:
             f": mean of R@1, R@5, R@10 expected among {estimate['gallery']:,} items: "
             f"{estimate['score']:.1f} ± {estimate['error']:.1f}"
         )
-    table = plain_table(title, ["share", "alone", "gain"])
+    table = plain_table(title, ["used with", "score", "gain"])
     for part in space["parts"]:
         gain = "" if part["gain"] is None else f"{part['gain']:+.1f} ± {part['error']:.1f}"
         score = "" if part["score"] is None else f"{part['score']:.1f}"
-        table.add_row(part["name"], f"{part['share']:.2f}" if part["share"] else "not used", score, gain)
+        use = f"weight {part['share']:g}" if part["name"] == "hub correction" else f"share {part['share']:g}"
+        table.add_row(part["name"], use if part["share"] else "not used", score, gain)
     return table
 
 

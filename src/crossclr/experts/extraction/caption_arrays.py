@@ -30,8 +30,9 @@ def write_arrays(out: Path, data: DataSet) -> dict[str, Any]:
     texts = [segment["text"] for key in keys for segment in data.meta[key]["segments"]]
     write_json(out / FOLDER / "texts.json", texts)
     recording = {key: data.meta[key]["data_key"] for key in keys}
-    sides: dict[str, list[dict[str, str]]] = {"a": [], "b": []}
-    for side, experts in (("a", data.sides.a), ("b", data.sides.b)):
+    names = ("video", "text")
+    modalities: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for side, name, experts in zip("ab", names, (data.sides.a, data.sides.b), strict=True):
         for expert in experts:
             with h5py.File(out / f"{expert}.h5", "r", locking=False) as file:
                 own = [key for key in keys if side == "b" or recording[key] in file]
@@ -39,9 +40,9 @@ def write_arrays(out: Path, data: DataSet) -> dict[str, Any]:
                 _write_rows(out, expert, entries, by_sentence=side == "b")
             write_json(out / FOLDER / f"{expert}_ids.json", owners if side == "b" else own)
             parts = {"values": "rows.npy", "lengths": "lengths.npy", "ids": "ids.json"}
-            sides[side].append({name: f"{FOLDER}/{expert}_{part}" for name, part in parts.items()})
-    texts_file = f"{FOLDER}/texts.json"
-    return {"kind": "arrays", "root": str(out.resolve()), **sides, "splits": "meta_all.json#split", "texts": texts_file}
+            modalities[name].append({field: f"{FOLDER}/{expert}_{part}" for field, part in parts.items()})
+    modalities[names[1]][0] |= {"texts": f"{FOLDER}/texts.json", "max_frames": None}
+    return {"kind": "arrays", "root": str(out.resolve()), "modalities": modalities, "splits": "meta_all.json#split"}
 
 
 def _write_rows(out: Path, expert: str, entries: Sequence[h5py.Dataset], by_sentence: bool) -> None:

@@ -46,7 +46,7 @@ def batches(
     Example:
         >>> import numpy as np
         >>> from crossclr.features import ArraySource
-        >>> source = ArraySource(np.arange(10.0).reshape(5, 2), np.zeros((5, 3)))
+        >>> source = ArraySource({"video": np.arange(10.0).reshape(5, 2), "text": np.zeros((5, 3))})
         >>> [batch.keys for batch in batches(source, "train", 2, shuffle=False)]
         [('0', '1'), ('2', '3'), ('4',)]
     """

@@ -51,7 +51,7 @@ def check_source(
 
     Example:
         >>> from crossclr.features import ArraySource
-        >>> report = check_source(ArraySource(np.eye(4), np.eye(4)))
+        >>> report = check_source(ArraySource({"video": np.eye(4), "text": np.eye(4)}))
         >>> report.splits["train"].clips, report.faults
         (4, [])
     """

@@ -167,8 +167,11 @@ class JoinedSequences:
         """Channels of all experts together."""
         return sum(self._dims)
 
-    def read(self, number: int, key: str) -> Rows:
-        """(rows, dim) float32 of one sample; the channels of an expert that lacks it are zero."""
+    def read(self, number: int, key: str) -> Rows | None:
+        """(rows, dim) float32 of one sample; the channels of an expert that lacks it are zero.
+
+        An expert whose values are all NaN lacks the sample. None: all experts lack it.
+        """
         parts: list[Rows | None] = []
         for expert, index, dim in zip(self.experts, self.index, self._dims, strict=True):
             row = int(index[number])
@@ -176,11 +179,15 @@ class JoinedSequences:
                 parts.append(None)
                 continue
             name = key if str(row) == key else f"{key} (row {row})"
-            rows = checked_rows(expert.rows(row), expert.path, name)
+            values = expert.rows(row)
+            if values.size and np.isnan(values.flat[0]) and np.isnan(values).all():
+                parts.append(None)
+                continue
+            rows = checked_rows(values, expert.path, name)
             if rows.shape[1] != dim:
                 raise DataError(f"{expert.path}: entry {name!r} has {rows.shape[1]} channels but {dim} are expected")
             parts.append(rows)
-        return join_rows(parts, self._dims)
+        return None if all(part is None for part in parts) else join_rows(parts, self._dims)
 
     def missing(self, number: int) -> list[Path]:
         """Files of the experts that lack a sample."""

@@ -3,12 +3,12 @@
 | | Parquet | HDF5 |
 |---|---|---|
 | ``id`` | a column of text or whole numbers | a data set (samples,) |
-| ``a``, ``b`` | lists of numbers, or lists of such lists | (samples, dim) or (samples, rows, dim); with ``a_lengths`` \
-and ``b_lengths`` (all rows, dim) |
+| a modality ``x`` | lists of numbers, or lists of such lists | (samples, dim) or \
+(samples, rows, dim); with ``x_lengths`` (all rows, dim) |
 | ``text``, ``group`` | optional text | optional (samples,) text |
 
-``a`` or ``b`` may be missing if only the other one is embedded. A block is a row group of a Parquet file, or a thousand
-samples of an HDF5 file.
+The columns of modalities have any names, by default ``a`` and ``b``. A block is a row group of a Parquet file, or a
+thousand samples of an HDF5 file.
 """
 
 from abc import ABC, abstractmethod
@@ -58,14 +58,13 @@ class Block:
 
     Args:
         ids: key of each sample.
-        a: first modality, or None if the shard lacks it; likewise ``b``.
+        rows: by column, the rows of the modalities that the shard has.
         texts: a sentence of each, or empty.
         groups: a coarse label of each, or empty.
     """
 
     ids: tuple[str, ...]
-    a: ShardRows | None
-    b: ShardRows | None
+    rows: dict[str, ShardRows]
     texts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
 
@@ -80,15 +79,17 @@ class Shard(ABC):
         path: the file.
         names: its columns or data sets.
         blocks: number of samples of each block.
+        columns: columns of modalities.
 
     Raises:
-        DataError: it has no ``id``, or neither ``a`` nor ``b``.
+        DataError: it has no ``id``, or none of the columns.
     """
 
-    def __init__(self, path: Path, names: set[str], blocks: list[int]) -> None:
-        if "id" not in names or not {"a", "b"} & names:
+    def __init__(self, path: Path, names: set[str], blocks: list[int], columns: Sequence[str]) -> None:
+        self.columns = [column for column in columns if column in names]
+        if "id" not in names or not self.columns:
             raise DataError(
-                f"{path}: a shard needs id and a or b (or both); it has {', '.join(sorted(names)) or 'nothing'}"
+                f"{path}: a shard needs id and {' or '.join(columns)}; it has {', '.join(sorted(names)) or 'nothing'}"
             )
         self.path, self.names, self.blocks = path, names, blocks
 
@@ -106,20 +107,23 @@ class Shard(ABC):
             name: tuple(_as_text(value) for value in words(name)) if name in self.names else ()
             for name in ("id", "text", "group")
         }
-        a, b = (rows(name) if name in self.names else None for name in ("a", "b"))
-        return Block(texts["id"], a, b, texts["text"], texts["group"])
+        return Block(texts["id"], {column: rows(column) for column in self.columns}, texts["text"], texts["group"])
 
 
-def open_shard(path: str | Path) -> Shard:
+def open_shard(path: str | Path, columns: Sequence[str] = ("a", "b")) -> Shard:
     """A shard by its ending; only its table of contents is read.
 
+    Args:
+        path: the file.
+        columns: columns of the modalities to read; the shard may lack some.
+
     Raises:
-        DataError: the file cannot be read, or has no ``id``, or neither ``a`` nor ``b``.
+        DataError: the file cannot be read, or has no ``id``, or none of the columns.
     """
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise DataError(f"{path}: a shard is a file of type {', '.join(ENDINGS)}")
-    return ParquetShard(path) if path.suffix == ".parquet" else Hdf5Shard(path)
+    return ParquetShard(path, columns) if path.suffix == ".parquet" else Hdf5Shard(path, columns)
 
 
 def find_shards(patterns: Sequence[str | Path]) -> list[Path]:
@@ -152,14 +156,15 @@ def find_shards(patterns: Sequence[str | Path]) -> list[Path]:
 class ParquetShard(Shard):
     """A Parquet file; its row groups are the blocks."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
         with open_parquet(path) as file:
             meta, names = file.metadata, set(file.schema_arrow.names)
-        super().__init__(path, names, [meta.row_group(group).num_rows for group in range(meta.num_row_groups)])
+        blocks = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+        super().__init__(path, names, blocks, columns)
 
     def read(self, block: int) -> Block:
         """One row group."""
-        columns = [name for name in ("id", "a", "b", "text", "group") if name in self.names]
+        columns = [name for name in ("id", *self.columns, "text", "group") if name in self.names]
         with open_parquet(self.path) as file:  # opened for each block: any thread or process may read at any time
             table = read_row_group(self.path, file, block, columns)
         return self._block(
@@ -175,13 +180,14 @@ class ParquetShard(Shard):
 class Hdf5Shard(Shard):
     """An HDF5 file, read in blocks of a thousand samples."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
         with self._open() as file:
             count = len(self._entry(file, "id")) if "id" in file else 0
-            super().__init__(path, set(file), [min(HDF5_BLOCK, count - at) for at in range(0, count, HDF5_BLOCK)])
+            blocks = [min(HDF5_BLOCK, count - at) for at in range(0, count, HDF5_BLOCK)]
+            super().__init__(path, set(file), blocks, columns)
             self._ends: dict[str, Array] = {}
-            for side in self.names & {"a", "b"}:
+            for side in self.columns:
                 samples = len(self._entry(file, side))
                 if f"{side}_lengths" in file:
                     lengths = np.asarray(self._entry(file, f"{side}_lengths")[:], dtype=np.int64)

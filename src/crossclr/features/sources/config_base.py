@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from crossclr.features.errors import DataError
 
@@ -17,19 +17,13 @@ def as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _distinct(names: tuple[str, str]) -> tuple[str, str]:
-    if names[0] == names[1]:
-        raise ValueError(f"the two modalities need different names, got {names[0]!r} twice")
-    return names
-
-
 Paths = Annotated[list[str], BeforeValidator(as_list)]
-ModalityName = Annotated[str, StringConstraints(pattern=r"^[\w+. -]+$")]
-ModalityNames = Annotated[tuple[ModalityName, ModalityName], AfterValidator(_distinct)]
+ModalityName = Annotated[str, StringConstraints(pattern=r"^[\w -]+$")]
+"""A name without ``/``, ``.``, ``+`` and ``->``, which have a meaning in results."""
 
 
 class DataConfigBase(BaseModel, ABC):
-    """The config of one kind of data. It also has ``kind`` and ``modalities``, the names of the two modalities."""
+    """The config of one kind of data. It also has ``kind`` and ``modalities``, whose keys are their names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -69,11 +63,6 @@ class FilesConfig(DataConfigBase):
         default=None,
         description="Folder that relative paths start from. A relative root is searched for in the folder named by the "
         f"environment variable {ROOT_VARIABLE}, then in the working directory; so are paths if root is not set.",
-    )
-    modalities: ModalityNames = Field(
-        default=("video", "text"),
-        description="Names of the two modalities, used in results, tables and pages. Name sentences `text`: search "
-        "then accepts typed queries for that modality.",
     )
     split_parts: dict[str, dict[str, float]] = Field(
         default={},
@@ -115,7 +104,7 @@ class FilesConfig(DataConfigBase):
         for place in places:
             if place.exists():
                 return place
-        hint = "; `crossclr data text` computes text features" if option == "text" or option.startswith("b.") else ""
+        hint = "; `crossclr data text` computes text features" if "text" in option.split(".") else ""
         raise self.not_found(places, option, path, hint)
 
     def not_found(self, places: list[Path], option: str, path: str, hint: str = "") -> DataError:
@@ -129,23 +118,6 @@ class FilesConfig(DataConfigBase):
         """A place, ``file`` or ``file#name``, with the absolute path of its file."""
         file, mark, name = place.partition("#")
         return f"{self.resolve(file, option).absolute()}{mark}{name}" if file else place
-
-
-class PairedFilesConfig(FilesConfig):
-    """Data on disk with one clip and its sentences per sample."""
-
-    max_frames: int | None = Field(
-        default=80, ge=1, description="Maximum number of rows of a; longer sequences are subsampled. null keeps all."
-    )
-    max_frames_b: int | None = Field(default=None, ge=1, description="The same for b; null keeps all.")
-
-    def row_limits(self) -> dict[str, int | None]:
-        """By modality, the largest number of rows of a sequence."""
-        return dict(zip(self.modalities, (self.max_frames, self.max_frames_b), strict=True))
-
-    def without_row_limits(self) -> Self:
-        """The same data with all rows of every sequence."""
-        return self.model_copy(update={"max_frames": None, "max_frames_b": None})
 
 
 def file_names(places: list[str]) -> str:

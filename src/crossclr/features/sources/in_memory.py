@@ -45,7 +45,7 @@ class MemorySource(SourceWrapper):
 
     Example:
         >>> from crossclr.features import ArraySource
-        >>> arrays = ArraySource(np.ones((4, 9, 3)), np.ones((4, 5)), modalities=("video", "text"))
+        >>> arrays = ArraySource({"video": np.ones((4, 9, 3)), "text": np.ones((4, 5))})
         >>> source = MemorySource(arrays, {"video": "mean_max"})
         >>> source.gather("train", [2, 0]).inputs["video"].clips.values.shape
         torch.Size([2, 6])

@@ -29,7 +29,7 @@ def open_source(config: AnyData) -> Source:
         >>> from crossclr.features import ArraysConfig
         >>> folder = tempfile.mkdtemp()
         >>> np.save(f"{folder}/a.npy", np.ones((4, 3))); np.save(f"{folder}/b.npy", np.ones((4, 2)))
-        >>> config = ArraysConfig(root=folder, a={"values": "a.npy"}, b={"values": "b.npy"})
+        >>> config = ArraysConfig(root=folder, modalities={"video": {"values": "a.npy"}, "text": {"values": "b.npy"}})
         >>> open_source(config).dims
         {'video': 3, 'text': 2}
     """

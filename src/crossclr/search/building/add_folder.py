@@ -81,9 +81,9 @@ def add_folder(
         raise ValueError(f"{folder} has no image, video or sound to add")
     added = None
     if found:
-        model = run.load_model().eval()
-        limit = dict(zip(MODALITIES, run.config.data.row_limits(), strict=True))[modality]
-        vectors = encode_rows(model, modality, [limit_rows(one, limit) for one in rows])
+        called = run.config.data.modalities[MODALITIES.index(modality)]
+        limit = run.config.data.row_limits().get(called)
+        vectors = encode_rows(run.load_space().eval(), called, [limit_rows(one, limit) for one in rows], as_items=True)
         pooled = np.stack([one.mean(0) for one in rows])
         added = {modality: EmbeddedItems(found, vectors, pooled)}
     return update_index(run, added=added, delete=gone, roots=[folder], progress=progress)

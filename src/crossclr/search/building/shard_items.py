@@ -43,9 +43,7 @@ def read_shard_items(
         shard = open_shard(path)
         for number in range(len(shard.blocks)):
             block = shard.read(number)
-            for modality, rows in (("a", block.a), ("b", block.b)):
-                if rows is None:
-                    continue
+            for modality, rows in block.rows.items():
                 found = _vectors(path, rows, len(block), dim)
                 vectors[modality].append(found)
                 for place, key in enumerate(block.ids):

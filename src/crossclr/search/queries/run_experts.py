@@ -10,6 +10,7 @@ from crossclr.features import EmojiConfig
 from crossclr.search.building.run_items import MODALITIES
 from crossclr.search.query_error import QueryError
 from crossclr.storage.json_yaml import read_json
+from crossclr.storage.read_error import ReadError
 from crossclr.training import RunConfig
 
 
@@ -34,7 +35,7 @@ def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
     """
     data = config.data
     if isinstance(data, EmojiConfig):
-        names = dict(zip(MODALITIES, (data.a, data.b), strict=True))
+        names = dict(zip(MODALITIES, data.modalities.values(), strict=False))
         return {
             letter: [Recipe("appearance")] * len(name.split("+")) for letter, name in names.items() if name != "text"
         }
@@ -44,14 +45,21 @@ def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
             "files cannot be queries here: it is not known which experts made the features of this run "
             f"(`crossclr extract` writes that to {MANIFEST})"
         )
-    manifest = read_json(path)
-    found = {}
-    for letter, labels in zip(MODALITIES, manifest.get("modalities", ()), strict=False):
-        experts = [manifest["experts"][label] for label in labels]
-        if experts and all(one["needs"]["kind"] != "tokens" for one in experts):
-            if unknown := [one["expert"] for one in experts if not one.get("spec")]:
-                raise QueryError(f"files cannot be queries here: {path} does not say how to build {unknown[0]!r}")
-            found[letter] = [Recipe(one["spec"], one["options"]) for one in experts]
+    try:
+        found = _recipes(read_json(path))
+    except (ReadError, OSError, LookupError, TypeError, AttributeError) as error:
+        raise QueryError(f"files cannot be queries here: {path} does not name the experts ({error})") from error
     if not found:
         raise QueryError(f"files cannot be queries here: {path} names no expert for images or sound")
+    return found
+
+
+def _recipes(manifest: Any) -> dict[str, Sequence[Recipe]]:
+    found: dict[str, Sequence[Recipe]] = {}
+    for letter, labels in zip(MODALITIES, manifest["modalities"], strict=False):
+        experts = [manifest["experts"][label] for label in labels]
+        if experts and all(one["needs"]["kind"] != "tokens" for one in experts):
+            if unknown := [one["expert"] for one in experts if not one["spec"]]:
+                raise LookupError(f"it does not say how to build {unknown[0]!r}")
+            found[letter] = [Recipe(one["spec"], one["options"]) for one in experts]
     return found

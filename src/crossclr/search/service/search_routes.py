@@ -97,7 +97,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         group: Annotated[list[str], Query(max_length=50, description="Only these groups.")] = [],  # noqa: B006
     ) -> JSONResponse:
         weights = {"text": 2 * (1 - share), "file": 2 * share} if q is not None and file is not None else {}
-        parts = {"text": q, "like": like, "file": file, "more": more, "less": less, "weights": weights}
+        parts: dict[str, Any] = {"text": q, "like": like, "file": file, "more": more, "less": less, "weights": weights}
         return await answer(SearchRequest(**parts, find=find, top=top, fold=fold, splits=split, groups=group))
 
     @app.get("/api/item", summary="One item, what belongs to it, and remarks about it")

@@ -1,4 +1,4 @@
-"""Data as plain arrays: one vector or one sequence for each sample, on disk or in memory."""
+"""Data as plain arrays: one vector or one sequence for each sample and modality, on disk or in memory."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,64 +20,64 @@ LARGE_ROW_GROUP = 10_000
 
 
 class ArraySource(Source):
-    """Pairs of two arrays; a sample of A may have several rows of B (several sentences for one clip).
+    """An array for each modality. Samples may lack modalities, and may have several rows of one (several sentences).
 
     Args:
-        a: first modality: (N, dim), (N, rows, dim), a list of (rows, dim) arrays, or opened sequences.
-        b: second modality, in the same forms.
-        ids: the key of each row of A; by default the row number as text.
-        owners: for each row of B, the key of its sample; by default row i of B belongs to row i of A.
+        arrays: by modality (N, dim), (N, rows, dim), a list of (rows, dim) arrays, or opened sequences. None in a list
+            or a row of NaN marks a sample that lacks the modality.
+        ids: by modality, the key of each row; None or not given: those of the first modality, whose default is the row
+            number as text.
         splits: keys of each split; by default one split ``train`` with everything.
-        texts: the sentence of each row of B, for people.
-        groups: a coarse label of each sample (its parent video), by key or by row of A.
-        max_frames: maximum number of rows of A; longer sequences are subsampled. None keeps all.
-        max_frames_b: the same for B.
-        unpaired: what to do with samples that only one modality has: ``error`` or ``drop``.
+        texts: by modality, the sentence of each row, for people.
+        groups: a coarse label of each sample (its parent video), by key.
+        max_frames: maximum number of rows of a sequence, for all modalities or by modality; longer ones are
+            subsampled. None keeps all.
+        unpaired: what to do with samples that only one modality has: ``error``, ``drop`` or ``keep``.
         split_names: additional names for unions of splits.
         split_parts: splits to cut into parts by share; samples of one group stay together.
-        modalities: names of the two modalities.
+
+    Raises:
+        DataError: two modalities have no sample in common, or the arrays, ids and splits do not fit each other.
 
     Example:
-        >>> source = ArraySource(np.ones((3, 4)), np.zeros((3, 5, 2)), modalities=("image", "text"))
+        >>> source = ArraySource({"image": np.ones((3, 4)), "text": np.zeros((3, 5, 2))})
         >>> source.dims, list(source.keys("train")), source.read("1")["text"].clips[0].shape
         ({'image': 4, 'text': 2}, ['0', '1', '2'], (5, 2))
     """
 
     def __init__(
         self,
-        a: Any,
-        b: Any,
+        arrays: Mapping[str, Any],
         *,
-        ids: Sequence[str] | None = None,
-        owners: Sequence[str] | None = None,
+        ids: Mapping[str, Sequence[str] | None] | None = None,
         splits: Mapping[str, Sequence[str]] | None = None,
-        texts: Sequence[str] | None = None,
-        groups: Mapping[str, str] | Sequence[str] | None = None,
-        max_frames: int | None = 80,
-        max_frames_b: int | None = None,
+        texts: Mapping[str, Sequence[str]] | None = None,
+        groups: Mapping[str, str] | None = None,
+        max_frames: int | Mapping[str, int | None] | None = 80,
         unpaired: str = "error",
         split_names: Mapping[str, Sequence[str]] | None = None,
         split_parts: Mapping[str, Mapping[str, float]] | None = None,
-        modalities: tuple[str, str] = ("a", "b"),
     ) -> None:
-        self.a, self.b = _joined(a, "a"), _joined(b, "b")
-        self.dims = dict(zip(modalities, (self.a.dim, self.b.dim), strict=True))
-        self.max_frames, self.max_frames_b = max_frames, max_frames_b
-        names = [str(name) for name in ids] if ids is not None else [str(row) for row in range(len(self.a))]
-        owner_names = [str(name) for name in owners] if owners is not None else names
-        self._check_counts(names, owner_names, owners is not None)
-        self._number = {name: row for row, name in enumerate(names)}
-        if len(self._number) != len(names):
-            twice = next(name for row, name in enumerate(names) if self._number[name] != row)
-            raise DataError(f"{_path(self.a)}: id {twice!r} occurs twice; the ids of the first modality must be unique")
-        strangers = self._assign_rows(owner_names)
-        self.unpaired = self._find_unpaired(names, strangers, unpaired == "drop")
-        dropped = set(self.unpaired)
-        self._names = [name for name in names if name not in dropped] if dropped else names
-        if texts is not None and len(texts) != len(self.b):
-            raise DataError(f"there are {len(texts)} texts but modality B has {len(self.b)} rows")
-        self._texts = texts
-        self._groups = _by_key(groups, names)
+        if len(arrays) < 2:
+            raise DataError(f"at least two modalities are needed, got {', '.join(arrays) or 'none'}")
+        given, words = ids or {}, texts or {}
+        for argument, names in (("ids", given), ("texts", words)):
+            if unknown := set(names) - set(arrays):
+                raise DataError(f"{argument} names {min(unknown)!r}, but the modalities are {', '.join(arrays)}")
+        self._modalities = {
+            name: _Modality(name, values, given.get(name), words.get(name)) for name, values in arrays.items()
+        }
+        self.dims = {name: modality.values.dim for name, modality in self._modalities.items()}
+        limits = max_frames if isinstance(max_frames, Mapping) else dict.fromkeys(arrays, max_frames)
+        self.limits: dict[str, int | None] = {name: limits.get(name) for name in arrays}
+        _match_rows(self._modalities)
+        self._number = {key: place for place, key in enumerate(self._all_keys())}
+        for modality in self._modalities.values():
+            modality.assign(self._number)
+        self.unpaired = self._find_unpaired(unpaired)
+        dropped = set(self.unpaired) if unpaired != "keep" else set()
+        self._names = [key for key in self._number if key not in dropped]
+        self._groups = groups or {}
         keys = {"train": self._names} if splits is None else self._check_splits(splits, dropped)
         self._keys = SplitKeys(keys, split_parts, split_names, self._groups)
         self.splits = self._keys.names
@@ -90,31 +90,44 @@ class ArraySource(Source):
         """One sample: all its sentences, or with a generator one of them at random."""
         number = self._number.get(key)
         if number is None:
-            raise DataError(f"{_path(self.a)}: there is no sample {key!r}")
-        rows_of_b = self._rows_of_b(number)
-        if rng is not None and len(rows_of_b) > 1:
-            rows_of_b = [rows_of_b[int(rng.integers(len(rows_of_b)))]]
-        clip = limit_rows(self.a.read(number, key), self.max_frames, rng)
-        sentences = [limit_rows(self.b.read(row, key), self.max_frames_b, rng) for row in rows_of_b]
-        texts = () if self._texts is None else tuple(self._texts[row] for row in rows_of_b)
-        contents = (Content([clip]), Content(sentences, (0,) * len(sentences), texts=texts))
-        found = dict(zip(self.dims, contents, strict=True))
-        return Sample(key, found, clip_count=1, group=str(self._groups.get(key, "")))
+            raise DataError(f"{self._path}: there is no sample {key!r}")
+        chosen = {name: modality.rows_of(number) for name, modality in self._modalities.items()}
+        if rng is not None:  # first all choices of sentences, then those of frames
+            chosen = {n: [rows[int(rng.integers(len(rows)))]] if len(rows) > 1 else rows for n, rows in chosen.items()}
+        contents = {}
+        for name, rows in chosen.items():
+            modality, limit = self._modalities[name], self.limits[name]
+            read = [(row, values) for row in rows if (values := modality.values.read(row, key)) is not None]
+            if read:
+                clips = [limit_rows(values, limit, rng) for _, values in read]
+                words = () if modality.texts is None else tuple(modality.texts[row] for row, _ in read)
+                contents[name] = Content(clips, (0,) * len(clips), texts=words)
+        return Sample(key, contents, clip_count=1, group=str(self._groups.get(key, "")))
 
     def missing_experts(self, key: str) -> list[Path]:
         """Files of joined experts that have no rows for a sample, so that their channels are zero."""
         number = self._number[key]
-        return self.a.missing(number) + [path for row in self._rows_of_b(number) for path in self.b.missing(row)]
+        return [
+            path
+            for modality in self._modalities.values()
+            for row in modality.rows_of(number)
+            for path in modality.values.missing(row)
+        ]
+
+    def present(self, split: str) -> dict[str, npt.NDArray[np.bool_]]:
+        """By modality, which samples of a split have it."""
+        numbers = np.array([self._number[key] for key in self.keys(split)], dtype=np.int64)
+        return {name: modality.counts[numbers] > 0 for name, modality in self._modalities.items()}
 
     def audit(self) -> list[Finding]:
         """Samples that are not used, and Parquet files that are slow to read."""
         findings = []
-        if self.unpaired:
-            findings.append(warn("unpaired", "{count} keys are in one modality only and were dropped", self.unpaired))
+        if dropped := [key for key in self.unpaired if key not in self._names]:
+            findings.append(warn("unpaired", "{count} keys are in one modality only and were dropped", dropped))
         used = {key for split in self.splits for key in self.keys(split)}
         if idle := [name for name in self._names if name not in used]:
-            findings.append(warn("no-split", f"{_path(self.a)}: {{count}} samples are in no split", idle))
-        for expert in (*self.a.experts, *self.b.experts):
+            findings.append(warn("no-split", f"{self._path}: {{count}} samples are in no split", idle))
+        for expert in (expert for modality in self._modalities.values() for expert in modality.values.experts):
             if isinstance(expert, ParquetSequences) and expert.largest_group > LARGE_ROW_GROUP:
                 message = (
                     f"{expert.path}: row groups of {expert.largest_group:,} rows make random reading slow; write it "
@@ -123,64 +136,96 @@ class ArraySource(Source):
                 findings.append(Finding("warning", "large-row-groups", message))
         return findings
 
-    def _check_counts(self, names: list[str], owners: list[str], by_id: bool) -> None:
-        if len(names) != len(self.a):
-            raise DataError(f"{_path(self.a)}: {len(self.a)} rows but {len(names)} ids")
-        if len(owners) != len(self.b):
-            advice = "every row needs an id" if by_id else "pair them by id, or give arrays with equal numbers of rows"
-            raise DataError(f"{_path(self.b)}: {len(self.b)} rows for {len(owners)} ids of modality A; {advice}")
+    @property
+    def _path(self) -> Path:
+        return next(iter(self._modalities.values())).path
 
-    def _assign_rows(self, owners: list[str]) -> list[str]:
-        """Sort the rows of B by the number of their sample; return the owners that are no sample."""
-        number = np.array([self._number.get(name, -1) for name in owners], dtype=np.int64)
-        strangers = [owners[row] for row in np.flatnonzero(number < 0)]
-        self._order = np.argsort(number, kind="stable")[len(strangers) :]
-        counts = np.bincount(number[number >= 0], minlength=len(self._number))
-        self._offsets: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return list(dict.fromkeys(strangers))
+    def _all_keys(self) -> list[str]:
+        return list(dict.fromkeys(key for modality in self._modalities.values() for key in modality.keys_of_rows()))
 
-    def _rows_of_b(self, number: int) -> list[int]:
-        rows: list[int] = self._order[self._offsets[number] : self._offsets[number + 1]].tolist()
-        return rows
-
-    def _find_unpaired(self, names: list[str], strangers: list[str], drop: bool) -> tuple[str, ...]:
-        alone = [names[row] for row in np.flatnonzero(np.diff(self._offsets) == 0)]
-        if not drop and (alone or strangers):
-            have, lack, keys = (self.a, self.b, alone) if alone else (self.b, self.a, strangers)
+    def _find_unpaired(self, how: str) -> tuple[str, ...]:
+        """Keys that only one modality has."""
+        has = np.stack([modality.counts > 0 for modality in self._modalities.values()])  # (modalities, keys)
+        keys = list(self._number)
+        alone = [keys[place] for place in np.flatnonzero(has.sum(0) < 2)]
+        if alone and (how == "error" or not (has.sum(0) >= 2).any()):
+            own = next(m for m in self._modalities.values() if m.counts[self._number[alone[0]]])
             raise DataError(
-                f"{_path(have)}: {len(keys)} keys have no partner in {_path(lack)} (first: {keys[0]!r}); correct the "
-                "ids, or omit such keys with unpaired=drop"
+                f"{own.path}: {len(alone)} keys are in one modality only (first: {alone[0]!r}, in {own.name}); correct "
+                "the ids, omit such keys with unpaired=drop, or keep them with unpaired=keep"
             )
-        return tuple(alone + strangers)
+        return tuple(alone)
 
     def _check_splits(self, splits: Mapping[str, Sequence[str]], dropped: set[str]) -> dict[str, list[str]]:
         keys: dict[str, list[str]] = {}
         for split, members in splits.items():
             listed = [str(name) for name in members]
-            unknown = [name for name in listed if name not in self._number and name not in dropped]
+            unknown = [name for name in listed if name not in self._number]
             if unknown:
                 raise DataError(
-                    f"split {split!r} names {len(unknown)} keys that {_path(self.a)} does not have "
+                    f"split {split!r} names {len(unknown)} keys that {self._path} does not have "
                     f"(first: {unknown[0]!r}); the splits belong to other data"
                 )
             keys[split] = [name for name in listed if name not in dropped]
         return keys
 
 
-def _path(sequences: JoinedSequences) -> Path:
-    return sequences.experts[0].path
+class _Modality:
+    """The rows of one modality, and which samples they belong to."""
+
+    def __init__(self, name: str, values: Any, ids: Sequence[str] | None, texts: Sequence[str] | None) -> None:
+        self.name, self.texts = name, texts
+        self.values, absent = _opened(values, name)
+        self.path = self.values.experts[0].path
+        if ids is not None and len(ids) != len(self.values):
+            raise DataError(f"{self.path}: {len(self.values)} rows but {len(ids)} ids")
+        if texts is not None and len(texts) != len(self.values):
+            raise DataError(f"there are {len(texts)} texts but {name} has {len(self.values)} rows")
+        self.ids = None if ids is None else [str(key) for key in ids]
+        self.absent = absent  # rows that only mark a gap
+        self._order: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def keys_of_rows(self) -> list[str]:
+        """The key of each row."""
+        return self.ids if self.ids is not None else [str(row) for row in range(len(self.values))]
+
+    def assign(self, numbers: Mapping[str, int]) -> None:
+        """Sort the rows by the number of their sample."""
+        number = np.array([numbers[key] for key in self.keys_of_rows()], dtype=np.int64)
+        number[self.absent] = -1
+        self._order = np.argsort(number, kind="stable")[len(self.absent) :]
+        self.counts = np.bincount(number[number >= 0], minlength=len(numbers))
+        self._starts = np.cumsum(self.counts) - self.counts
+
+    def rows_of(self, number: int) -> list[int]:
+        """The rows of a sample."""
+        start = int(self._starts[number])
+        rows: list[int] = self._order[start : start + int(self.counts[number])].tolist()
+        return rows
 
 
-def _joined(values: Any, name: str) -> JoinedSequences:
-    if isinstance(values, JoinedSequences):
-        return values
+def _match_rows(modalities: Mapping[str, _Modality]) -> None:
+    """Modalities without ids are matched by row with the first modality."""
+    like, *others = modalities.values()
+    for modality in (other for other in others if other.ids is None):
+        if len(modality.values) != len(like.values):
+            raise DataError(
+                f"{modality.path}: {len(modality.values)} rows but {like.path} has {len(like.values)}; match them by "
+                "id, or give arrays with equal numbers of rows"
+            )
+        modality.ids = like.ids
+
+
+def _opened(values: Any, name: str) -> tuple[JoinedSequences, npt.NDArray[np.int64]]:
+    """Sequences, and the rows that are NaN or None: gaps."""
+    if isinstance(values, list | tuple) and any(value is None for value in values):
+        known = next((np.asarray(value) for value in values if value is not None), None)
+        if known is None:
+            raise DataError(f"no sample has {name}; omit the modality")
+        values = [np.full(known.shape[-1], np.nan) if value is None else value for value in values]
+    if isinstance(values, JoinedSequences):  # files: what is NaN is found when it is read
+        return values, np.zeros(0, np.int64)
     sequences = as_sequences(values, f"array {name}")
-    return JoinedSequences([sequences], [np.arange(len(sequences))])
-
-
-def _by_key(groups: Mapping[str, str] | Sequence[str] | None, names: Sequence[str]) -> Mapping[str, str]:
-    if groups is None or isinstance(groups, Mapping):
-        return groups or {}
-    if len(groups) != len(names):
-        raise DataError(f"there are {len(groups)} groups but modality A has {len(names)} rows")
-    return dict(zip(names, groups, strict=True))
+    gaps = [row for row in range(len(sequences)) if np.isnan(np.asarray(sequences.rows(row), np.float64)).all()]
+    return JoinedSequences([sequences], [np.arange(len(sequences))]), np.array(gaps, dtype=np.int64)

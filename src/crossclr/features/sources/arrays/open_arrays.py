@@ -11,32 +11,36 @@ from crossclr.features.errors import DataError
 from crossclr.features.reading.file_places import open_sequences, read_values
 from crossclr.features.reading.sequences import JoinedSequences, Sequences
 from crossclr.features.sources.arrays.array_source import ArraySource
-from crossclr.features.sources.arrays.arrays_config import ArrayConfig, ArraysConfig
+from crossclr.features.sources.arrays.arrays_config import ArrayModality, ArraysConfig
 from crossclr.features.sources.splits import split_by_fraction
 
 
 def open_arrays(config: ArraysConfig) -> ArraySource:
     """Open data given as arrays."""
-    a, ids = _open_modality(config, config.a, "a", "every one needs ids")
-    b, owners = _open_modality(
-        config, config.b, "b", "every one needs the same ids in the same order, or each id only once"
-    )
-    names = ids if ids is not None else [str(row) for row in range(len(a))]
-    groups = _by_key(_column(config, config.groups, "groups"), names, "groups")
+    opened = {
+        name: _open_modality(config, modality, f"modalities.{name}") for name, modality in config.modalities.items()
+    }
+    values = {name: found[0] for name, found in opened.items()}
+    first = next(iter(values))
+    names = opened[first][1] or [str(row) for row in range(len(values[first]))]
+    ids = {name: found[1] or names for name, found in opened.items()}  # rows without ids are those of the first
+    texts = {}
+    for name, modality in config.modalities.items():
+        words = _texts(config, modality, f"modalities.{name}.texts", ids[name])
+        if words is not None:
+            texts[name] = words
+    groups = _by_key(_column(config, config.groups, "groups"), names, "groups", first)
+    every = list(dict.fromkeys(key for keys in ids.values() for key in keys))
     return ArraySource(
-        a,
-        b,
-        ids=ids,
-        owners=owners,
-        splits=_splits(config, names, groups),
-        texts=_texts(config, owners if owners is not None else names),
+        values,
+        ids={name: found[1] for name, found in opened.items()},
+        splits=_splits(config, names, every, groups, first),
+        texts=texts,
         groups=groups,
-        max_frames=config.max_frames,
-        max_frames_b=config.max_frames_b,
+        max_frames={name: modality.max_frames for name, modality in config.modalities.items()},
         unpaired=config.unpaired,
         split_names=config.split_names,
         split_parts=config.split_parts,
-        modalities=config.modalities,
     )
 
 
@@ -54,13 +58,12 @@ def _place(config: ArraysConfig, place: str, option: str, values: str = "") -> t
 
 
 def _open_modality(
-    config: ArraysConfig, experts: Sequence[ArrayConfig], side: str, advice: str
+    config: ArraysConfig, modality: ArrayModality, option: str
 ) -> tuple[JoinedSequences, list[str] | None]:
     """The aligned experts of a modality, and the key of each of its samples if there are ids."""
     opened: list[Sequences] = []
     keys: list[list[str] | None] = []
-    for number, expert in enumerate(experts):
-        option = f"{side}.{number}"
+    for expert in modality.arrays:
         path, name = _place(config, expert.values, f"{option}.values")
         lengths = _column(config, expert.lengths, f"{option}.lengths", expert.values)
         sequences = open_sequences(path, name, None if lengths is None else np.asarray(lengths))
@@ -73,7 +76,10 @@ def _open_modality(
         return _same_rows(opened), keys[0]
     listed = [ids for ids in keys if ids is not None]
     if len(listed) != len(keys) or any(len(set(ids)) != len(ids) for ids in listed):
-        raise DataError(f"data.{side}: the joined arrays cannot be aligned; {advice}")
+        raise DataError(
+            f"data.{option}: the joined arrays cannot be aligned; every one needs the same ids in the same order, or "
+            "each id only once"
+        )
     names = list(dict.fromkeys(name for ids in listed for name in ids))
     return JoinedSequences(opened, [_rows_of(names, ids) for ids in listed]), names
 
@@ -92,34 +98,34 @@ def _rows_of(names: Sequence[str], ids: Sequence[str]) -> npt.NDArray[np.int64]:
     return np.array([row.get(name, -1) for name in names], dtype=np.int64)
 
 
-def _by_key(values: Any, names: Sequence[str], option: str) -> dict[str, str] | None:
+def _by_key(values: Any, names: Sequence[str], option: str, modality: str) -> dict[str, str] | None:
     """A column as key -> value."""
     if values is None or isinstance(values, Mapping):
         return None if values is None else {str(key): str(value) for key, value in values.items()}
     if len(values) != len(names):
-        raise DataError(f"data.{option} has {len(values)} values but modality A has {len(names)} samples")
+        raise DataError(f"data.{option} has {len(values)} values but {modality} has {len(names)} samples")
     return {name: str(value) for name, value in zip(names, values, strict=True)}
 
 
 def _splits(
-    config: ArraysConfig, names: Sequence[str], groups: Mapping[str, str] | None
+    config: ArraysConfig, names: Sequence[str], every: Sequence[str], groups: Mapping[str, str] | None, first: str
 ) -> dict[str, list[str]] | None:
     found = _column(config, config.splits, "splits")
     if found is None:
-        return None if config.split_fractions is None else split_by_fraction(names, config.split_fractions, groups)
+        return None if config.split_fractions is None else split_by_fraction(every, config.split_fractions, groups)
     if config.split_fractions is not None:
         raise DataError("data.splits and data.split_fractions exclude each other; remove one of them")
     if isinstance(found, Mapping) and all(isinstance(members, list) for members in found.values()):
         return {split: [str(name) for name in members] for split, members in found.items()}
     splits: dict[str, list[str]] = {}
-    for name, split in (_by_key(found, names, "splits") or {}).items():
+    for name, split in (_by_key(found, names, "splits", first) or {}).items():
         splits.setdefault(split, []).append(name)
     return splits
 
 
-def _texts(config: ArraysConfig, owners: Sequence[str]) -> list[str] | None:
-    """The sentence of each row of B."""
-    found = _column(config, config.texts, "texts")
+def _texts(config: ArraysConfig, modality: ArrayModality, option: str, owners: Sequence[str]) -> list[str] | None:
+    """The sentence of each row of a modality."""
+    found = _column(config, modality.texts, option)
     if found is None or not isinstance(found, Mapping):
         return found if found is None else [str(text) for text in found]
     left = {key: iter([value] if isinstance(value, str) else value) for key, value in found.items()}
@@ -127,6 +133,6 @@ def _texts(config: ArraysConfig, owners: Sequence[str]) -> list[str] | None:
     for row, owner in enumerate(owners):
         text = next(left.get(owner, iter(())), None)
         if text is None:
-            raise DataError(f"data.texts ({config.texts}) has too few sentences for {owner!r}, row {row} of modality B")
+            raise DataError(f"data.{option} ({modality.texts}) has too few sentences for {owner!r}, row {row}")
         texts.append(str(text))
     return texts

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from crossclr.features.errors import DataError
-from crossclr.features.sources.config_base import FilesConfig, Paths, file_names
+from crossclr.features.sources.config_base import FilesConfig, ModalityName, Paths, file_names
 
 
 class CootConfig(FilesConfig):
@@ -23,6 +23,16 @@ class CootConfig(FilesConfig):
         description="Features of the second modality: an HDF5 file of token rows with <stem>_sentence_splits.json next "
         "to it; several are joined on the channel axis.",
         min_length=1,
+    )
+    also: dict[ModalityName, Paths] = Field(
+        default={},
+        description="Features of more modalities by name, cut by times, such as {audio: sound.h5}. A video may lack "
+        "them.",
+    )
+    names: tuple[ModalityName, ModalityName] = Field(
+        default=("video", "text"),
+        description="Names of the modalities of `video` and `text`, used in results, tables and pages. Name sentences "
+        "`text`: search then accepts typed queries for that modality.",
     )
     cut_text_by: Literal["sentences", "times"] = Field(
         default="sentences",
@@ -58,20 +68,35 @@ class CootConfig(FilesConfig):
     @model_validator(mode="before")
     @classmethod
     def _name_audio(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("cut_text_by") == "times" and "modalities" not in values:
-            return {**values, "modalities": ("video", "audio")}
+        if isinstance(values, dict) and values.get("cut_text_by") == "times" and "names" not in values:
+            return {**values, "names": ("video", "audio")}
         return values
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len(set(self.modalities)) < 2 + len(self.also):
+            raise ValueError(f"modalities need different names, got {', '.join(self.modalities)}")
+        return self
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Names of the modalities."""
+        return (*self.names, *self.also)
+
+    @property
+    def files(self) -> dict[str, list[str]]:
+        """The feature files of each modality, by its name."""
+        return {**dict(zip(self.names, (self.video, self.text), strict=True)), **self.also}
 
     def describe(self) -> str:
         """The data in a sentence of Markdown."""
-        first, second = self.modalities
-        files = f"{first}: {file_names(self.video)}; {second}: {file_names(self.text)}; meta: {file_names([self.meta])}"
-        return f"Files in COOT's layout. {files}."
+        files = "; ".join(f"{name}: {file_names(paths)}" for name, paths in self.files.items())
+        return f"Files in COOT's layout. {files}; meta: {file_names([self.meta])}."
 
     def row_limits(self) -> dict[str, int | None]:
         """By modality, the largest number of rows of a sequence."""
-        limits = (self.max_frames, self.max_frames if self.cut_text_by == "times" else None)
-        return dict(zip(self.modalities, limits, strict=True))
+        limits: dict[str, int | None] = dict.fromkeys(self.modalities, self.max_frames)
+        return limits if self.cut_text_by == "times" else {**limits, self.names[1]: None}
 
     def without_row_limits(self) -> Self:
         """The same data with all rows of every sequence."""
@@ -82,6 +107,7 @@ class CootConfig(FilesConfig):
         update: dict[str, Any] = {"meta": self.absolute(self.meta, "meta")}
         for option in ("video", "text"):
             update[option] = [self.absolute(path, option) for path in getattr(self, option)]
+        update["also"] = {n: [self.absolute(path, f"also.{n}") for path in paths] for n, paths in self.also.items()}
         return self.model_copy(update=update)
 
 

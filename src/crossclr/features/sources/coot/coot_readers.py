@@ -107,6 +107,10 @@ class ModalityReader(ABC):
     def name_of(self, entry: Entry) -> str:
         """The key under which the experts store a datapoint."""
 
+    def has(self, entry: Entry) -> bool:
+        """Whether an expert has rows of a datapoint."""
+        return any(expert.find(self.name_of(entry)) is not None for expert in self.experts)
+
     @abstractmethod
     def read(self, entry: Entry, rng: np.random.Generator | None) -> WholeAndParts:
         """Rows of a datapoint; with a generator, for training."""

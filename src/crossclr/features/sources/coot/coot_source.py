@@ -23,37 +23,37 @@ from crossclr.features.sources.coot.coot_readers import (
 )
 from crossclr.features.sources.splits import SplitKeys
 
+Cut = Mapping[str, WholeAndParts]  # by modality
+
 
 class CootSource(Source):
     """A meta JSON, feature rows of whole videos, token rows of whole paragraphs.
 
     Args:
         entries: the datapoints (see ``read_meta``).
-        a: the first modality, usually a ``FrameReader``.
-        b: the second modality, usually a ``TokenReader``.
+        readers: by modality, a ``FrameReader`` or a ``TokenReader``.
         two_level: False makes each clip a sample of its own, without the whole video, named ``video/index``.
         split_names: additional names for unions of splits.
         split_parts: splits to cut into parts by share; a video stays in one part.
-        modalities: names of the two modalities.
+        optional: modalities that a video may lack.
     """
 
     def __init__(
         self,
         entries: Sequence[Entry],
-        a: ModalityReader,
-        b: ModalityReader,
+        readers: Mapping[str, ModalityReader],
         two_level: bool = True,
         split_names: Mapping[str, Sequence[str]] | None = None,
         split_parts: Mapping[str, Mapping[str, float]] | None = None,
-        modalities: tuple[str, str] = ("video", "text"),
+        optional: Sequence[str] = (),
     ) -> None:
-        self.readers = dict(zip(modalities, (a, b), strict=True))
+        self.readers, self.optional = dict(readers), frozenset(optional)
         self.dims, self.two_level = {name: reader.dim for name, reader in self.readers.items()}, two_level
-        readers = list(self.readers.values())
-        # Without sentences, the texts of the segments describe the last modality.
-        self._texts = next((reader for reader in readers if isinstance(reader, TokenReader)), readers[-1])
+        every = list(self.readers.values())
+        # Without sentences, the texts of the segments describe the second modality.
+        self._texts = next((reader for reader in every if isinstance(reader, TokenReader)), every[1])
         self.entries = {entry.key: entry for entry in entries}
-        self._last: tuple[str, tuple[WholeAndParts, ...]] = ("", ())
+        self._last: tuple[str, Cut] = ("", {})
         self._clips: dict[str, tuple[Entry, slice]] = {}  # of each sample: its video, and which clips of it
         keys: dict[str, list[str]] = {}
         for entry in entries:
@@ -76,25 +76,29 @@ class CootSource(Source):
         """One video (or one clip); with a generator, frames are drawn at random."""
         entry, chosen = self._find(key)
         contents = {}
-        for (name, reader), (whole, clips) in zip(self.readers.items(), self._cut(entry, rng), strict=True):
-            texts = entry.texts[chosen] if reader is self._texts else ()
+        for name, (whole, clips) in self._cut(entry, rng).items():
+            texts = entry.texts[chosen] if self.readers[name] is self._texts else ()
             contents[name] = Content(clips[chosen], (), whole if self.two_level else None, texts)
-        return Sample(key, contents, group=entry.data_key)
+        return Sample(key, contents, clip_count=len(entry.texts[chosen]), group=entry.data_key)
 
     def _find(self, key: str) -> tuple[Entry, slice]:
         if key not in self._clips:
             raise DataError(f"there is no sample {key!r} in the meta file")
         return self._clips[key]
 
-    def _cut(self, entry: Entry, rng: np.random.Generator | None) -> tuple[WholeAndParts, ...]:
-        """Both modalities of a video. The last video is kept: clips of one video that are samples are adjacent."""
+    def _cut(self, entry: Entry, rng: np.random.Generator | None) -> Cut:
+        """All modalities of a video. The last video is kept: clips of one video that are samples are adjacent."""
         if rng is not None or self.two_level:
-            return tuple(reader.read(entry, rng) for reader in self.readers.values())
+            return self._read(entry, rng)
         key, cut = self._last
         if key != entry.key:
-            cut = tuple(reader.read(entry, None) for reader in self.readers.values())
+            cut = self._read(entry, None)
             self._last = entry.key, cut  # one assignment, so that threads see a complete pair
         return cut
+
+    def _read(self, entry: Entry, rng: np.random.Generator | None) -> Cut:
+        lacking = {name for name in self.optional if not self.readers[name].has(entry)}
+        return {name: reader.read(entry, rng) for name, reader in self.readers.items() if name not in lacking}
 
     def clip_times(self, key: str) -> Sequence[tuple[float, float]]:
         """First and last second of each clip of a sample."""
@@ -144,20 +148,15 @@ def open_coot(config: CootConfig) -> CootSource:
             frames_noise=config.frames_noise,
         )
 
-    video, text = ([config.resolve(path, option) for path in getattr(config, option)] for option in ("video", "text"))
-    second: ModalityReader
-    if config.cut_text_by == "times":
-        second = frames(text)
-    else:
-        for path in text:
-            config.resolve(str(sentence_splits_path(path)), "text")
-        second = open_tokens(text)
-    return CootSource(
-        entries,
-        frames(video),
-        second,
-        config.two_level,
-        config.split_names,
-        config.split_parts,
-        config.modalities,
-    )
+    readers: dict[str, ModalityReader] = {}
+    fields = dict(zip(config.names, ("video", "text"), strict=True))
+    for name, files in config.files.items():
+        option = fields.get(name, f"also.{name}")
+        paths = [config.resolve(path, option) for path in files]
+        if option == "text" and config.cut_text_by == "sentences":
+            for path in paths:
+                config.resolve(str(sentence_splits_path(path)), "text")
+            readers[name] = open_tokens(paths)
+        else:
+            readers[name] = frames(paths)
+    return CootSource(entries, readers, config.two_level, config.split_names, config.split_parts, tuple(config.also))

@@ -1,6 +1,6 @@
 """The built-in emoji set as a data source."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -9,7 +9,7 @@ from crossclr.features.errors import DataError
 from crossclr.features.sample import Content, Rows, Sample, clip_keys
 from crossclr.features.source import Source, Variant
 from crossclr.features.sources.emoji.emoji_catalogue import MODALITIES, VENDORS, Emoji, load_emoji, load_rows
-from crossclr.features.sources.emoji.emoji_config import EmojiConfig, modality_names
+from crossclr.features.sources.emoji.emoji_config import EmojiConfig
 from crossclr.features.sources.emoji.emoji_images import emoji_image, image_place
 from crossclr.features.sources.emoji.emoji_phrases import load_phrase_rows
 
@@ -23,8 +23,8 @@ class EmojiSource(Source):
     their union. An emoji and its man and woman are always in one video, so no split holds near copies of another's.
 
     Args:
-        a: first modality: `noto`, `fluent`, `twemoji` or `text`; vendors given as `noto+fluent` are joined on channels.
-        b: second modality, with the same choices.
+        modalities: content by the name of the modality: `noto`, `fluent`, `twemoji` or `text`; vendors given as
+            `noto+fluent` are joined on channels. Default: ``{"image": "noto", "text": "text"}``.
         two_level: whether runs of emoji form videos.
         vary: in training, draw each drawing from the three vendors, and replace half of the texts by one of the emoji's
             phrases, such as "red fruit": more to learn from, for search. Evaluation reads the vendor and the sentence
@@ -34,7 +34,7 @@ class EmojiSource(Source):
         ValueError: a modality is unknown, or text is joined with drawings.
 
     Example:
-        >>> source = EmojiSource(a="noto+twemoji", b="text")
+        >>> source = EmojiSource({"image": "noto+twemoji", "text": "text"})
         >>> source.dims
         {'image': 2560, 'text': 384}
         >>> sample = source.read("1F34E")
@@ -45,10 +45,12 @@ class EmojiSource(Source):
     splits = ("train", "val", "test")
     groups_are_parents = False
 
-    def __init__(self, a: str = "noto", b: str = "text", two_level: bool = False, vary: bool = False) -> None:
+    def __init__(
+        self, modalities: Mapping[str, str] | None = None, two_level: bool = False, vary: bool = False
+    ) -> None:
         self.two_level, self.varies = bool(two_level), bool(vary)
-        names = modality_names(a, b)
-        self.parts = dict(zip(names, (_parse(a, "a"), _parse(b, "b")), strict=True))  # its vendors, or text
+        given = modalities or EmojiConfig().modalities
+        self.parts = {name: _parse(content, name) for name, content in given.items()}  # its vendors, or text
         # Without a modality of text, the sentences describe the last drawings.
         self._described = next((name for name, part in self.parts.items() if part == ("text",)), list(self.parts)[-1])
         self.items = load_emoji()
@@ -124,7 +126,8 @@ class EmojiSource(Source):
             return ()
         if len(parts) > 1:
             return (Variant("", self._rows[modality][position], image_place(key, *parts)),)
-        vendors = (parts[0], *(vendor for vendor in VENDORS if vendor != parts[0]))
+        shown = {part for others in self.parts.values() for part in others}
+        vendors = (parts[0], *(vendor for vendor in VENDORS if vendor not in shown))  # others are modalities themselves
         return [Variant(vendor, load_rows(vendor)[position], image_place(key, vendor)) for vendor in vendors]
 
     def image(self, clip_key: str) -> bytes | None:
@@ -135,18 +138,16 @@ class EmojiSource(Source):
 
 def open_emoji(config: EmojiConfig) -> EmojiSource:
     """Open the built-in set."""
-    return EmojiSource(config.a, config.b, config.two_level, config.vary)
+    return EmojiSource(config.modalities, config.two_level, config.vary)
 
 
-def _parse(modality: str, argument: str) -> tuple[str, ...]:
-    parts = tuple(modality.split("+"))
+def _parse(content: str, name: str) -> tuple[str, ...]:
+    parts = tuple(content.split("+"))
     unknown = [part for part in parts if part not in MODALITIES]
     if unknown:
-        raise ValueError(
-            f"{argument}={modality!r}: no modality {unknown[0]!r} in the emoji set; it has {', '.join(MODALITIES)}"
-        )
+        raise ValueError(f"{name}: {content!r}: the emoji set has no {unknown[0]!r}; it has {', '.join(MODALITIES)}")
     if len(set(parts)) < len(parts) or (len(parts) > 1 and "text" in parts):
-        raise ValueError(f"{argument}={modality!r}: only different vendors can be joined with '+'")
+        raise ValueError(f"{name}: {content!r}: only different vendors can be joined with '+'")
     return parts
 
 

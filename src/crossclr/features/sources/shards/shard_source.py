@@ -1,7 +1,7 @@
 """A source of shards: data of any size, in the memory of a few blocks."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,58 +11,74 @@ from crossclr.features.reading.block_cache import BlockCache
 from crossclr.features.reading.row_files import checked_rows
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.reading.shard_files import Block, Shard, find_shards, open_shard
-from crossclr.features.sample import Content, Rows, Sample
+from crossclr.features.sample import Content, Sample
 from crossclr.features.source import Source
 from crossclr.features.sources.shards.shard_order import ShardKeys, WindowOrder
 from crossclr.features.sources.shards.shards_config import ShardsConfig
 
 
 class ShardSource(Source):
-    """Samples of one clip and one sentence each, in any number of shards.
+    """Samples of one clip each, in any number of shards.
 
     A sample with several sentences takes one row per sentence, with the same id: its rows are never negatives of each
     other.
 
     Args:
         splits: shards of each split (see `find_shards`).
-        max_frames: maximum number of rows of A; longer sequences are subsampled. None keeps all.
-        max_frames_b: the same for B.
+        columns: the column of each modality, by its name. Default: ``{"video": "a", "text": "b"}``.
+        max_frames: by modality, the maximum number of rows; longer sequences are subsampled. None keeps all.
         window: blocks whose samples are mixed in training; twice as many are kept in memory.
-        modalities: names of the two modalities.
     """
 
     def __init__(
         self,
         splits: Mapping[str, Sequence[str | Path]],
         *,
-        max_frames: int | None = 80,
-        max_frames_b: int | None = None,
+        columns: Mapping[str, str] | None = None,
+        max_frames: Mapping[str, int | None] | None = None,
         window: int = 16,
-        modalities: tuple[str, str] = ("a", "b"),
     ) -> None:
+        self.columns = dict(columns or {"video": "a", "text": "b"})
         opened: dict[Path, Shard] = {}
         self._shards: dict[str, list[Shard]] = {}
         for split, paths in splits.items():
             for path in map(Path, paths):
-                opened[path] = opened.get(path) or open_shard(path)
+                opened[path] = opened.get(path) or open_shard(path, tuple(self.columns.values()))
             self._shards[split] = [opened[Path(path)] for path in paths]
         self._by_name = {shard.path.name: shard for shard in opened.values()}
         if len(self._by_name) != len(opened):
             raise DataError("two shards have the same file name; the name of a shard must be unique")
         self._ends = {name: np.cumsum(shard.blocks) for name, shard in self._by_name.items()}
-        self.limits, self.window = (max_frames, max_frames_b), window
-        self._names, self.splits = modalities, tuple(self._shards)
+        self.limits, self.window = dict(max_frames or {}), window
+        self.splits = tuple(self._shards)
+        self._dims: dict[str, int] = {}  # as far as they are known
         # A batch may span two windows.
         self.blocks = BlockCache[tuple[str, int], Block](self._load, size=2 * window)
 
-    @cached_property
+    @property
     def dims(self) -> dict[str, int]:  # type: ignore[override]
-        """Channels of the rows of each modality, taken from the first sample."""
-        name = next((name for name, shard in self._by_name.items() if sum(shard.blocks)), None)
-        if name is None:
+        """Channels of the rows of each modality, taken from the first sample that has it."""
+        if len(self._dims) < len(self.columns):
+            self._find_dims()
+        return {modality: self._dims[modality] for modality in self.columns}
+
+    def _find_dims(self) -> None:
+        for name, shard in self._by_name.items():
+            for number in range(len(shard.blocks)):
+                block = self.blocks[name, number]
+                for modality, column in self.columns.items():
+                    rows = block.rows.get(column)
+                    if rows is not None and rows.values.shape[0]:
+                        self._dims.setdefault(modality, rows.values.shape[1])
+                if len(self._dims) == len(self.columns):
+                    return
+        if not any(sum(shard.blocks) for shard in self._by_name.values()):
             raise DataError(f"the shards {', '.join(self._by_name)} have no samples")
-        found = self._contents(f"{name}:0")[1]
-        return {name: rows.shape[1] for name, rows in zip(self._names, found, strict=True)}
+        lacking = next(modality for modality in self.columns if modality not in self._dims)
+        raise DataError(
+            f"{next(iter(self._by_name.values())).path}: has no {self.columns[lacking]}, the column of {lacking}; "
+            f"correct data.modalities.{lacking}.column"
+        )
 
     def shards(self, split: str) -> list[Path]:
         """The files of a split."""
@@ -83,35 +99,28 @@ class ShardSource(Source):
 
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """The sample at a position; with a generator, rows of long sequences are drawn at random."""
-        (block, index), found = self._contents(key)
-        contents = {}
-        for number, (name, rows) in enumerate(zip(self._names, found, strict=True)):
-            if rows.shape[1] != self.dims[name]:
-                raise DataError(
-                    f"{name} of {block.ids[index]!r} ({key}) has {rows.shape[1]} channels, {self.dims[name]} are "
-                    "expected"
-                )
-            texts = block.texts[index : index + 1] if number == 1 else ()
-            contents[name] = Content([limit_rows(rows, self.limits[number], rng)], texts=texts)
-        return Sample(block.ids[index], contents, group=block.groups[index] if block.groups else "")
-
-    def _contents(self, key: str) -> tuple[tuple[Block, int], tuple[Rows, Rows]]:
-        """The block and row of a sample, and all its rows."""
         name, _, row = key.rpartition(":")
         if name not in self._by_name or not row.isdigit() or int(row) >= self._ends[name][-1]:
             raise DataError(f"there is no sample {key!r}; a position is a shard's name and a row, as in x.parquet:0")
         number = int(np.searchsorted(self._ends[name], int(row), side="right"))
         block = self.blocks[name, number]
         index = int(row) - int(self._ends[name][number]) + len(block)
-        return (block, index), (self._rows(name, block, 0, index), self._rows(name, block, 1, index))
-
-    def _rows(self, name: str, block: Block, modality: int, index: int) -> Rows:
-        column = "ab"[modality]
-        part = (block.a, block.b)[modality]
-        path = self._by_name[name].path
-        if part is None:
-            raise DataError(f"{path}: has no {column}; training and evaluation need both modalities")
-        return checked_rows(part.rows(index), path, block.ids[index])
+        path, sample = self._by_name[name].path, block.ids[index]
+        contents = {}
+        for modality, column in self.columns.items():
+            part = block.rows.get(column)
+            if part is None or not len(part.rows(index)):
+                continue
+            rows = checked_rows(part.rows(index), path, sample)
+            dim = self._dims.setdefault(modality, rows.shape[1])
+            if rows.shape[1] != dim:
+                raise DataError(f"{path}: {modality} of {sample!r} has {rows.shape[1]} channels, {dim} are expected")
+            contents[modality] = Content([limit_rows(rows, self.limits.get(modality), rng)])
+        if not contents:
+            raise DataError(f"{path}: sample {sample!r} has no modality; drop it")
+        described = "text" if "text" in contents else list(contents)[-1]
+        contents[described] = replace(contents[described], texts=block.texts[index : index + 1])
+        return Sample(sample, contents, group=block.groups[index] if block.groups else "")
 
     def _load(self, place: tuple[str, int]) -> Block:
         name, number = place
@@ -129,8 +138,7 @@ def open_shards(config: ShardsConfig) -> ShardSource:
     splits |= {name: [path for part in parts for path in splits[part]] for name, parts in config.split_names.items()}
     return ShardSource(
         splits,
-        max_frames=config.max_frames,
-        max_frames_b=config.max_frames_b,
+        columns=config.columns,
+        max_frames=config.row_limits(),
         window=config.window,
-        modalities=config.modalities,
     )

@@ -3,17 +3,35 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from crossclr.features.sources.config_base import PairedFilesConfig, Paths, file_names
+from crossclr.features.sources.config_base import FilesConfig, ModalityName, Paths, file_names
+
+RESERVED = ("id", "text", "group")
 
 
-class ShardsConfig(PairedFilesConfig):
-    """Data larger than memory: Parquet or HDF5 shards with ``id``, ``a``, ``b`` and optionally ``text``, ``group``."""
+class ShardModality(BaseModel):
+    """The column of a modality."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    column: str | None = Field(default=None, description="Column or data set of its rows; default: its name.")
+    max_frames: int | None = Field(
+        default=None, ge=1, description="Maximum number of rows; longer sequences are subsampled. null keeps all."
+    )
+
+
+class ShardsConfig(FilesConfig):
+    """Data larger than memory: Parquet or HDF5 shards with ``id``, modalities and optionally ``text``, ``group``."""
 
     kind: Literal["shards"] = Field(default="shards", description="Files of some thousand samples each.")
     shards: dict[str, Paths] = Field(
         description="Files of each split: names, patterns or folders, e.g. {train: 'train/*.parquet'}.", min_length=1
+    )
+    modalities: dict[ModalityName, ShardModality] = Field(
+        default={"video": ShardModality(column="a", max_frames=80), "text": ShardModality(column="b")},
+        min_length=2,
+        description="The column of each modality by its name. A shard may lack some of them.",
     )
     window: int = Field(
         default=16,
@@ -21,6 +39,30 @@ class ShardsConfig(PairedFilesConfig):
         description="Number of blocks (row groups, or 1,000 samples of HDF5) whose samples are mixed in training; "
         "twice as many are kept in memory.",
     )
+
+    @model_validator(mode="after")
+    def _own_columns(self) -> Self:
+        for name, column in self.columns.items():
+            if column in RESERVED:
+                raise ValueError(
+                    f"modalities.{name}: the column {column!r} holds no features ({', '.join(RESERVED)} have other "
+                    f"uses); set modalities.{name}.column"
+                )
+        return self
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The column of each modality."""
+        return {name: modality.column or name for name, modality in self.modalities.items()}
+
+    def row_limits(self) -> dict[str, int | None]:
+        """By modality, the largest number of rows of a sequence."""
+        return {name: modality.max_frames for name, modality in self.modalities.items()}
+
+    def without_row_limits(self) -> Self:
+        """The same data with all rows of every sequence."""
+        free = {name: one.model_copy(update={"max_frames": None}) for name, one in self.modalities.items()}
+        return self.model_copy(update={"modalities": free})
 
     def places(self, split: str) -> list[Path]:
         """The patterns of a split as absolute paths.

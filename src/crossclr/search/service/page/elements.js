@@ -22,6 +22,6 @@ export function toAddress(values) {
 
 export const seconds = (time) => `${Math.floor(time / 60)}:${String(Math.floor(time % 60)).padStart(2, "0")}`;
 
-const DATA = { train: "training data", val: "validation data", validate: "validation data", test: "test data" };
+const DATA = { added: "added files", train: "training data", val: "validation data", validate: "validation data", test: "test data" };
 
 export const splitName = (split) => DATA[split] || split;
