@@ -7,7 +7,7 @@ and a folder inside has a manifest of its own.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from crossclr.storage.atomic import new_file
@@ -46,8 +46,14 @@ def seal(folder: Path, names: Iterable[str] | None = None) -> None:
             listed[name] = [(folder / name).stat().st_size, _digest(folder / name)]
         else:
             listed.pop(name, None)
-    with new_file(folder / NAME) as temporary:
-        temporary.write_text(json.dumps(listed, indent=1))
+    _write(folder, listed)
+
+
+def unlist(folder: Path, names: Iterable[str]) -> None:
+    """Remove files from the manifest of a folder, before they are written again."""
+    listed = _listed(folder)
+    if known := listed.keys() & set(names):
+        _write(folder, {name: entry for name, entry in listed.items() if name not in known})
 
 
 def renew(folder: Path) -> None:
@@ -103,6 +109,11 @@ def _own_files(folder: Path) -> Iterator[str]:
             yield from (f"{path.name}/{inner}" for inner in _own_files(path))
         elif path.is_file() and not path.name.startswith("."):
             yield path.name
+
+
+def _write(folder: Path, listed: Mapping[str, list[int | str]]) -> None:
+    with new_file(folder / NAME) as temporary:
+        temporary.write_text(json.dumps(listed, indent=1))
 
 
 def _listed(folder: Path) -> dict[str, list[int | str]]:

@@ -11,7 +11,9 @@ from crossclr.storage.read_error import ReadError
 from crossclr.training.run_folder.checkpoint import MODEL as WEIGHTS
 from crossclr.training.run_folder.checkpoint import REST, TENSORS
 from crossclr.training.run_folder.folder import CONFIG, DATA, ENVIRONMENT, MODEL, RESULTS
-from crossclr.training.run_folder.run import Run
+from crossclr.training.run_folder.run import SPACE, SPACE_TENSORS, Run
+
+LISTED = [CONFIG, ENVIRONMENT, MODEL, DATA, RESULTS, SPACE, SPACE_TENSORS, WEIGHTS, TENSORS, REST]
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def _seal_runs(path: Path) -> None:
     """Write the manifests that run folders and checkpoints lack."""
     for folder in sorted(found.parent for name in (CONFIG, WEIGHTS) for found in path.rglob(name)):
         if not (folder / NAME).exists():
-            seal(folder, [CONFIG, ENVIRONMENT, MODEL, DATA, RESULTS, WEIGHTS, TENSORS, REST])
+            seal(folder, LISTED)
 
 
 def _compare_data(folder: Path, accept: bool) -> list[str]:
