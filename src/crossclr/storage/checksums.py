@@ -75,9 +75,7 @@ def changes(folder: Path, everything: bool = False) -> list[str]:
             path = folder / name
             if not path.is_file():
                 found.append(f"{name} is missing")
-            elif path.stat().st_size != size or (
-                (everything or size <= SMALL) and _digest(path) != digest  # type: ignore[operator]
-            ):
+            elif path.stat().st_size != size or ((everything or size <= SMALL) and _digest(path) != digest):
                 found.append(f"{name} was changed")
     return found
 
