@@ -26,6 +26,7 @@ SLOW = (  # places that train, start processes or drive a browser; single tests 
     "test_doctor.py",
     "test_estimator.py",
     "test_extras.py",
+    "test_notebooks.py",
     "training",
 )
 

@@ -14,7 +14,6 @@ from crossclr.search.building.item_map import place_items
 from crossclr.search.building.item_statistics import describe_items, other_modality
 from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress, embed_items
-from crossclr.search.building.shard_items import read_shard_items
 from crossclr.search.encoders.onnx_export import write_query_encoder
 from crossclr.search.encoders.text_queries import text_side
 from crossclr.search.index.contract import Ids, Index
@@ -81,6 +80,8 @@ def build_index(
         if shards is None:
             found = embed_items(model, source, chosen, finder, batch_size, device, progress)
         else:
+            from crossclr.search.building.shard_items import read_shard_items  # large, and rarely used
+
             found = read_shard_items(shards, model.embedding_dim, run.digest(), progress)
             wanted = _present(found, wanted, names, explicit=modalities is not None)
         meta: dict[str, Any] = {

@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
-from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
-from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
 from crossclr.storage.json_yaml import parse_json
 
@@ -32,6 +27,8 @@ class Journal:
     """
 
     def __init__(self, folder: Path, size: int = 0, step: int = 0) -> None:
+        from crossclr.training.run_folder.event_file import EventFile
+
         self.path = folder / METRICS
         self._file = self.path.open("ab")
         self._file.truncate(min(size, self.path.stat().st_size))
@@ -68,38 +65,6 @@ class Journal:
             self._file.close()
         finally:
             self._events.close()
-
-
-class EventFile:
-    """A file of TensorBoard events, written at once and in this thread, so that a full disk shows immediately.
-
-    Args:
-        folder: TensorBoard's log folder.
-        first_step: the step from which a run resumes; TensorBoard then hides later steps of older files.
-    """
-
-    def __init__(self, folder: Path, first_step: int = 0) -> None:
-        folder.mkdir(exist_ok=True)
-        stamp = f"{time.time():.6f}.{os.getpid()}"  # a new file for each start, in their order
-        self._file = (folder / f"events.out.tfevents.{stamp}").open("xb")
-        self._records = RecordWriter(self._file)
-        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        if first_step:
-            restart = SessionLog(status=SessionLog.SessionStatus.START)
-            self._write(Event(wall_time=time.time(), step=first_step + 1, session_log=restart))
-
-    def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Add the scalars of a step."""
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _write(self, event: Event) -> None:
-        self._records.write(event.SerializeToString())
-        self._file.flush()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ class ArraySource(Source):
         splits: keys of each split; by default one split ``train`` with everything.
         texts: by modality, the sentence of each row, for people.
         groups: a coarse label of each sample (its parent video), by key.
+        concepts: what each sample shows, by key; see `Sample`.
         max_frames: maximum number of rows of a sequence, for all modalities or by modality; longer ones are
             subsampled. None keeps all.
         unpaired: what to do with samples that only one modality has: ``error``, ``drop`` or ``keep``.
@@ -53,6 +54,7 @@ class ArraySource(Source):
         splits: Mapping[str, Sequence[str]] | None = None,
         texts: Mapping[str, Sequence[str]] | None = None,
         groups: Mapping[str, str] | None = None,
+        concepts: Mapping[str, str] | None = None,
         max_frames: int | Mapping[str, int | None] | None = 80,
         unpaired: str = "error",
         split_names: Mapping[str, Sequence[str]] | None = None,
@@ -77,7 +79,7 @@ class ArraySource(Source):
         self.unpaired = self._find_unpaired(unpaired)
         dropped = set(self.unpaired) if unpaired != "keep" else set()
         self._names = [key for key in self._number if key not in dropped]
-        self._groups = groups or {}
+        self._groups, self._concepts = groups or {}, concepts or {}
         keys = {"train": self._names} if splits is None else self._check_splits(splits, dropped)
         self._keys = SplitKeys(keys, split_parts, split_names, self._groups)
         self.splits = self._keys.names
@@ -102,7 +104,8 @@ class ArraySource(Source):
                 clips = [limit_rows(values, limit, rng) for _, values in read]
                 words = () if modality.texts is None else tuple(modality.texts[row] for row, _ in read)
                 contents[name] = Content(clips, (0,) * len(clips), texts=words)
-        return Sample(key, contents, clip_count=1, group=str(self._groups.get(key, "")))
+        group, concept = str(self._groups.get(key, "")), str(self._concepts.get(key, ""))
+        return Sample(key, contents, clip_count=1, group=group, concept=concept)
 
     def missing_experts(self, key: str) -> list[Path]:
         """Files of joined experts that have no rows for a sample, so that their channels are zero."""
