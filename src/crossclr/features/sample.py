@@ -57,6 +57,8 @@ class Sample:
         modalities: content by modality; one that the sample lacks is not listed.
         clip_count: number of clips; by default the highest that a modality names.
         group: a coarse label if the data has one (recipe, Unicode group, parent video).
+        concept: what the sample shows, if the data says so. Samples of one concept are never negatives of each other,
+            and each is a right answer for the others.
         split: the split that it belongs to, if its source knows and also has splits that are unions of others.
         extra: further facts by name, such as ``media``, the file that shows the sample.
 
@@ -72,6 +74,7 @@ class Sample:
     clip_count: int = 0
     group: str = ""
     split: str = ""
+    concept: str = ""
     extra: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,6 +84,18 @@ class Sample:
 
     def __getitem__(self, modality: str) -> Content:
         return self.modalities[modality]
+
+    @property
+    def clip_ids(self) -> list[int]:
+        """A number for each clip; clips that show the same have equal numbers."""
+        if self.concept:
+            return [self.video_id] * self.clip_count
+        return [stable_hash(key) for key in clip_keys(self.key, self.clip_count)]
+
+    @property
+    def video_id(self) -> int:
+        """A number for the whole sample; samples that show the same have equal numbers."""
+        return stable_hash(f"concept {self.concept}" if self.concept else self.key)
 
     @property
     def captions(self) -> list[tuple[int, str]]:

@@ -97,6 +97,8 @@ class EmbeddingColumns:
         self._names: list[str] = []
         self._keys: list[str] = []
         self._groups: list[str] = []
+        self._concepts: list[int] = []
+        self._any_concept = False
         self._clip_of: dict[str, list[int]] = {name: [] for name in modalities}
         self._video_of: dict[str, list[int]] = {name: [] for name in modalities}
         self._texts: dict[str, list[str]] = {name: [] for name in modalities}
@@ -115,6 +117,8 @@ class EmbeddingColumns:
             self.counts.append(sample.clip_count)
             self._keys.append(sample.key)
             self._groups.append(sample.group)
+            self._concepts += sample.clip_ids
+            self._any_concept |= bool(sample.concept)
 
     def joined(self) -> Embeddings:
         """Everything that was added."""
@@ -142,6 +146,7 @@ class EmbeddingColumns:
             clip_counts=torch.tensor(self.counts, dtype=torch.int64),
             video_keys=tuple(self._keys),
             groups=tuple(self._groups) if any(self._groups) else (),
+            concepts=torch.tensor(self._concepts, dtype=torch.int64) if self._any_concept else None,
         )
 
 

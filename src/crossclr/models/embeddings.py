@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from crossclr.features.sample import stable_hash
+
 
 @dataclass(frozen=True)
 class Vectors:
@@ -54,6 +56,7 @@ class Embeddings:
         clip_counts: (videos,) int64 number of clips of each video.
         video_keys: (videos) key of each video in its source.
         groups: (videos) a coarse label of each video, or empty.
+        concepts: (clips) a number for each clip, equal for clips that show the same; None if each shows its own.
     """
 
     modalities: Mapping[str, Vectors]
@@ -61,6 +64,7 @@ class Embeddings:
     clip_counts: Tensor
     video_keys: tuple[str, ...]
     groups: tuple[str, ...] = ()
+    concepts: Tensor | None = None
 
     def __getitem__(self, modality: str) -> Vectors:
         if modality not in self.modalities:
@@ -76,6 +80,13 @@ class Embeddings:
     def text_name(self) -> str | None:
         """The first modality that has texts."""
         return next((name for name, vectors in self.modalities.items() if vectors.texts), None)
+
+    @property
+    def clip_ids(self) -> Tensor:
+        """(clips,) a number for each clip, equal for clips that show the same."""
+        if self.concepts is not None:
+            return self.concepts
+        return torch.tensor([stable_hash(key) for key in self.clip_keys], dtype=torch.int64)
 
     def pair(self) -> tuple[Vectors, Vectors]:
         """Clips and their sentences, for what compares two modalities.
@@ -152,6 +163,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
         torch.cat([part.clip_counts for part in parts]),
         tuple(key for part in parts for key in part.video_keys),
         groups,
+        torch.cat([part.clip_ids for part in parts]) if any(part.concepts is not None for part in parts) else None,
     )
 
 

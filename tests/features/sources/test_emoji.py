@@ -73,7 +73,7 @@ def test_transparent_corners():
     assert picture[0, 0, 3] == 0
     red, green, blue, alpha = picture[40, 32]
     assert red > 150 > max(green, blue), "the red apple is red"
-    assert alpha == 255
+    assert alpha >= 250
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

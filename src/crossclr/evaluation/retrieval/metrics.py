@@ -133,8 +133,8 @@ def embedding_ranks(
     """(queries,) rank of every query, by level and direction; `evaluate_embeddings` summarises them.
 
     Every sentence of a clip is a query for it; if the clip is the query, any of its sentences is correct. Clips that
-    lack the searched modality are no queries, and those that lack the modality of the queries are in the gallery. A
-    direction that no sample has is omitted.
+    lack the searched modality are no queries, and those that lack the modality of the queries are in the gallery. If
+    the data has concepts, any clip of the same concept is correct. A direction that no sample has is omitted.
     """
     ranks = {}
     levels = [directions_of(embeddings.names, level) for level in ("clip", "video")]
@@ -144,7 +144,11 @@ def embedding_ranks(
         searched = _rows(embeddings, direction.searched, direction.level, searched=True)
         if query is None or searched is None:
             continue
-        asked, targets = targets_between(query[1], searched[1])
+        owners = query[1], searched[1]
+        if direction.level == "clip" and embeddings.concepts is not None:  # any clip that shows the same is right
+            concepts = torch.unique(embeddings.concepts, return_inverse=True)[1]
+            owners = concepts[query[1]], concepts[searched[1]]
+        asked, targets = targets_between(*owners)
         if len(asked):
             ranks[key] = retrieval_ranks(query[0][asked], searched[0], targets, progress=progress)
     return ranks

@@ -83,7 +83,10 @@ class Pairs:
         video_of = torch.repeat_interleave(torch.arange(len(pooled.video_keys)), pooled.clip_counts)[clips]
         labels = np.unique(np.asarray(families), return_inverse=True)[1].ravel()
         groups = torch.from_numpy(labels.astype(np.int64))[video_of]
-        return cls(SpaceData(rows, present, groups, clips if several else None), rows_of, video_of, pooled.video_keys)
+        concepts = clips if several else None
+        if pooled.concepts is not None:
+            concepts = torch.unique(pooled.concepts, return_inverse=True)[1][clips]
+        return cls(SpaceData(rows, present, groups, concepts), rows_of, video_of, pooled.video_keys)
 
 
 class SpaceFit:

@@ -9,7 +9,7 @@ from torch import Tensor
 from crossclr.features.batch import Batch, Inputs, spread
 from crossclr.features.errors import DataError
 from crossclr.features.ragged import Ragged
-from crossclr.features.sample import Content, Rows, Sample, clip_keys, stable_hash
+from crossclr.features.sample import Content, Rows, Sample, clip_keys
 
 
 def collate(samples: Sequence[Sample], dims: Mapping[str, int] | None = None) -> Batch:
@@ -60,8 +60,8 @@ def collate(samples: Sequence[Sample], dims: Mapping[str, int] | None = None) ->
         present=present,
         pooled=pooled,
         clip_counts=torch.tensor([sample.clip_count for sample in samples], dtype=torch.int64),
-        ids=torch.tensor([stable_hash(name) for name in names], dtype=torch.int64),
-        video_ids=torch.tensor([stable_hash(key) for key in keys], dtype=torch.int64),
+        ids=torch.tensor([number for sample in samples for number in sample.clip_ids], dtype=torch.int64),
+        video_ids=torch.tensor([sample.video_id for sample in samples], dtype=torch.int64),
         keys=tuple(keys),
         pooled_context=pooled_context,
     )

@@ -16,7 +16,7 @@ from torch import Tensor
 from crossclr.features.batch import Batch, Inputs, spread
 from crossclr.features.errors import DataError
 from crossclr.features.ragged import Ragged
-from crossclr.features.sample import Rows, Sample, clip_keys, one_of_each, pick_one, stable_hash
+from crossclr.features.sample import Rows, Sample, one_of_each, pick_one
 from crossclr.features.source import Source, SourceWrapper
 
 Form = Literal["rows", "mean", "max", "mean_max"]
@@ -174,9 +174,8 @@ class _Split:
         self.place = {key: number for number, key in enumerate(self.keys)}
         self.counts = torch.tensor([sample.clip_count for sample in self.samples])
         self.first = self.counts.cumsum(0) - self.counts
-        names = [name for sample in self.samples for name in clip_keys(sample.key, sample.clip_count)]
-        self.ids = torch.tensor([stable_hash(name) for name in names], dtype=torch.int64)
-        self.video_ids = torch.tensor([stable_hash(key) for key in self.keys], dtype=torch.int64)
+        self.ids = torch.tensor([number for sample in self.samples for number in sample.clip_ids], dtype=torch.int64)
+        self.video_ids = torch.tensor([sample.video_id for sample in self.samples], dtype=torch.int64)
         self.modalities = {name: _Modality(kept, name, width, dims[name]) for name, width in widths.items()}
 
     def find(self, key: str) -> Sample:

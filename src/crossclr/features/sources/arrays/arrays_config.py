@@ -19,8 +19,8 @@ class ArrayConfig(BaseModel):
     lengths: str | None = Field(default=None, description="Number of rows of each sample, if it varies.")
     ids: str | None = Field(
         default=None,
-        description="Key of each sample of the array; without it, samples are matched by row. A key may occur several "
-        "times: several sentences for one clip.",
+        description="Key of each sample of the array; without it, samples are matched by row. Except in the "
+        "first modality, a key may occur several times: several sentences for one clip.",
     )
 
 
@@ -69,6 +69,11 @@ class ArraysConfig(FilesConfig):
         description="Place of a coarse label of each sample (its parent video): one per row of the first modality, or "
         "JSON key -> label.",
     )
+    concepts: str | dict[Literal["from"], Literal["text"]] | None = Field(
+        default=None,
+        description="Place of a label of what each sample shows, as for groups, or `{from: text}`: samples with equal "
+        "sentences. Samples of one concept are never negatives of each other, and right answers in metrics.",
+    )
     unpaired: Literal["error", "drop", "keep"] = Field(
         default="error", description="What to do with keys that only one modality has."
     )
@@ -99,9 +104,9 @@ class ArraysConfig(FilesConfig):
             }
             modalities[name] = modality.model_copy(update=self._absolute(modality, name) | changed)
         update: dict[str, Any] = {"modalities": modalities}
-        for option in ("splits", "groups"):
+        for option in ("splits", "groups", "concepts"):
             place = getattr(self, option)
-            update[option] = None if place is None else self.absolute(place, option)
+            update[option] = self.absolute(place, option) if isinstance(place, str) else place
         return self.model_copy(update=update)
 
     def _absolute(self, array: ArrayConfig, name: str) -> dict[str, str]:

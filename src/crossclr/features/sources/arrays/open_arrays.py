@@ -37,11 +37,31 @@ def open_arrays(config: ArraysConfig) -> ArraySource:
         splits=_splits(config, names, every, groups, first),
         texts=texts,
         groups=groups,
+        concepts=_concepts(config, names, texts, ids, first),
         max_frames={name: modality.max_frames for name, modality in config.modalities.items()},
         unpaired=config.unpaired,
         split_names=config.split_names,
         split_parts=config.split_parts,
     )
+
+
+def _concepts(
+    config: ArraysConfig,
+    names: Sequence[str],
+    texts: Mapping[str, Sequence[str]],
+    ids: Mapping[str, Sequence[str]],
+    first: str,
+) -> Mapping[str, str] | None:
+    """What each sample shows: labels from a place, or its first sentence, whatever its case and spaces."""
+    if not isinstance(config.concepts, dict):
+        return _by_key(_column(config, config.concepts, "concepts"), names, "concepts", first)
+    if not texts:
+        raise DataError("data.concepts is {from: text}, but no modality has texts; set modalities.NAME.texts")
+    name, sentences = next(iter(texts.items()))
+    found: dict[str, str] = {}
+    for key, sentence in zip(ids[name], sentences, strict=True):
+        found.setdefault(key, " ".join(sentence.casefold().split()))
+    return found
 
 
 def _column(config: ArraysConfig, place: str | None, option: str, values: str = "") -> Any:
