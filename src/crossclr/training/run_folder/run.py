@@ -94,7 +94,7 @@ class Run(RunFolder[RunConfig]):
     def write_space(self, space: SearchSpace) -> None:
         """Store a search space, where `load_space` finds it."""
         tensors = space.tensors()
-        for number, encoder in enumerate(space.encoders):
+        for number, encoder in enumerate(space.trained):
             tensors |= {f"encoder/{number}/{key}": value for key, value in encoder.model.state_dict().items()}
         write_file(self.path / SPACE_TENSORS, save({key: value.cpu().contiguous() for key, value in tensors.items()}))
         write_json(self.path / SPACE, space.description())
