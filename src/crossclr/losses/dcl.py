@@ -48,7 +48,7 @@ class DCL(TemperatureLoss, PairwiseLoss):
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
         """Mean of both directions."""
         labels = torch.arange(len(x), device=x.device) if ids is None else ids
-        _, group, sizes = labels.unique(return_inverse=True, return_counts=True)
+        _, group, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
         counts = (len(x) - sizes[group]).to(x.dtype)  # (N,) number of negatives of each anchor
         repeated = labels if len(sizes) < len(x) else None
         return (self._direction(x, y, repeated, counts) + self._direction(y, x, repeated, counts)) / 2

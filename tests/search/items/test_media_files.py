@@ -79,7 +79,7 @@ def test_a_sample_may_name_its_own_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[", "not valid JSON"), ("[]", "JSON object"), ('{"x": 5}', "media of 'x'"), ('{"x": "a.exe"}', "not an image")],
+    [("[", "JSON"), ("[]", "must hold an object"), ('{"x": 5}', "media of 'x'"), ('{"x": "a.exe"}', "not an image")],
 )
 def test_a_wrong_table_is_reported(tmp_path, content, message):
     (tmp_path / "table.json").write_text(content)

@@ -84,8 +84,14 @@ class Layer(nn.Module):
         (query,) = self.memory_attention.parts_of(hidden, QUERY)
         mixed = self.memory_attention.mix(query, memory_key, memory_value, _columns(valid, self.cells))
         free = room - x.shape[1]
-        given = (key, value, memory_key, memory_value, hidden)
-        cache = LayerCache(*(_with_room(tensor, free) for tensor in given), memory)
+        cache = LayerCache(
+            _with_room(key, free),
+            _with_room(value, free),
+            _with_room(memory_key, free),
+            _with_room(memory_value, free),
+            _with_room(hidden, free),
+            memory,
+        )
         return self._second_half(attended, mixed), cache
 
     def step(self, x: Tensor, cache: LayerCache, valid: Tensor | None, position: int) -> Tensor:

@@ -47,7 +47,7 @@ class MediaFinder:
                 if media_kind(path) and path.is_file():
                     self._by_stem.setdefault(path.stem, path)
         elif place.is_file():
-            self._table, self._base = read_json_object(place), place.parent
+            self._table, self._base = read_json_object(place, kind=DataError), place.parent
         else:
             raise DataError(f"{place} does not exist; give a folder of media files, or a JSON table of them")
 
