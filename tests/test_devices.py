@@ -50,7 +50,7 @@ def test_losses(name):
         there = losses_and_gradients(make, DEVICE)
     for one, other in zip(here, there, strict=True):
         assert isinstance(other, Elsewhere)
-        torch.testing.assert_close(other.inner, one)
+        torch.testing.assert_close(other.held, one)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_models(encoder):
     with SimulatedDevice():
         there = model.to(DEVICE).encode_modality("text", rows.to(DEVICE))["clip"]
         there.sum().backward()
-        torch.testing.assert_close(there.inner, here)
+        torch.testing.assert_close(there.held, here)
 
 
 def test_a_search_space():
@@ -79,7 +79,7 @@ def test_a_search_space():
         space.to(DEVICE)
         there = space.queries("text", rows["text"].to(DEVICE)), space.items("video", rows["video"].to(DEVICE))
         for one, other in zip(here, there, strict=True):
-            torch.testing.assert_close(other.inner, one)
+            torch.testing.assert_close(other.held, one)
 
 
 def test_a_batch_moves_as_a_whole():

@@ -37,6 +37,7 @@ from colours import main_colour
 from PIL import Image
 
 from crossclr.experts import ImageEncoder, TokenEncoder
+from crossclr.features.sources.emoji import QUERIES
 
 PACKAGES = {"@iconify/json": "2.2.535", "emojibase-data": "17.0.0"}
 COLLECTIONS = {"noto": "noto", "fluent": "fluent-emoji-flat", "twemoji": "twemoji"}
@@ -70,6 +71,8 @@ def main() -> None:
     write_items(arguments.out / "emoji.json", items)
     rows = TokenEncoder()([item["text"] for item in items])
     save_rows(arguments.out / "text.npz", np.concatenate(rows), lengths=np.array([len(row) for row in rows]))
+    rows = TokenEncoder()(QUERIES)
+    save_rows(arguments.out / "queries.npz", np.concatenate(rows), lengths=np.array([len(row) for row in rows]))
     encoder = ImageEncoder()
     for vendor, pictures in drawn.items():
         write_pictures(arguments.out / f"{vendor}.zip", [item["key"] for item in items], pictures)

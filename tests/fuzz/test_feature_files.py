@@ -49,7 +49,7 @@ def write(kind, folder, a=A, b=B, ids=NAMES):
     (folder / "ids.json").write_text(json.dumps(ids))
     (folder / "splits.json").write_text(json.dumps({"train": ids[:8], "val": ids[8:]}))
     places = {}
-    for side, values in (("a", a), ("b", b)):
+    for name, side, values in (("video", "a", a), ("text", "b", b)):
         if kind == "npy":
             np.save(folder / f"{side}.npy", values)
         elif kind == "parquet":
@@ -57,8 +57,8 @@ def write(kind, folder, a=A, b=B, ids=NAMES):
         else:
             (np.savez if kind == "npz" else np.savez_compressed)(folder / f"{side}.npz", x=values)
         ending = {"npy": ".npy", "parquet": ".parquet#x"}.get(kind, ".npz#x")
-        places[side] = {"values": side + ending, "ids": "ids.json"}
-    return {"kind": "arrays", "root": str(folder), "splits": "splits.json", **places}
+        places[name] = {"values": side + ending, "ids": "ids.json"}
+    return {"kind": "arrays", "root": str(folder), "splits": "splits.json", "modalities": places}
 
 
 def read_all(values):

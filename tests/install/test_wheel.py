@@ -57,6 +57,7 @@ WORKS = {  # commands of the core
     "data": ["check", "emoji", "--limit", "20"],
     "config": ["list"],
     "doctor": [],
+    "verify": ["run"],
 }
 SAYS_WHAT_IS_WRONG = {  # commands of the core whose data is not here
     "experiment": ["losses", "--data", "absent.yaml", "--out", "study"],
@@ -89,7 +90,7 @@ def write_media(folder, count=12):
 
 
 def test_the_lists_of_commands_are_complete():
-    assert {*NAMES_AN_EXTRA, *WORKS, *SAYS_WHAT_IS_WRONG, "train"} == set(COMMANDS)
+    assert {*NAMES_AN_EXTRA, *WORKS, *SAYS_WHAT_IS_WRONG, "train", "demo"} == set(COMMANDS)
 
 
 def test_the_core_environment_is_consistent_and_has_no_extra(core):
@@ -109,6 +110,14 @@ def test_core_only_a_command_names_the_extra_it_needs(core, command):
 def test_core_only_a_command_of_the_core_works(core, command):
     environment, folder = core
     assert answered(environment.run(command, *WORKS[command], folder=folder)) == ""
+
+
+def test_core_only_the_demo_shows_numbers_and_searches(core):
+    environment, folder = core
+    done = environment.run("demo", "--seeds", "0", folder=folder)
+    assert done.returncode == 0, done.stderr
+    for words in ("CCA baseline", "default", "sad cat:", "pip install 'crossclr[all]'"):
+        assert words in done.stdout
 
 
 @pytest.mark.parametrize("command", sorted(SAYS_WHAT_IS_WRONG))

@@ -18,40 +18,42 @@ CROSSES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}  # ope
 class Elsewhere(torch.Tensor):
     """A tensor on the simulated device."""
 
-    inner: torch.Tensor
+    held: torch.Tensor
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> "Elsewhere":
+    def __new__(cls, held: torch.Tensor) -> "Elsewhere":
         found = torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=DEVICE
+            cls, held.size(), held.stride(), held.storage_offset(), dtype=held.dtype, device=DEVICE
         )
-        found.inner = inner
+        found.held = held
         return found
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"Elsewhere({self.inner})"
+        return f"Elsewhere({self.held})"
 
     def new_tensor(self, data: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]
         """A tensor from numbers, on this device."""
         return torch.tensor(data, **{"dtype": self.dtype, "device": DEVICE, **options})
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return _run(func, args, kwargs or {})
 
 
-class SimulatedDevice(TorchDispatchMode):
+class SimulatedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes the device ``meta`` one with values; its autocast is that of the CPU."""
 
     def __enter__(self) -> "SimulatedDevice":
         self._own = torch.autocast, torch.tensor
         # These two never ask a dispatch mode about the device.
         torch.autocast, torch.tensor = _autocast, partial(_tensor, torch.tensor)  # type: ignore[misc, assignment]
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         torch.autocast, torch.tensor = self._own  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,12 +82,12 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     else:
         target = bool(away) and (wanted is None) and func is not torch.ops.aten._local_scalar_dense.default
     if func is torch.ops.aten.copy_.default:
-        args[0].inner.copy_(_plain(args[1])) if isinstance(args[0], Elsewhere) else args[0].copy_(_plain(args[1]))
+        args[0].held.copy_(_plain(args[1])) if isinstance(args[0], Elsewhere) else args[0].copy_(_plain(args[1]))
         return args[0]
     result = func(*tree_map(_plain, args), **tree_map(_plain, kwargs))
     if not target:
         return result
-    known = {id(one.inner): one for one in away}  # an operation in place returns its argument
+    known = {id(one.held): one for one in away}  # an operation in place returns its argument
 
     def wrap(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -96,4 +98,4 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return value.inner if isinstance(value, Elsewhere) else value
+    return value.held if isinstance(value, Elsewhere) else value

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from crossclr.cli.options import Jobs, parse_seeds, resumable
+from crossclr.extras import requires_extra
 
 Data = Annotated[
     str, typer.Option(help="A shipped study (emoji, msvd, youcook2-spoken), or a YAML file of a study or a run config.")
@@ -102,6 +103,10 @@ def report(
     from crossclr.analysis import open_study
     from crossclr.analysis.report.write import write_report
 
+    with requires_extra("report", "The report"):  # before hours of training, not after them
+        import openTSNE  # noqa: F401
+        import optuna  # noqa: F401
+        import plotly.offline  # noqa: F401
     study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)
     with resumable():
         path = write_report(study, jobs or os.cpu_count() or 1, Console())

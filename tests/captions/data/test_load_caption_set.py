@@ -14,7 +14,7 @@ from crossclr.evaluation.export.embedding_files import save_embeddings
 from crossclr.evaluation.runs.evaluate import embed_run
 from crossclr.training import Run
 from crossclr.training.config.config_files import check_config
-from tests.support.pairs import first, second
+from tests.support.pairs import first
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -53,7 +53,7 @@ def test_times_and_texts_come_from_the_data(run):
     meta = json.loads((run.config.data.resolve(run.config.data.meta, "meta")).read_text())
     wanted = [(s["start_sec"], s["stop_sec"]) for key in found.keys for s in meta[key]["segments"]]
     assert list(found.times) == wanted
-    assert second(found).texts[:2] == (("do 0",), ("do 1",))
+    assert found.texts[:2] == (("do 0",), ("do 1",))
     assert found.references()[found.keys[0]] == [" ".join(f"do {i}" for i in range(found.counts[0]))]
 
 
@@ -63,7 +63,7 @@ def test_files_give_the_same_rows_as_the_run(run, tmp_path):
     from_run = load(run, "vidclip")
     torch.testing.assert_close(from_file.features, from_run.features)
     assert from_file.keys == from_run.keys
-    assert second(from_file).texts == second(from_run).texts
+    assert from_file.texts == from_run.texts
 
 
 def test_raw_rows_are_those_of_the_data_sampled_down(run):

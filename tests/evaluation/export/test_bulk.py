@@ -129,7 +129,7 @@ def test_faults_are_told(run, features, tmp_path):
     with pytest.raises(ValueError, match="holds other Parquet files"):
         embed_shards(run, [features], features)
     pq.write_table(pa.table({"id": ["x"], "a": [[1.0, 2.0]]}), tmp_path / "narrow.parquet")
-    with pytest.raises(DataError, match=r"narrow\.parquet: a has 2 channels but the model was trained on 6"):
+    with pytest.raises(DataError, match=r"narrow\.parquet: video has 2 channels but the model was trained on 6"):
         embed_shards(run, [tmp_path / "narrow.parquet"], tmp_path / "other")
 
 

@@ -196,6 +196,7 @@ def test_splits_by_fraction_keep_groups_together():
     [
         ({"b": B[:5]}, "array b: 5 rows but array a has 6; match them by id"),
         ({"ids": IDS[:5]}, "array a: 6 rows but 5 ids"),
+        ({"ids": ["x"] * 6}, "array a: id 'x' occurs twice"),
         ({"owners": ["0"] * 6}, r"array a: 5 keys are in one modality only \(first: '1', in a\)"),
         ({"owners": ["0", "1", "2", "3", "4", "9"]}, "one modality only"),
         ({"splits": {"train": ["0", "77"]}}, "split 'train' names 1 keys that array a does not have .*'77'"),

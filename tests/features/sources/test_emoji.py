@@ -12,7 +12,7 @@ import pytest
 import crossclr
 from crossclr.features import batches, clip_keys
 from crossclr.features.sources.emoji import EmojiSource, emoji_image
-from crossclr.features.sources.emoji.emoji_catalogue import MODALITIES, VENDORS, load_emoji, load_rows
+from crossclr.features.sources.emoji.emoji_catalogue import MODALITIES, QUERIES, VENDORS, load_emoji, load_rows
 from tests.support.vectors import unit
 
 FOLDER = Path(crossclr.__file__).parent / "data" / "emoji"
@@ -73,7 +73,7 @@ def test_transparent_corners():
     assert picture[0, 0, 3] == 0
     red, green, blue, alpha = picture[40, 32]
     assert red > 150 > max(green, blue), "the red apple is red"
-    assert alpha == 255
+    assert alpha >= 250
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -106,6 +106,14 @@ def test_text_features_recomputed(sample_of_items):
         assert cosines(rows, shipped).min() > 0.999
         step = np.sqrt((rows**2).mean(1, keepdims=True)) / 8
         assert (np.abs(rows - shipped) <= 0.51 * step).all(), "further off than rounding explains"
+
+
+def test_features_of_the_demo_s_queries_recomputed():
+    pytest.importorskip("transformers", reason="needs crossclr[experts]")
+    from crossclr.experts import TokenEncoder
+
+    for exact, shipped in zip(TokenEncoder()(QUERIES), load_rows("queries"), strict=True):
+        assert cosines(exact, shipped).min() > 0.999
 
 
 def test_splits_go_by_whole_videos():

@@ -93,7 +93,7 @@ def _neighbours(study: Study) -> list[Claim]:
         return []
     compared = [
         (f"within {name}", paired(study.kept(variants[ours], side), study.kept(variants[rival], side), rival))
-        for side, name in zip("ab", study.base.data.modalities, strict=True)
+        for side, name in zip("ab", study.base.data.modality_names, strict=True)
     ]
     question = f"Does the joint space keep more input-space neighbours than with {rival} (kept@10, %)?"
     return [Claim(question, *_verdict(compared))]

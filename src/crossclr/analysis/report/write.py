@@ -177,7 +177,7 @@ class Drawn:
         self._source(page, shown[0])
         ours = self._config("crossclr")
         pruning = (loss_option(ours, name) for name in ("prune_threshold", "prune_by", "min_keep"))
-        page.section("graph", "Connectivity", f"Inputs of modality {study.base.data.modalities[1]}, split {train}.")
+        page.section("graph", "Connectivity", f"Inputs of modality {study.base.data.modality_names[1]}, split {train}.")
         network = graph.connectivity_graph(trainer.inputs(train), *pruning)
         page.plot(plots.network(network), graph.sentence(network))
         self._source(page, "crossclr")
@@ -200,7 +200,7 @@ class Drawn:
         )
         self._source(page, "crossclr")
         embeddings = self.embeddings("crossclr")
-        a, b = study.base.data.modalities
+        a, b = study.base.data.modality_names
         for anchor, title, found_examples in (
             ("text-examples", f"Retrieval: {b} → {a}", examples.choose_examples(embeddings, by_text=True)),
             ("clip-examples", f"Retrieval: {a} → {a}", examples.choose_examples(embeddings, by_text=False)),

@@ -49,7 +49,7 @@ class Variant:
     @property
     def directions(self) -> dict[str, str]:
         """Keys of the directions in results, by the side that is searched."""
-        return direction_keys(self.config.data.modalities)
+        return direction_keys(self.config.data.modality_names)
 
     def jobs(self) -> list[Job]:
         """One training for each seed."""
@@ -149,13 +149,13 @@ class Study:
     def kept(self, variant: Variant, side: str) -> list[float]:
         """Percent of input-space neighbours that each seed keeps within a modality."""
         found = [results.get("neighbours") or {} for results in self.results(variant)]
-        name = dict(zip("ab", variant.config.data.modalities, strict=True))[side]
+        name = dict(zip("ab", variant.config.data.modality_names, strict=True))[side]
         return [float(kept.get(name, math.nan)) for kept in found]
 
     @property
     def directions(self) -> dict[str, str]:
         """Keys of the directions in results, by the side that is searched."""
-        return direction_keys(self.base.data.modalities)
+        return direction_keys(self.base.data.modality_names)
 
     def arrow(self, side: str) -> str:
         """A direction in words, such as ``text → video``."""
@@ -165,7 +165,7 @@ class Study:
         """Heads, groups and cells of a table: metrics of both directions and the neighbours kept."""
         has_texts = not math.isnan(self.values(variants[0], TO_A, "nDCG")[0])
         metrics = [*STRICT, *(SEMANTIC if has_texts else ())]
-        heads = [*metrics, *metrics, *self.base.data.modalities]
+        heads = [*metrics, *metrics, *self.base.data.modality_names]
         groups = [(self.arrow(TO_A), len(metrics)), (self.arrow(TO_B), len(metrics)), ("neighbours kept", 2)]
         rows = []
         for variant in variants:
@@ -206,7 +206,7 @@ def open_study(
             f"splits.validate and splits.test are both {base.splits.test!r}, so tuning would use the test samples; "
             "hold some training samples out with data.split_parts, as the shipped study youcook2-spoken does"
         )
-    check_selection(base.validation.select_by, base.data.modalities)
+    check_selection(base.validation.select_by, base.data.modality_names)
     other = None if tuned_in is None else Path(tuned_in)
     study = Study(settings, base, Path(out), seeds, trials, str(data), overrides, other)
     stored = {

@@ -106,7 +106,7 @@ class Trained:
 
 def open_trainer(config: RunConfig) -> Trainer:
     """The trainer of a config's data; the last four are cached, so that trainings on the same data share them."""
-    forms = memory_forms(config.model, config.data.modalities)
+    forms = memory_forms(config.model, config.data.modality_names)
     return _trainer(config.data.model_dump_json(by_alias=True), tuple(forms.items()))
 
 

@@ -117,7 +117,11 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
 def shard_columns(config: RunConfig) -> dict[str, str]:
     """The column of each modality in shards: as in the run's own shards, or ``a``, ``b`` and so on."""
     data = config.data
-    return data.columns if isinstance(data, ShardsConfig) else dict(zip(data.modalities, ascii_lowercase, strict=False))
+    return (
+        data.columns
+        if isinstance(data, ShardsConfig)
+        else dict(zip(data.modality_names, ascii_lowercase, strict=False))
+    )
 
 
 def embed_blocks(

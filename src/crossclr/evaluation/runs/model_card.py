@@ -108,7 +108,7 @@ def _row(name: str, metrics: Mapping[str, float]) -> str:
 def _training(config: RunConfig, results: Mapping[str, Any] | None, environment: Mapping[str, Any]) -> str:
     local = config.loss.local
     options = ", ".join(f"{name} {value}" for name, value in local.options.items())
-    names = config.data.modalities
+    names = config.data.modality_names
     encoders = ", ".join(f"{config.model.encoder_of(name).kind} ({name})" for name in names)
     lines = [
         f"- loss: {local.name}" + (f" ({options})" if options else ""),

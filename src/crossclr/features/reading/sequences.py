@@ -147,6 +147,16 @@ def as_sequences(values: Any, name: str = "array") -> Sequences:
     return StackedSequences(values if isinstance(values, DiskArray) else np.asarray(values), path)
 
 
+def is_gap(values: Array) -> bool:
+    """Whether all values are NaN, which marks a sample that lacks the modality.
+
+    Example:
+        >>> is_gap(np.array([np.nan, np.nan])), is_gap(np.array([np.nan, 1.0])), is_gap(np.array(["text"]))
+        (True, False, False)
+    """
+    return bool(values.size and values.dtype.kind == "f" and np.isnan(values.flat[0]) and np.isnan(values).all())
+
+
 class JoinedSequences:
     """Several experts of one modality, by sample number.
 
@@ -180,7 +190,7 @@ class JoinedSequences:
                 continue
             name = key if str(row) == key else f"{key} (row {row})"
             values = expert.rows(row)
-            if values.size and np.isnan(values.flat[0]) and np.isnan(values).all():
+            if is_gap(values):
                 parts.append(None)
                 continue
             rows = checked_rows(values, expert.path, name)

@@ -27,6 +27,11 @@ class DataConfigBase(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @property
+    def modality_names(self) -> tuple[str, ...]:
+        """Names of the modalities, in the order of the data."""
+        return tuple(getattr(self, "modalities", ()))
+
     @abstractmethod
     def describe(self) -> str:
         """The data in a sentence or two of Markdown, for a model card; file names without folders."""

@@ -81,7 +81,7 @@ def add_folder(
         raise ValueError(f"{folder} has no image, video or sound to add")
     added = None
     if found:
-        called = list(run.config.data.modalities)[MODALITIES.index(modality)]
+        called = run.config.data.modality_names[MODALITIES.index(modality)]
         limit = run.config.data.row_limits().get(called)
         vectors = encode_rows(run.load_space().eval(), called, [limit_rows(one, limit) for one in rows], as_items=True)
         pooled = np.stack([one.mean(0) for one in rows])

@@ -60,12 +60,12 @@ def build_index(
         the folder of the index.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    if len(run.config.data.modalities) != len(MODALITIES):
+    if len(run.config.data.modality_names) != len(MODALITIES):
         raise ValueError(
-            f"an index has two modalities, but this run has {', '.join(run.config.data.modalities)}; embed it with "
+            f"an index has two modalities, but this run has {', '.join(run.config.data.modality_names)}; embed it with "
             "`crossclr embed` instead"
         )
-    names = dict(zip(MODALITIES, run.config.data.modalities, strict=True))
+    names = dict(zip(MODALITIES, run.config.data.modality_names, strict=True))
     wanted = check_modalities(MODALITIES if modalities is None else modalities, names)
     if shards is not None and (splits or media):
         raise ValueError("shards contain all that is indexed; give them without splits and media")

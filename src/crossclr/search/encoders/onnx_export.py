@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from crossclr.extras import requires_extra
 from crossclr.features import Source, one_of_each
 from crossclr.models import JointModel, SearchSpace
 from crossclr.search.encoders.feature_rows import encode_rows
@@ -45,8 +46,11 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
 
     Raises:
         ExportError: an encoder differs by more than 1e-4, or the searches disagree.
-        ImportError: onnx, onnxscript or onnxruntime is not installed.
+        MissingExtraError: onnx or onnxruntime is not installed.
     """
+    with requires_extra("export", "An export"):
+        import onnx  # noqa: F401  # the exporter needs it, and reports its absence in several lines
+        import onnxruntime  # noqa: F401
     run = run if isinstance(run, Run) else Run.open(run)
     out = Path(out) if out is not None else run.path / "onnx"
     if out.exists() and not (out / EXPORT).is_file():

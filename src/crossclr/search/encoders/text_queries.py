@@ -64,8 +64,8 @@ def text_side(config: RunConfig) -> str | None:
         >>> text_side(load_config("emoji"))
         'b'
     """
-    names = config.data.modalities
-    return "ab"[list(names).index("text")] if "text" in names else None
+    names = config.data.modality_names
+    return "ab"[names.index("text")] if "text" in names else None
 
 
 def open_text_queries(run: Run, model: SearchSpace | None = None) -> TextQueries:

@@ -1,5 +1,6 @@
 """Data as plain arrays: one vector or one sequence for each sample and modality, on disk or in memory."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from crossclr.features.check.data_report import Finding, warn
 from crossclr.features.errors import DataError
 from crossclr.features.reading.parquet import ParquetSequences
 from crossclr.features.reading.sampling import limit_rows
-from crossclr.features.reading.sequences import JoinedSequences, as_sequences
+from crossclr.features.reading.sequences import JoinedSequences, as_sequences, is_gap
 from crossclr.features.sample import Content, Sample
 from crossclr.features.source import Source
 from crossclr.features.sources.splits import SplitKeys
@@ -25,8 +26,8 @@ class ArraySource(Source):
     Args:
         arrays: by modality (N, dim), (N, rows, dim), a list of (rows, dim) arrays, or opened sequences. None in a list
             or a row of NaN marks a sample that lacks the modality.
-        ids: by modality, the key of each row; None or not given: those of the first modality, whose default is the row
-            number as text.
+        ids: by modality, the key of each row, unique in the first modality. None or not given: the keys of the first
+            modality, whose default is the row number as text.
         splits: keys of each split; by default one split ``train`` with everything.
         texts: by modality, the sentence of each row, for people.
         groups: a coarse label of each sample (its parent video), by key.
@@ -73,6 +74,10 @@ class ArraySource(Source):
         limits = max_frames if isinstance(max_frames, Mapping) else dict.fromkeys(arrays, max_frames)
         self.limits: dict[str, int | None] = {name: limits.get(name) for name in arrays}
         _match_rows(self._modalities)
+        first = next(iter(self._modalities.values()))
+        if len(set(first.keys_of_rows())) < len(first.values):
+            twice = next(key for key, count in Counter(first.keys_of_rows()).items() if count > 1)
+            raise DataError(f"{first.path}: id {twice!r} occurs twice; the ids of the first modality must be unique")
         self._number = {key: place for place, key in enumerate(self._all_keys())}
         for modality in self._modalities.values():
             modality.assign(self._number)
@@ -230,5 +235,5 @@ def _opened(values: Any, name: str) -> tuple[JoinedSequences, npt.NDArray[np.int
     if isinstance(values, JoinedSequences):  # files: what is NaN is found when it is read
         return values, np.zeros(0, np.int64)
     sequences = as_sequences(values, f"array {name}")
-    gaps = [row for row in range(len(sequences)) if np.isnan(np.asarray(sequences.rows(row), np.float64)).all()]
+    gaps = [row for row in range(len(sequences)) if is_gap(np.asarray(sequences.rows(row)))]
     return JoinedSequences([sequences], [np.arange(len(sequences))]), np.array(gaps, dtype=np.int64)

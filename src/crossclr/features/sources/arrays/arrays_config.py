@@ -19,8 +19,8 @@ class ArrayConfig(BaseModel):
     lengths: str | None = Field(default=None, description="Number of rows of each sample, if it varies.")
     ids: str | None = Field(
         default=None,
-        description="Key of each sample of the array; without it, samples are matched by row. A key may occur several "
-        "times: several sentences for one clip.",
+        description="Key of each sample of the array; without it, samples are matched by row. Except in the "
+        "first modality, a key may occur several times: several sentences for one clip.",
     )
 
 

@@ -1,3 +1,4 @@
+from crossclr.features.sources.emoji.emoji_catalogue import QUERIES as QUERIES
 from crossclr.features.sources.emoji.emoji_catalogue import VENDORS as VENDORS
 from crossclr.features.sources.emoji.emoji_catalogue import Emoji as Emoji
 from crossclr.features.sources.emoji.emoji_catalogue import load_emoji as load_emoji

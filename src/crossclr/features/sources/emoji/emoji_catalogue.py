@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 VENDORS = ("noto", "fluent", "twemoji")
 MODALITIES = (*VENDORS, "text")
+QUERIES = ("sad cat", "something to drink", "red fruit")  # of the demo; `load_rows("queries")` has their rows
 
 FOLDER = Path(__file__).parents[3] / "data" / "emoji"
 
@@ -65,7 +66,7 @@ def load_rows(modality: str) -> tuple[Rows, ...]:
     """Feature rows of every emoji in one modality, in the order of `load_emoji`; read-only.
 
     Args:
-        modality: `noto`, `fluent`, `twemoji` or `text`.
+        modality: `noto`, `fluent`, `twemoji` or `text`; or `queries`, the rows of `QUERIES`.
 
     Example:
         >>> load_rows("twemoji")[0].shape
