@@ -3,7 +3,7 @@
 import pytest
 
 from crossclr.storage import new_folder, write_file
-from crossclr.storage.checksums import NAME, SMALL, changes, check_sealed, seal, sealed_folders
+from crossclr.storage.checksums import NAME, SMALL, changes, check_sealed, seal, sealed_folders, unlist
 from crossclr.storage.read_error import ReadError
 
 
@@ -60,6 +60,15 @@ def test_a_file_can_be_added_and_other_files_may_grow(folder):
     check_sealed(folder)
     (folder / "results.json").write_text("[]")
     assert changes(folder) == ["results.json was changed"]
+
+
+def test_a_file_that_is_written_again_is_not_listed_meanwhile(folder):
+    unlist(folder, ["config.yaml", "absent"])
+    (folder / "config.yaml").write_text("seed: 1")
+    check_sealed(folder)
+    seal(folder, ["config.yaml"])
+    (folder / "config.yaml").write_text("seed: 2")
+    assert changes(folder) == ["config.yaml was changed"]
 
 
 @pytest.mark.parametrize("content", [None, "[]", '{"config.yaml": 1}', '{"config.yaml": ["x"]}', "{"])

@@ -7,7 +7,7 @@ and a folder inside has a manifest of its own.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from crossclr.storage.atomic import new_file
@@ -36,7 +36,9 @@ def seal(folder: Path, names: Iterable[str] | None = None) -> None:
         >>> changes(folder)
         ['config.yaml was changed']
     """
-    listed: dict[str, list[int | str]] = {} if names is None else dict(_listed(folder))
+    listed: dict[str, list[int | str]] = {}
+    if names is not None and (folder / NAME).exists():
+        listed = _listed(folder)
     if names is None:
         names = _own_files(folder)
     for name in sorted(set(names) - {NAME}):
@@ -44,8 +46,14 @@ def seal(folder: Path, names: Iterable[str] | None = None) -> None:
             listed[name] = [(folder / name).stat().st_size, _digest(folder / name)]
         else:
             listed.pop(name, None)
-    with new_file(folder / NAME) as temporary:
-        temporary.write_text(json.dumps(listed, indent=1))
+    _write(folder, listed)
+
+
+def unlist(folder: Path, names: Iterable[str]) -> None:
+    """Remove files from the manifest of a folder, before they are written again."""
+    listed = _listed(folder)
+    if known := listed.keys() & set(names):
+        _write(folder, {name: entry for name, entry in listed.items() if name not in known})
 
 
 def renew(folder: Path) -> None:
@@ -67,9 +75,7 @@ def changes(folder: Path, everything: bool = False) -> list[str]:
             path = folder / name
             if not path.is_file():
                 found.append(f"{name} is missing")
-            elif path.stat().st_size != size or (
-                (everything or size <= SMALL) and _digest(path) != digest  # type: ignore[operator]
-            ):
+            elif path.stat().st_size != size or ((everything or size <= SMALL) and _digest(path) != digest):
                 found.append(f"{name} was changed")
     return found
 
@@ -80,6 +86,8 @@ def check_sealed(folder: Path, advice: str = "restore it from a copy", kind: typ
     Raises:
         ReadError: a file was changed or is missing, or there is no manifest.
     """
+    if not (folder / NAME).is_file():
+        raise kind(f"{folder}: {NAME} is missing; {advice}, or take it as it is: crossclr verify {folder} --accept")
     if differing := changes(folder):
         raise kind(
             f"{folder}: {'; '.join(differing)} since this folder was written; {advice}. If you made the change on "
@@ -99,6 +107,11 @@ def _own_files(folder: Path) -> Iterator[str]:
             yield from (f"{path.name}/{inner}" for inner in _own_files(path))
         elif path.is_file() and not path.name.startswith("."):
             yield path.name
+
+
+def _write(folder: Path, listed: Mapping[str, list[int | str]]) -> None:
+    with new_file(folder / NAME) as temporary:
+        temporary.write_text(json.dumps(listed, indent=1))
 
 
 def _listed(folder: Path) -> dict[str, list[int | str]]:

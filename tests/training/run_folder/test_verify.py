@@ -82,6 +82,16 @@ def test_a_flipped_bit_in_the_weights_is_noticed(run):
         run.load_model()
 
 
+def test_lost_manifests_are_named_and_written_on_request(run):
+    for path in run.path.rglob("checksums.json"):
+        path.unlink()
+    with pytest.raises(ReadError, match=r"checksums\.json is missing.*verify .* --accept"):
+        Run.open(run.path)
+    assert verify(run.path, accept=True).folders == 3
+    assert Run.open(run.path).load_model() is not None
+    assert verify(run.path).differences == []
+
+
 def test_only_folders_with_a_manifest_can_be_verified(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing to verify"):
         verify(tmp_path)

@@ -131,10 +131,11 @@ class ModalityDict(nn.ModuleDict):
         return cast(Modality, self[name])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        stored = {key[len(prefix) :].split(".")[0] for key in state_dict if key.startswith(prefix)}
-        for name in set(self) - stored:
+        # in the stored order, so that a resumed training stores the same bytes
+        stored = dict.fromkeys(key[len(prefix) :].split(".")[0] for key in state_dict if key.startswith(prefix))
+        for name in set(self) - set(stored):
             del self[name]
-        for name in sorted(stored):
+        for name in stored:
             self.of(name)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

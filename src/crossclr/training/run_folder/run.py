@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 
 from crossclr.features import DataError, Source, open_source
 from crossclr.features.check.fingerprint import data_changes, fingerprint
@@ -16,12 +15,13 @@ from crossclr.models import JointModel, build_model
 from crossclr.models.search_space.space import SearchSpace
 from crossclr.models.search_space.trained import TrainedEncoder
 from crossclr.storage import write_file, write_json
-from crossclr.storage.checksums import check_sealed
+from crossclr.storage.checksums import check_sealed, seal, unlist
 from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.read_error import reading
 from crossclr.training.config.config_files import load_config
 from crossclr.training.config.run_config import RunConfig
+from crossclr.training.run_folder.checkpoint import ADVICE, CheckpointError, load_tensors, save_checkpoint
 from crossclr.training.run_folder.checkpoint import MODEL as WEIGHTS
-from crossclr.training.run_folder.checkpoint import CheckpointError, save_checkpoint
 from crossclr.training.run_folder.folder import CONFIG, DATA, ENVIRONMENT, MODEL, RunFolder, Which
 
 SPACE, SPACE_TENSORS = "space.json", "space.safetensors"
@@ -77,27 +77,27 @@ class Run(RunFolder[RunConfig]):
         if which == "last" or not (self.path / SPACE).is_file():
             model = self.load_model(which)
             return SearchSpace(model.dims, None, [TrainedEncoder(model)])
-        try:
-            tensors = load_file(self.path / SPACE_TENSORS)
+        tensors = load_tensors(self.path / SPACE_TENSORS)
+        with reading(self.path / SPACE, "search space", advice=ADVICE, kind=CheckpointError):
             description = read_json_object(self.path / SPACE)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"the search space in {self.path} cannot be read: {error}") from error
-        encoders = []
-        for number in range(description["encoders"]):
-            model = build_model(self.config.model, self.shape["dims"], self.shape["two_level"])
-            prefix = f"encoder/{number}/"
-            model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-            encoders.append(TrainedEncoder(model))
-        own = {key: value for key, value in tensors.items() if not key.startswith("encoder/")}
-        return SearchSpace.restore(own, description, encoders)
+            encoders = []
+            for number in range(description["encoders"]):
+                model = build_model(self.config.model, self.shape["dims"], self.shape["two_level"])
+                prefix = f"encoder/{number}/"
+                model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+                encoders.append(TrainedEncoder(model))
+            own = {key: value for key, value in tensors.items() if not key.startswith("encoder/")}
+            return SearchSpace.restore(own, description, encoders)
 
     def write_space(self, space: SearchSpace) -> None:
         """Store a search space, where `load_space` finds it."""
         tensors = space.tensors()
-        for number, encoder in enumerate(space.encoders):
+        for number, encoder in enumerate(space.trained):
             tensors |= {f"encoder/{number}/{key}": value for key, value in encoder.model.state_dict().items()}
+        unlist(self.path, [SPACE_TENSORS, SPACE])  # a kill between two files must not look like damage
         write_file(self.path / SPACE_TENSORS, save({key: value.cpu().contiguous() for key, value in tensors.items()}))
         write_json(self.path / SPACE, space.description())
+        seal(self.path, [SPACE_TENSORS, SPACE])
 
     def digest(self, which: Which = "best") -> str:
         """A digest of the weights, to check that embeddings come from this run."""

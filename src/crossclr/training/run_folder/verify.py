@@ -5,11 +5,15 @@ from pathlib import Path
 
 from crossclr.features.check.fingerprint import data_changes, fingerprint
 from crossclr.storage import write_json
-from crossclr.storage.checksums import NAME, changes, renew, sealed_folders
+from crossclr.storage.checksums import NAME, changes, renew, seal, sealed_folders
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.storage.read_error import ReadError
-from crossclr.training.run_folder.folder import CONFIG, DATA
-from crossclr.training.run_folder.run import Run
+from crossclr.training.run_folder.checkpoint import MODEL as WEIGHTS
+from crossclr.training.run_folder.checkpoint import REST, TENSORS
+from crossclr.training.run_folder.folder import CONFIG, DATA, ENVIRONMENT, MODEL, RESULTS
+from crossclr.training.run_folder.run import SPACE, SPACE_TENSORS, Run
+
+LISTED = [CONFIG, ENVIRONMENT, MODEL, DATA, RESULTS, SPACE, SPACE_TENSORS, WEIGHTS, TENSORS, REST]
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,11 @@ def verify(path: str | Path, *, accept: bool = False) -> Verified:
         accept: take what is found as the new truth, after you changed it on purpose.
 
     Raises:
-        FileNotFoundError: the folder has no manifest.
+        FileNotFoundError: the folder has no manifest and no run.
     """
     path = Path(path)
+    if accept:
+        _seal_runs(path)
     folders = sealed_folders(path)
     if not folders:
         raise FileNotFoundError(f"{path} has no {NAME}, so there is nothing to verify; name a run folder or an index")
@@ -47,6 +53,13 @@ def verify(path: str | Path, *, accept: bool = False) -> Verified:
         if (folder / DATA).is_file() and (folder / CONFIG).is_file():
             differences += [f"data of {folder}: {change}" for change in _compare_data(folder, accept)]
     return Verified(len(folders), differences)
+
+
+def _seal_runs(path: Path) -> None:
+    """Write the manifests that run folders and checkpoints lack."""
+    for folder in sorted(found.parent for name in (CONFIG, WEIGHTS) for found in path.rglob(name)):
+        if not (folder / NAME).exists():
+            seal(folder, LISTED)
 
 
 def _compare_data(folder: Path, accept: bool) -> list[str]:
