@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -182,18 +183,17 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """
         check_is_fitted(self, "space_")
         columns = read_columns(X, y)
-        targets = None
-        if concepts is not None:
-            labels = read_labels(concepts, len(next(iter(columns.values())).rows), "concepts")
-            targets = [torch.nonzero(labels == label).flatten().tolist() for label in labels]  # type: ignore[union-attr]
+        labels = read_labels(concepts, len(next(iter(columns.values())).rows), "concepts")
         found = []
-        for query in columns:
-            for item in columns:
-                both = columns[query].present & columns[item].present
-                if query != item and both.any():
-                    q = self._vectors(columns[query], query, "queries")[both]
-                    g = self._vectors(columns[item], item, "items")[both]
-                    found.append(retrieval_metrics(q, g, targets, progress=False)["R@1"])
+        for query, item in permutations(columns, 2):
+            both = columns[query].present & columns[item].present
+            if not both.any():
+                continue
+            own = None if labels is None else labels[torch.from_numpy(both)]
+            targets = None if own is None else [torch.nonzero(own == label).flatten().tolist() for label in own]
+            queries = self._vectors(columns[query], query, "queries")[both]
+            items = self._vectors(columns[item], item, "items")[both]
+            found.append(retrieval_metrics(queries, items, targets, progress=False)["R@1"])
         return sum(found) / len(found) / 100
 
     @property
@@ -218,8 +218,8 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             "history": self.history_,
         }
         tensors = self.space_.tensors()
-        for number, encoder in enumerate(self.space_.encoders):
-            tensors |= {f"encoder/{number}/{key}": value for key, value in encoder.model.state_dict().items()}  # type: ignore[operator,union-attr]
+        for number, encoder in enumerate(self.space_.trained):
+            tensors |= {f"encoder/{number}/{key}": value for key, value in encoder.model.state_dict().items()}
         with new_folder(path) as partial:
             write_json(partial / PARAMETERS, content)
             write_file(partial / WEIGHTS, save({key: value.contiguous() for key, value in tensors.items()}))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from crossclr.features.ragged import Ragged
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.pooled_rows import mean_rows
 from crossclr.models.search_space.hub_correction import HubCorrection
+from crossclr.models.search_space.trained import TrainedEncoder
 
 Samples = Ragged | Tensor | Sequence[Any]
 
@@ -131,20 +133,25 @@ class SearchSpace(nn.Module):
         return self.facts.parts
 
     @property
+    def trained(self) -> list[TrainedEncoder]:
+        """The encoders, with their type."""
+        return [cast(TrainedEncoder, encoder) for encoder in self.encoders]
+
+    @property
     def device(self) -> torch.device:
         """Device of the parameters."""
-        return next(tensor for group in (self.parameters(), self.buffers()) for tensor in group).device
+        return next(chain(self.parameters(), self.buffers())).device
 
     @property
     def two_level(self) -> bool:
         """Whether whole videos are embedded too, by the first encoder."""
-        return bool(len(self.encoders)) and self.encoders[0].model.two_level
+        return bool(self.trained) and self.trained[0].model.two_level
 
     @property
     def embedding_dim(self) -> int:
         """Channels of a vector."""
         closed = 0 if self.closed_form is None or self.share >= 1 else len(self.closed_form.correlations)
-        trained = sum(encoder.model.embedding_dim for encoder in self.encoders)
+        trained = sum(encoder.model.embedding_dim for encoder in self.trained)
         return closed + trained + (0 if self.hubs is None else 2)
 
     def encode_modality(self, modality: str, inputs: Inputs, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
@@ -154,7 +161,7 @@ class SearchSpace(nn.Module):
         """
         whole: dict[str, Tensor] = {}
         if len(self.encoders) and (self.two_level or self._single):
-            whole = self.encoders[0].model.encode_modality(modality, inputs, clip_counts)
+            whole = self.trained[0].model.encode_modality(modality, inputs, clip_counts)
             if self._single:
                 return whole
         plain = self.plain(modality, inputs.clips)
@@ -192,7 +199,7 @@ class SearchSpace(nn.Module):
         if self.closed_form is not None and self.share < 1:
             parts.append(self.closed_form.encode(modality, mean_rows(rows, self.dims[modality])))
         if self.share > 0:
-            parts += [encoder.clip_vectors(modality, rows) for encoder in self.encoders]  # type: ignore[operator]
+            parts += [encoder.clip_vectors(modality, rows) for encoder in self.trained]
         return side_by_side(parts, shares(self.share, len(parts), self.closed_form is not None))
 
     def tensors(self) -> dict[str, Tensor]:

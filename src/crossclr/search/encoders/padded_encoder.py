@@ -1,7 +1,5 @@
 """The encoders on padded input, the form that ONNX can express. The weights are shared with the model."""
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -65,7 +63,7 @@ class PaddedSpace(nn.Module):
         self.modality, self.as_items, self.hubs = modality, as_items, space.hubs
         closed = space.closed_form is not None and space.share < 1
         self.branch = space.closed_form.branch(modality) if closed and space.closed_form is not None else None
-        self.encoders = nn.ModuleList(PaddedEncoder(cast(JointModel, one.model), modality) for one in space.encoders)
+        self.encoders = nn.ModuleList(PaddedEncoder(encoder.model, modality) for encoder in space.trained)
         self.shares = shares(space.share, len(self.encoders) + closed, closed)
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:

@@ -92,7 +92,7 @@ class Run(RunFolder[RunConfig]):
     def write_space(self, space: SearchSpace) -> None:
         """Store a search space, where `load_space` finds it."""
         tensors = space.tensors()
-        for number, encoder in enumerate(space.encoders):
+        for number, encoder in enumerate(space.trained):
             tensors |= {f"encoder/{number}/{key}": value for key, value in encoder.model.state_dict().items()}
         unlist(self.path, [SPACE_TENSORS, SPACE])  # a kill between two files must not look like damage
         write_file(self.path / SPACE_TENSORS, save({key: value.cpu().contiguous() for key, value in tensors.items()}))
