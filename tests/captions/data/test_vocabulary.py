@@ -33,7 +33,7 @@ def test_saved_vocabularies_come_back(tmp_path):
 @pytest.mark.parametrize("content", ["[1]", '{"a": 0}', '{"[PAD]": 0, "[CLS]": 2}', "{"])
 def test_a_file_that_is_no_vocabulary(tmp_path, content):
     (tmp_path / "v.json").write_text(content)
-    with pytest.raises(ValueError, match="not a vocabulary"):
+    with pytest.raises(ValueError, match=r"v\.json: (must hold an object|cannot be read as)"):
         Vocabulary.load(tmp_path / "v.json")
 
 
