@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-SAMPLES, SHARD, DIMS = 1_000_000, 10_000, (512, 384)
+SAMPLES, SHARD, DIMS = 1_000_000, 10_000, {"video": 512, "text": 384}
 
 
 def write_features(folder: Path, samples: int) -> None:
@@ -31,14 +31,15 @@ def write_features(folder: Path, samples: int) -> None:
     for number, start in enumerate(range(0, samples, SHARD)):
         count = min(SHARD, samples - start)
         columns: dict[str, Any] = {"id": pa.array([f"s{place}" for place in range(start, start + count)])}
-        for side, dim in zip("ab", DIMS, strict=True):
+        for column, dim in zip("ab", DIMS.values(), strict=True):
             values = rng.standard_normal(count * dim, dtype=np.float32)
-            columns[side] = pa.FixedSizeListArray.from_arrays(pa.array(values), dim)
+            columns[column] = pa.FixedSizeListArray.from_arrays(pa.array(values), dim)
         pq.write_table(pa.table(columns), folder / f"part{number:05}.parquet", row_group_size=2000)
 
 
 def make_run(folder: Path) -> Path:
     """A run with an untrained model of the size of the shipped configs."""
+    from crossclr.features import open_source
     from crossclr.models import build_model
     from crossclr.training.config.config_files import check_config
     from crossclr.training.run_folder.run import Run
@@ -48,7 +49,7 @@ def make_run(folder: Path) -> Path:
     config = check_config({"data": data, "model": {"dim": 512, "encoder": encoder}})
     torch.manual_seed(0)
     model = build_model(config.model, DIMS, two_level=False)
-    run = Run.create(folder / "run", config, model, {})
+    run = Run.create(folder / "run", config, model, {}, open_source(config.data))
     shutil.copytree(run.path / "last", run.path / "best")
     return run.path
 
@@ -62,8 +63,8 @@ def same(one: Path, other: Path) -> bool:
         if ids != right.column("id").to_pylist() or seen & set(ids):
             return False
         seen.update(ids)
-        for side in "ab":
-            pair = [np.asarray(table.column(side).combine_chunks().flatten()) for table in (left, right)]
+        for name in DIMS:
+            pair = [np.asarray(table.column(name).combine_chunks().flatten()) for table in (left, right)]
             if not np.allclose(pair[0], pair[1], atol=1e-5):
                 return False
     return len(list(one.glob("*.parquet"))) == len(list(other.glob("*.parquet")))

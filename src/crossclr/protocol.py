@@ -84,7 +84,7 @@ class PairedSet:
     def measure(self, queries: Encode, items: Encode, test: Tensor) -> dict[str, float]:
         """The metric in both directions, in percent."""
         concepts = None if self.concepts is None else self.concepts[test]
-        found = {}
+        found: dict[str, float] = {}
         for query, item in (("text", "video"), ("video", "text")):
             scores = queries(query, self.rows[query][test]) @ items(item, self.rows[item][test]).T
             values = (
@@ -237,14 +237,14 @@ def _table(data: PairedSet, results: _Results, splits: Sequence[int], draws: int
     keys = ("text->video", "video->text", "text->video/R@1", "video->text/R@1")
     rows = [[Cell(text=title), *_cells(results, name, splits, keys)] for title, name in methods.items()]
     ours = _means(results, "default", splits)
-    told = []
+    differences = []
     for title, name in list(methods.items())[:-1]:
         if name != "linear-folds":
             found = paired(ours, _means(results, name, splits), title)
-            told.append(f"{found.difference:+.2f} against {title} ({found.relative:+.1f}%, {found.sure})")
+            differences.append(found.words())
     heads = ["", "text → video", "video → text", "R@1 text → video", "R@1 video → text"]
     metric = "mean of R@1, R@5, R@10" if data.metric == "recall" else "mAP"
-    caption = f"{metric}, re-splits {', '.join(map(str, splits))}. Mean of both directions: {'; '.join(told)}."
+    caption = f"{metric}, re-splits {', '.join(map(str, splits))}. Mean of both directions: {'; '.join(differences)}."
     return Table(f"default-{data.name}", data.name, heads, rows, caption)
 
 

@@ -110,7 +110,10 @@ def _whitening(covariance: Tensor, ridge: float, scale: Tensor) -> Tensor:
     if ridge >= CHOLESKY:
         regular = covariance + ridge * scale * torch.eye(len(covariance), dtype=covariance.dtype)
         lower, identity = torch.linalg.cholesky(regular), torch.eye(len(regular), dtype=regular.dtype)
-        return torch.linalg.solve_triangular(lower, identity, upper=False).T
+        inverse: Tensor = torch.linalg.solve_triangular(lower, identity, upper=False)
+        return inverse.T
+    values: Tensor
+    vectors: Tensor
     values, vectors = torch.linalg.eigh(covariance)
     keep = values > values[-1] * NEGLIGIBLE  # without ridge, whitening would blow up the others
     return vectors[:, keep] * (values[keep] + ridge * scale).rsqrt()

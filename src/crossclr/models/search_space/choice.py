@@ -124,7 +124,7 @@ class _Choice:
     @classmethod
     def of(cls, data: SpaceData, seed: int) -> _Choice | None:
         """None if there are too few samples."""
-        groups = len(data) if data.groups is None else len(data.groups.unique())
+        groups = len(data) if data.groups is None else len(torch.unique(data.groups))
         if groups < LEAST:
             return None
         if len(data) <= MANY:

@@ -30,7 +30,7 @@ class Column:
     @property
     def dim(self) -> int:
         """Channels of a row."""
-        return self.rows[0].shape[1]
+        return int(self.rows[0].shape[1])
 
     def means(self) -> Rows:
         """(samples, channels) the mean row of each sample."""
