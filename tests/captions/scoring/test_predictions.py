@@ -41,7 +41,7 @@ def test_every_form_of_predictions(tmp_path, entry, captions):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not a valid JSON"),
+        ("{", "cannot be read as JSON"),
         ([1], "must hold an object"),
         ({"v": 3}, "prediction of 'v'"),
         ({"v": [{"text": "a"}]}, "prediction of 'v'"),
