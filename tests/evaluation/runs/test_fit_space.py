@@ -119,7 +119,7 @@ def test_several_sentences_are_samples_of_one_concept():
 
 def test_a_space_below_its_closed_form_is_a_warning():
     def results(recall):
-        return {"clip/b->a": dict.fromkeys(("R@1", "R@5", "R@10"), recall)}
+        return {"clip/text->video": dict.fromkeys(("R@1", "R@5", "R@10"), recall)}
 
     assert below_closed_form({"": results(30.0), "closed form alone": results(29.0)}) is None
     assert "recipe=closed-form" in below_closed_form({"": results(28.0), "closed form alone": results(29.0)})
@@ -131,6 +131,6 @@ def test_a_damaged_space_is_one_line(closed, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(closed.path, copy)
     (copy / "space.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="search space") as caught:
+    with pytest.raises(ValueError, match="space.safetensors was changed") as caught:
         Run.open(copy).load_space()
     assert "\n" not in str(caught.value)
