@@ -43,5 +43,5 @@ def test_an_unfinished_run_and_an_unknown_licence_are_told(run, tmp_path):
     assert "no results" in text
     assert "does not contain the licence" in text
     shape = json.loads((copy / "model.json").read_text())
-    assert f"{shape['dims']['video']:,} channels (video)" in text
+    assert f"{shape['dims']['video']:,} (video)" in text
     assert Run.open(copy).results is None
