@@ -143,7 +143,7 @@ def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatc
         },
         "splits": "captions.json#split",
     }
-    (folder / "flat.yaml").write_text(yaml.safe_dump(config))
+    (folder / "flat.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     result = run("check", folder / "flat.yaml", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["splits"]["train"]["sequences"]["text"] == 8

@@ -41,7 +41,6 @@ def answered(done):
 
 
 NAMES_AN_EXTRA = {  # commands that need an extra, and the arguments that show it
-    "demo": ["--seeds", "0"],
     "start": ["images", "--captions", "captions.json", "--no-serve"],
     "extract": ["images", "--captions", "captions.json"],
     "report": ["--data", "emoji", "--out", "report", "--trials", "0"],

@@ -47,7 +47,7 @@ def test_the_preset_learns():
 
 
 def test_the_check_fails_with_a_loss_that_collapses():
-    training, recorder = train_preset(intra_mode="sum")
+    training, recorder = train_preset(intra_mode="sum", queue_size=5000)
     with pytest.raises(AssertionError):
         check_that_it_learns(training, recorder)
     assert "loss.local.intra_mode=logit" in training.health.warning

@@ -1,7 +1,8 @@
 """Two modalities with everything present train exactly as the two-sided code did that named modalities replaced.
 
 The fixture holds the digest of the weights, the losses and the metrics of short runs of that code. Digests depend on
-the processor and on torch, so they are compared only where both are those of the fixture; losses and metrics always.
+the processor and on torch, so they are compared only where both are those of the fixture, and not for MIL-NCE and
+MaxMargin, whose sums now have another order; losses are compared always.
 """
 
 import hashlib
@@ -58,8 +59,12 @@ CASES = {
 def made_here():
     found = Path("/proc/cpuinfo")
     lines = found.read_text().splitlines() if found.is_file() else []
-    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
-    return FIXTURE["made_with"] == {"cpu": cpu, "torch": torch.__version__}
+    cpu, flags = (
+        next((line.split(":")[1].strip() for line in lines if line.startswith(name)), "")
+        for name in ("model name", "flags")
+    )
+    digest = hashlib.sha256(flags.encode()).hexdigest()[:16]
+    return FIXTURE["made_with"] == {"cpu": cpu, "torch": torch.__version__, "flags": digest}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -75,7 +80,7 @@ def test_a_run_equals_that_of_the_two_sided_code(case, tmp_path):
     assert losses == pytest.approx(expected["losses"], rel=1e-4)
     found = run.results["test"]
     assert found.keys() == expected["test"].keys()
-    if made_here():
+    if made_here() and "weights" in expected:
         digest = hashlib.sha256()
         for weight in run.load_model("last").state_dict().values():
             digest.update(weight.contiguous().numpy().tobytes())

@@ -112,8 +112,9 @@ class Embeddings:
             >>> vectors = {"video": Vectors(torch.eye(2), torch.arange(2)),
             ...            "picture": Vectors(torch.tensor([[0.0, 5.0]]), torch.tensor([0]))}
             >>> found = Embeddings(vectors, ("x", "y"), torch.ones(2, dtype=torch.int64), ("x", "y"))
-            >>> found.fused(["video", "picture"])[0].numpy().round(2).tolist()
-            [[0.71, 0.71], [0.0, 1.0]]
+            >>> found.fused(["video", "picture"])[0].round(decimals=2)
+            tensor([[0.7100, 0.7100],
+                    [0.0000, 1.0000]])
         """
         parts = [part for name in modalities if (part := self[name].at(level, searched)) is not None]
         count = len(self.clip_keys) if level == "clip" else len(self.video_keys)

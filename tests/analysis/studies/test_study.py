@@ -3,14 +3,15 @@
 import pytest
 import yaml
 
-from crossclr.analysis import METHODS, configure, load_study, study_names
+from crossclr.analysis import METHODS, configure, load_study, open_study, study_names
+from crossclr.analysis.experiments.modalities import Modalities
 from crossclr.analysis.reproduce import paper_table
 from crossclr.analysis.studies.study import base_config, with_overrides
 from crossclr.training import ConfigError, load_config
 
 
 @pytest.mark.parametrize("name", study_names())
-def test_shipped_studies_are_valid(name):
+def test_shipped_studies_are_valid(name, tmp_path):
     study = load_study(name)
     base = base_config(study)
     if study.trials == 0:  # the paper's own setting: nothing is tuned, so COOT's protocol with one split is allowed
@@ -24,8 +25,10 @@ def test_shipped_studies_are_valid(name):
     for option, values in study.sweeps.items():
         for value in values:
             configure(base, METHODS["crossclr"], {option: value})
-    for modality in study.modalities.values():
-        with_overrides(base, {**(modality.a or {}), **(modality.b or {})})
+    pairs = Modalities()
+    opened = open_study(name, tmp_path, trials=0)
+    for pair in pairs.pairs(opened):
+        pairs.variant(opened, pair, "crossclr")
     for changes in (*study.experts.values(), *study.joined_experts.values()):
         with_overrides(base, changes)
 

@@ -78,7 +78,8 @@ def test_another_config_is_tuned_anew(study_file, study, tables):
 
 
 def test_a_lost_run_counts_as_the_worst(study_file, tmp_path):
-    study = open_study(study_file, tmp_path / "out", ["optimiser.learning_rate=1e30"], trials=1)
+    overflowing = ["optimiser.learning_rate=1000", "optimiser.weight_decay=1000", "training.batch_size=4"]
+    study = open_study(study_file, tmp_path / "out", overflowing, trials=1)
     study.tuner.tune(["clip"], Pool(study.out))
     assert study.tuner.best("clip").best.score == FAILED
     job = study.tuner.job("clip", study.tuner.best("clip").options)

@@ -35,7 +35,7 @@ def data(tmp_path_factory):
 def test_rows_of_a_sequence_and_pooled_vectors(data):
     config, a, b = data
     model = build_model(
-        ModelConfig(dim=8, encoder=MLP, encoders={"a": TRANSFORMER}), {"video": 4, "text": 5}, two_level=False
+        ModelConfig(dim=8, encoder=MLP, encoders={"video": TRANSFORMER}), {"video": 4, "text": 5}, two_level=False
     ).train()
     fit_standard_norms(model, open_source(config), "train")
     assert model.training

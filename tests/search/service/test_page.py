@@ -427,7 +427,6 @@ def test_nothing_for_axe_to_find(browser, service):
             visit.page.wait_for_selector("section >> nth=4" if view == "docs" else "#list .card, #empty:not([hidden])")
             visit.page.wait_for_load_state("networkidle")
             name = f"{width}-{scheme}-{view or 'start'}".replace("?", "").replace("%20", "-").replace("&", "-")
-            visit.shot(f"axe-{name}")
             problems = axe.run(visit.page).response["violations"]
             found |= {f"{name}: {one['id']}": [node["html"][:160] for node in one["nodes"][:2]] for one in problems}
         visit.page.goto(f"{service.address}?q=red%20fruit")

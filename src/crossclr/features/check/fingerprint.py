@@ -26,9 +26,9 @@ def fingerprint(source: Source, splits: Sequence[str]) -> Fingerprint:
 
     Example:
         >>> from crossclr.features import ArraySource
-        >>> before = fingerprint(ArraySource(np.eye(4), np.eye(4)), ["train"])
-        >>> data_changes(before, ArraySource(np.eye(4), np.eye(4)[::-1]))
-        ["split 'train': b of 4 of 4 sampled samples changed (first: '0')"]
+        >>> before = fingerprint(ArraySource({"video": np.eye(4), "text": np.eye(4)}), ["train"])
+        >>> data_changes(before, ArraySource({"video": np.eye(4), "text": np.eye(4)[::-1]}))
+        ["split 'train': text of 4 of 4 sampled samples changed (first: '0')"]
     """
     found: Fingerprint = {}
     for split in splits:

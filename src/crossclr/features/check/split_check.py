@@ -24,7 +24,8 @@ def check_splits(source: Source, train: str, others: Iterable[str | None] = ()) 
 
     Example:
         >>> from crossclr.features import ArraySource
-        >>> source = ArraySource(np.eye(3), np.eye(3), splits={"train": ["0", "1"], "val": ["1", "2"]})
+        >>> rows = {"video": np.eye(3), "text": np.eye(3)}
+        >>> source = ArraySource(rows, splits={"train": ["0", "1"], "val": ["1", "2"]})
         >>> check_splits(source, "train", ["val"])
         Traceback (most recent call last):
         ...

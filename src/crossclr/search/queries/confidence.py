@@ -68,7 +68,7 @@ def calibration_error(probabilities: Floats, right: Floats, bins: int = 10) -> f
         inside = place == number
         if inside.any():
             error += inside.mean() * abs(float(np.mean(probabilities[inside])) - float(np.mean(right[inside])))
-    return error
+    return float(error)
 
 
 def validation_results(

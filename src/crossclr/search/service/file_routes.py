@@ -32,7 +32,7 @@ class FileTokens:
         >>> tokens.get("nothing")
         Traceback (most recent call last):
         ...
-        crossclr.search.encoders.text_queries.QueryError: this link has lost its file, which is ...; choose it again
+        crossclr.search.query_error.QueryError: this link has lost its file, which is ...; choose it again
     """
 
     def __init__(self) -> None:
