@@ -101,15 +101,15 @@ class Searcher:
         folder = current_generation(run.path / INDEX)
         if folder is None:
             raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
-        if read_meta(folder)["weights"] != run.digest():
+        meta = read_meta(folder)
+        if meta["weights"] != run.digest():
             raise ValueError(
                 f"the index was built from other weights than those of {run.path}; run crossclr index again"
             )
         if not text:
             return cls(folder, no_text="typed queries are switched off", no_files="queries by files are switched off")
         model = run.load_space()
-        text_queries = read_meta(folder)["text_modality"]
-        queries, no_text = _opened(lambda: open_text_queries(model, text_queries))
+        queries, no_text = _opened(lambda: open_text_queries(model, meta["text_modality"]))
         files, no_files = _opened(lambda: open_file_queries(run, model))
         return cls(folder, queries, no_text, files, no_files)
 
