@@ -162,7 +162,7 @@ def test_an_updated_index_finds_what_a_new_one_finds(run_copy, trained, tmp_path
     updated, built = Searcher.open(run_copy), Searcher.open(tmp_path / "new")
     hubs = [dict(one.items.columns("name", "hub")) for one in (updated, built)]
     assert hubs[0] == hubs[1]
-    for modality in "ab":
+    for modality in ("image", "text"):
         facts = [one.meta["modalities"][modality] for one in (updated, built)]
         assert facts[0]["usual"] == pytest.approx(facts[1]["usual"])
     # Items that came later know their connectivity to all; those that were there keep theirs to what was there then.
