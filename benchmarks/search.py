@@ -69,8 +69,14 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     (folder / MAP).write_text("{}")
     about = {"label": "items", "usual": 1.0, "tried": 0, "count": len(vectors), "media": []}
     meta = {
-        **{"format": FORMAT, "name": "bench", "about": "", "weights": "", "dim": vectors.shape[1], "text_side": None},
-        "modality_names": {"a": "a", "b": "b"},
+        **{
+            "format": FORMAT,
+            "name": "bench",
+            "about": "",
+            "weights": "",
+            "dim": vectors.shape[1],
+            "text_modality": None,
+        },
         **{"media_roots": [], "hubness": False, "backend": "faiss", "splits": ["train"], "groups": []},
         "modalities": {"a": {**about, "kind": index.kind, "recall": index.recall}},
     }

@@ -76,7 +76,7 @@ def index(
 
         crossclr index runs/youcook2 --update --splits train
 
-        crossclr index runs/emoji --delete a/1F34E@noto
+        crossclr index runs/emoji --delete image/1F34E@noto
 
         crossclr index runs/web --shards embeddings
 
@@ -129,7 +129,7 @@ def search(
     more: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find more like this item. Repeatable.")] = None,
     less: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find less like this item. Repeatable.")] = None,
     find: Annotated[
-        str | None, typer.Option(help="Modality of the results, such as video. Default: not the query's own.")
+        str | None, typer.Option(help="Modality of the results, such as video, or all. Default: not the query's own.")
     ] = None,
     split: Annotated[list[str] | None, typer.Option(help="Only items of this split. Repeatable.")] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only items of this group. Repeatable.")] = None,
@@ -140,13 +140,13 @@ def search(
     Examples:
         crossclr search runs/emoji "red fruit"
 
-        crossclr search runs/emoji --like a/1F34E@noto --find image --top 5
+        crossclr search runs/emoji --like image/1F34E@noto --find image --top 5
 
         crossclr search runs/youcook2 "cut the tomato" --split val --json
 
         crossclr search runs/emoji --file photo.jpg
 
-        crossclr search runs/emoji "at night" --file photo.jpg --less a/1F34E@noto
+        crossclr search runs/emoji "at night" --file photo.jpg --less image/1F34E@noto
     """
     from crossclr.search.quick_search import ask_running_service, open_without_torch
     from crossclr.search.service.answers import plain_hit
@@ -219,7 +219,7 @@ def export(
     run: RunFolder,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: onnx in the run folder.")] = None,
 ) -> None:
-    """Export both encoders as ONNX and check them against PyTorch.
+    """Export all encoders as ONNX and check them against PyTorch.
 
     The checks include a search with onnxruntime alone.
 
@@ -312,7 +312,7 @@ def _encoded(searcher: Searcher, file: Path | None) -> FileQuery | None:
 
 def _example(searcher: Searcher) -> str:
     rows = searcher.items.columns("name")
-    return repr(rows[0][0]) if rows else "a/KEY"
+    return repr(rows[0][0]) if rows else "video/KEY"
 
 
 def _print_hits(hits: Sequence[Hit]) -> None:

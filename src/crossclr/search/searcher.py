@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crossclr.training import Run
 
 MOST = 1000  # results of one query
+ALL = "all"  # in place of a modality: the results are items of all modalities
 MOST_ITEMS = 50  # items that one query may like or dislike
 LONGEST_TEXT = 1000  # characters of a typed query
 _FILTERS = 32
@@ -100,15 +101,15 @@ class Searcher:
         folder = current_generation(run.path / INDEX)
         if folder is None:
             raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
-        if read_meta(folder)["weights"] != run.digest():
+        meta = read_meta(folder)
+        if meta["weights"] != run.digest():
             raise ValueError(
                 f"the index was built from other weights than those of {run.path}; run crossclr index again"
             )
         if not text:
             return cls(folder, no_text="typed queries are switched off", no_files="queries by files are switched off")
         model = run.load_space()
-        queries, no_text = _opened(lambda: open_text_queries(run, model))
-
+        queries, no_text = _opened(lambda: open_text_queries(model, meta["text_modality"]))
         files, no_files = _opened(lambda: open_file_queries(run, model))
         return cls(folder, queries, no_text, files, no_files)
 
@@ -142,7 +143,7 @@ class Searcher:
             less: names of items that they should not resemble; they are not returned.
             weights: how much each part counts.
             vector: a vector of the joint space, alone.
-            find: modality of the results, by name or as ``a`` or ``b``. Default: a file's, or not the query's own.
+            find: modality of the results, or ``all``. Default: a file's, or the first that is not the query's own.
             top: number of results.
             splits: return only items of these splits. Default: all.
             groups: return only items of these groups. Default: all.
@@ -158,7 +159,8 @@ class Searcher:
         seed = self.item(like) if like is not None else None
         liked = [*([seed] if seed else []), *map(self.item, more)]
         disliked = [*map(self.item, less)]
-        wanted = self.modality(find, seed or (liked[0] if liked and text is None else None), file)
+        own = seed or (liked[0] if liked and text is None else None)
+        wanted = self.modalities if find == ALL and ALL not in self.indexes else (self.modality(find, own, file),)
         if vector is not None:
             if text is not None or file is not None or liked or disliked:
                 raise QueryError("a vector is a whole query; give it without a text, a file and items")
@@ -173,18 +175,19 @@ class Searcher:
             )
         query = apply_correction(query, self.meta["hubness"])
         allowed = self._filter(tuple(sorted(set(splits))), tuple(sorted(set(groups))))
-        hidden = {item.id for item in [*([seed] if seed else []), *disliked] if item.modality == wanted}
-        scores, ids = self.indexes[wanted].search(query, top + len(hidden), allowed)
-        by_id = {
-            key: score
-            for key, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True)
-            if key != -1 and key not in hidden
-        }
+        hidden = {item.id for item in [*([seed] if seed else []), *disliked] if item.modality in wanted}
+        found: list[tuple[int, float]] = []
+        for name in wanted:
+            scores, ids = self.indexes[name].search(query, top + len(hidden), allowed)
+            found += zip(ids[0].tolist(), scores[0].tolist(), strict=True)
+        ranked = sorted(found, key=lambda pair: -pair[1])
+        by_id = {key: score for key, score in ranked if key != -1 and key not in hidden}
         sentence_only = text is not None and file is None and not liked and not disliked
-        chance = self._confidence.get(wanted) if sentence_only else None
+        chances = self._confidence if sentence_only else {}
         return [
-            Hit(item, by_id[item.id], None if chance is None else chance(by_id[item.id]))
+            Hit(item, score, chances[item.modality](score) if item.modality in chances else None)
             for item in self.items.get(list(by_id)[:top])
+            for score in (by_id[item.id],)
         ]
 
     def is_nonsense(self, text: str) -> bool:
@@ -241,13 +244,11 @@ class Searcher:
         if find is None:
             if file is not None and file.modality in self.indexes:
                 return file.modality
-            own = like_item.modality if like_item is not None else self.meta["text_side"]
+            own = like_item.modality if like_item is not None else self.meta["text_modality"]
             return next((name for name in self.indexes if name != own), next(iter(self.indexes)))
-        names = {self.meta["modality_names"][letter]: letter for letter in self.indexes}
-        found = names.get(find, find)
-        if found not in self.indexes:
-            raise QueryError(f"the index has no modality {find!r}; it has {', '.join(names)}")
-        return found
+        if find not in self.indexes:
+            raise QueryError(f"the index has no modality {find!r}; it has {', '.join(self.indexes)}")
+        return find
 
     def _encode(self, text: str) -> Vectors:
         if self.queries is None:

@@ -81,7 +81,7 @@ def test_a_vector_of_the_index_is_an_item_of_the_space(closed):
     source = closed.open_source()
     found = embed_items(closed.load_space(), source, ["test"], MediaFinder(source, None))
     rows = [source.read(key)["video"].clips[0] for key in source.keys("test")]
-    np.testing.assert_allclose(found["a"].vectors, closed.load_space().items("video", rows).numpy(), atol=1e-6)
+    np.testing.assert_allclose(found["video"].vectors, closed.load_space().items("video", rows).numpy(), atol=1e-6)
 
 
 def test_the_export_gives_queries_and_items(closed, tmp_path):

@@ -30,10 +30,10 @@ def test_files_are_added_once_and_removed_with_their_files(run_copy, tmp_path):
     changes = add_folder(run_copy, folder, segments="windows=10s/5s")
     assert (changes.added, changes.deleted) == (5, 0)  # 20 s of film are three windows
     searcher = Searcher.open(run_copy)
-    apple = searcher.item("a/my-photos/apple")
+    apple = searcher.item("image/my-photos/apple")
     assert (apple.media, apple.split, apple.start) == ("image", "added", None)
     assert searcher.previews.get(apple)[8:12] == b"WEBP"
-    moments = [searcher.item(f"a/my-photos/film/{number}") for number in range(3)]
+    moments = [searcher.item(f"image/my-photos/film/{number}") for number in range(3)]
     assert [(one.start, one.stop) for one in moments] == [(0, 10), (5, 15), (10, 20)]
     with (folder / "car.png").open("rb") as file:
         query = searcher.files.encode(file)
@@ -73,7 +73,7 @@ def test_the_right_moment_of_a_joined_film_is_found(run_copy, tmp_path):
     searcher = Searcher.open(run_copy)
     found = right = 0
     for number, emoji in enumerate(chosen):
-        hits = searcher.search(text=emoji.text, find="a", splits=["added"], top=200)
+        hits = searcher.search(text=emoji.text, find="image", splits=["added"], top=200)
         clips = [hit for hit in hits if hit.item.key.startswith("clips/")]
         if clips[0].item.key != f"clips/{emoji.key}":
             continue

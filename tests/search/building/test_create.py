@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -31,21 +32,21 @@ def test_every_clip_and_sentence_is_there_with_its_facts(indexed, searcher):
     source = EmojiSource()
     emoji = {item.key: item for item in source.items}
     keys = [*source.keys("test"), *source.keys("val")]
-    assert searcher.meta["modalities"]["a"]["count"] == 3 * len(keys)
-    assert searcher.meta["modalities"]["b"]["count"] == len(keys)
+    assert searcher.meta["modalities"]["image"]["count"] == 3 * len(keys)
+    assert searcher.meta["modalities"]["text"]["count"] == len(keys)
     assert searcher.meta["splits"] == ["test", "val"]
     assert [about["label"] for about in searcher.meta["modalities"].values()] == ["images", "texts"]
     for key in keys[::60]:
         for vendor in ("noto", "fluent", "twemoji"):
-            item = searcher.item(f"a/{key}@{vendor}")
+            item = searcher.item(f"image/{key}@{vendor}")
             assert (item.text, item.split, item.group) == (emoji[key].text, emoji[key].split, emoji[key].group)
             assert (item.media, item.variant) == ("image", vendor)
             assert 0 <= item.x <= 1
             assert 0 <= item.y <= 1
-        sentence = searcher.item(f"b/{key}")
+        sentence = searcher.item(f"text/{key}")
         assert sentence.text == emoji[key].text
         assert {other.name for other in searcher.partners(sentence)} == {
-            f"a/{key}@{v}" for v in ("noto", "fluent", "twemoji")
+            f"image/{key}@{v}" for v in ("noto", "fluent", "twemoji")
         }
 
 
@@ -57,7 +58,7 @@ def test_text_to_pictures_equals_a_plain_product(indexed, searcher):
     rows, names = [], []
     for vendor in ("noto", "fluent", "twemoji"):
         rows += [load_rows(vendor)[position[key]][0] for key in keys]
-        names += [f"a/{key}@{vendor}" for key in keys]
+        names += [f"image/{key}@{vendor}" for key in keys]
     from crossclr.experts import TokenEncoder
     from crossclr.features import Inputs, Ragged
 
@@ -73,17 +74,17 @@ def test_text_to_pictures_equals_a_plain_product(indexed, searcher):
     np.testing.assert_allclose([hit.score for hit in hits], scores[best], atol=1e-5)
 
 
-@pytest.mark.parametrize(("of", "find"), [("a", "b"), ("b", "a"), ("a", "a"), ("b", "b")])
+@pytest.mark.parametrize(("of", "find"), list(product(("image", "text"), repeat=2)))
 def test_neighbours_in_all_directions(indexed, searcher, of, find):
     found, a, b = embedded(indexed, "test")
     row = 17
     key = found.clip_keys[row]
-    query = (a if of == "a" else b)[row]
-    gallery = a if find == "a" else b
+    query = (a if of == "image" else b)[row]
+    gallery = a if find == "image" else b
     scores = gallery @ query
-    names = [f"{find}/{other}" + ("@noto" if find == "a" else "") for other in found.clip_keys]
+    names = [f"{find}/{other}" + ("@noto" if find == "image" else "") for other in found.clip_keys]
     expected = [names[place] for place in np.argsort(-scores, kind="stable") if not (of == find and place == row)]
-    name = f"{of}/{key}" + ("@noto" if of == "a" else "")
+    name = f"{of}/{key}" + ("@noto" if of == "image" else "")
     hits = searcher.search(like=name, find=find, top=1000, splits=["test"])
     assert name not in [hit.item.name for hit in hits]
     kept = [hit.item.name for hit in hits if hit.item.variant in ("", "noto")]
@@ -122,30 +123,30 @@ def test_wrong_queries_are_refused_with_a_reason(searcher, arguments, message):
 
 
 def test_an_unknown_item(searcher):
-    with pytest.raises(KeyError, match="no item 'a/none'"):
-        searcher.search(like="a/none")
+    with pytest.raises(KeyError, match="no item 'image/none'"):
+        searcher.search(like="image/none")
 
 
 def test_items_are_added_replaced_and_deleted_without_a_rebuild(run_copy):
     before = current_generation(run_copy.path / "index")
     source = run_copy.open_source()
     key = source.keys("test")[5]
-    counts = update_index(run_copy, delete=[f"a/{key}@noto", source.keys("test")[6]])
+    counts = update_index(run_copy, delete=[f"image/{key}@noto", source.keys("test")[6]])
     assert counts == Changes(added=0, replaced=0, deleted=5)
     searcher = Searcher.open(run_copy, text=False)
-    assert searcher.meta["modalities"]["a"]["count"] == 3 * 473 - 4
+    assert searcher.meta["modalities"]["image"]["count"] == 3 * 473 - 4
     with pytest.raises(KeyError):
-        searcher.item(f"a/{key}@noto")
-    assert f"a/{key}@noto" not in [hit.item.name for hit in searcher.search(like=f"b/{key}", top=1000)]
+        searcher.item(f"image/{key}@noto")
+    assert f"image/{key}@noto" not in [hit.item.name for hit in searcher.search(like=f"text/{key}", top=1000)]
     searcher.close()
     counts = update_index(run_copy, splits=["test", "train"])
     assert counts.replaced == 4 * 322 - 5
     assert counts.added == 4 * 1121 + 5
     searcher = Searcher.open(run_copy, text=False)
     assert searcher.meta["splits"] == ["test", "train", "val"]
-    found = searcher.search(like=f"b/{key}", find="a", top=5, splits=["train"])
+    found = searcher.search(like=f"text/{key}", find="image", top=5, splits=["train"])
     assert {hit.item.split for hit in found} == {"train"}
-    assert searcher.item(f"a/{key}@noto").text
+    assert searcher.item(f"image/{key}@noto").text
     ids = [row[0] for row in searcher.items.columns("id")]
     assert len(ids) == len(set(ids)) == 4 * 1594
     searcher.close()
@@ -161,7 +162,7 @@ def test_an_updated_index_finds_what_a_new_one_finds(run_copy, trained, tmp_path
     updated, built = Searcher.open(run_copy), Searcher.open(tmp_path / "new")
     hubs = [dict(one.items.columns("name", "hub")) for one in (updated, built)]
     assert hubs[0] == hubs[1]
-    for modality in "ab":
+    for modality in ("image", "text"):
         facts = [one.meta["modalities"][modality] for one in (updated, built)]
         assert facts[0]["usual"] == pytest.approx(facts[1]["usual"])
     # Items that came later know their connectivity to all; those that were there keep theirs to what was there then.
@@ -183,13 +184,13 @@ def test_hubness_is_corrected_inside_the_index(trained, tmp_path):
     shutil.copytree(trained.path, tmp_path / "run")
     build_index(tmp_path / "run", splits=["test"], hubness=True)
     searcher = Searcher.open(tmp_path / "run")
-    assert searcher.indexes["a"].dim == 33
+    assert searcher.indexes["image"].dim == 33
     hits = searcher.search(text="a dog", top=10)
-    run_vectors = searcher.indexes["a"].vectors(np.array([hit.item.id for hit in hits]))
+    run_vectors = searcher.indexes["image"].vectors(np.array([hit.item.id for hit in hits]))
     query = searcher.queries.encode(["a dog"])[0]
     np.testing.assert_allclose([hit.score for hit in hits], run_vectors @ np.append(query, 1.0), atol=1e-5)
     assert (run_vectors[:, 32] < 0).all()
-    assert searcher.search(like=hits[0].item.name, find="a", top=3)
+    assert searcher.search(like=hits[0].item.name, find="image", top=3)
     searcher.close()
 
 
@@ -198,20 +199,20 @@ def test_the_map_shows_both_modalities_where_there_are_too_many_points(tmp_path)
     from crossclr.search.items.item_table import Item, Items
 
     items = Items(tmp_path / "items.sqlite", writable=True)
-    items.put(Item(number, f"b/{number}", "b", str(number)) for number in range(900))
-    items.put(Item(900 + number, f"a/{number}", "a", str(number)) for number in range(30))
-    shown = map_points(items, most=100)["modality"]
-    assert (shown.count("a"), shown.count("b")) == (30, 70)
+    items.put(Item(number, f"text/{number}", "text", str(number)) for number in range(900))
+    items.put(Item(900 + number, f"image/{number}", "image", str(number)) for number in range(30))
+    shown = map_points(items, ["image", "text"], most=100)["modality"]
+    assert (shown.count("image"), shown.count("text")) == (30, 70)
     items.close()
 
 
 def test_one_modality_alone(trained, tmp_path):
     shutil.copytree(trained.path, tmp_path / "run")
-    build_index(tmp_path / "run", splits=["all"], modalities=["b"])
+    build_index(tmp_path / "run", splits=["all"], modalities=["text"])
     searcher = Searcher.open(tmp_path / "run")
-    assert searcher.modalities == ("b",)
+    assert searcher.modalities == ("text",)
     assert searcher.meta["splits"] == ["test", "train", "val"]
-    assert searcher.search(text="a dog", top=3)[0].item.modality == "b"
+    assert searcher.search(text="a dog", top=3)[0].item.modality == "text"
     searcher.close()
     with pytest.raises(ValueError, match="no modality 'c'"):
         build_index(tmp_path / "run", modalities=["c"])
@@ -228,7 +229,7 @@ def test_drawings_that_are_joined_make_one_item_with_all_of_them(tmp_path):
     run = api.train(config, out=tmp_path / "run", baseline=False)
     build_index(run, splits=["val"])
     searcher = Searcher.open(run, text=False)
-    assert searcher.meta["modalities"]["a"]["count"] == 151
+    assert searcher.meta["modalities"]["image"]["count"] == 151
     item = searcher.items.get([3])[0]
     assert plain_item(item)["media"]["parts"] == 2
     drawn = [emoji_image(item.key, vendor) for vendor in ("noto", "twemoji")]
@@ -267,17 +268,17 @@ from crossclr.search.building import create, item_map, update
 def die(*a): os.kill(os.getpid(), signal.SIGKILL)
 create.write_index = update.write_index = die
 item_map.project = functools.partial(item_map.project, landmarks=50)
-build_index(sys.argv[1]) if sys.argv[2] == "build" else update_index(sys.argv[1], delete=["b/1F600"])
+build_index(sys.argv[1]) if sys.argv[2] == "build" else update_index(sys.argv[1], delete=["text/1F600"])
 """
 
 
 @pytest.mark.parametrize("what", ["build", "update"])
 def test_killed_while_it_is_built_or_updated_it_opens_in_its_last_complete_state(run_copy, what):
     before = current_generation(run_copy.path / "index")
-    kept = json.loads((before / "index.json").read_text())["modalities"]["a"]["count"]
+    kept = json.loads((before / "index.json").read_text())["modalities"]["image"]["count"]
     if what == "update":
-        name = Searcher.open(run_copy, text=False).items.columns("name", where="b")[0][0]
-        code = CHILD.replace("b/1F600", name)
+        name = Searcher.open(run_copy, text=False).items.columns("name", where="text")[0][0]
+        code = CHILD.replace("text/1F600", name)
     else:
         code = CHILD.replace("build_index(sys.argv[1])", "build_index(sys.argv[1], splits=['val'])")
     done = subprocess.run(
@@ -290,7 +291,7 @@ def test_killed_while_it_is_built_or_updated_it_opens_in_its_last_complete_state
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert current_generation(run_copy.path / "index") == before
     searcher = Searcher.open(run_copy, text=False)
-    assert searcher.meta["modalities"]["a"]["count"] == kept
+    assert searcher.meta["modalities"]["image"]["count"] == kept
     searcher.close()
     build_index(run_copy, splits=["val"])  # and the next build clears up
     assert len(list((run_copy.path / "index").glob("generation-*"))) == 2

@@ -52,14 +52,14 @@ def test_the_index_equals_a_plain_product(copied, folders):
     a, b = unit(a), unit(b)
     ids = table.column("id").to_pylist()
     searcher = Searcher.open(copied, text=False)
-    assert [searcher.meta["modalities"][name]["count"] for name in "ab"] == [61, 61]
-    hits = searcher.search(like=f"b/{ids[10]}", find="a", top=5)
+    assert [searcher.meta["modalities"][name]["count"] for name in ("image", "text")] == [61, 61]
+    hits = searcher.search(like=f"text/{ids[10]}", find="image", top=5)
     scores = a @ b[10]
     assert [hit.item.key for hit in hits] == [ids[row] for row in np.argsort(-scores)[:5]]
     np.testing.assert_allclose([hit.score for hit in hits], np.sort(scores)[::-1][:5], atol=1e-5)
-    assert searcher.item(f"a/{ids[3]}#2").key == ids[3]
-    assert searcher.item(f"a/{ids[40]}").split == "part1"
-    assert searcher.item(f"b/{ids[10]}").text == table.column("text").to_pylist()[10]
+    assert searcher.item(f"image/{ids[3]}#2").key == ids[3]
+    assert searcher.item(f"image/{ids[40]}").split == "part1"
+    assert searcher.item(f"text/{ids[10]}").text == table.column("text").to_pylist()[10]
     searcher.close()
 
 
@@ -68,10 +68,10 @@ def test_one_modality_can_be_indexed(copied, folders, tmp_path):
     pq.write_table(table, tmp_path / "clips.parquet")
     build_index(copied, shards=[tmp_path])
     searcher = Searcher.open(copied, text=False)
-    assert searcher.modalities == ("a",)
+    assert searcher.modalities == ("image",)
     searcher.close()
-    with pytest.raises(ValueError, match="the shards have no vectors of text"):
-        build_index(copied, shards=[tmp_path], modalities=["b"])
+    with pytest.raises(ValueError, match="the shards have no items of text"):
+        build_index(copied, shards=[tmp_path], modalities=["text"])
 
 
 def test_invalid_shards_are_reported(copied, folders, tmp_path):

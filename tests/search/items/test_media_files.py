@@ -38,15 +38,15 @@ def test_clips_of_a_video_have_its_file_and_their_seconds(videos):
     for entry in entries[:4]:
         for clip in range(len(entry.texts)):
             key = entry.key if len(entry.texts) == 1 else f"{entry.key}/{clip}"
-            item = searcher.item(f"a/{key}")
+            item = searcher.item(f"video/{key}")
             if entry in entries[:3]:
                 assert item.file == str(media / "deep" / f"{entry.data_key}.mp4")
                 assert (item.media, item.start, item.stop) == ("video", entry.starts[clip], entry.stops[clip])
             else:
                 assert item.media == ""
             assert item.text == entry.texts[clip]
-            assert searcher.item(f"b/{key}").text == entry.texts[clip]
-    assert searcher.search(like=searcher.items.columns("name", where="b")[0][0], find="a", top=2)
+            assert searcher.item(f"text/{key}").text == entry.texts[clip]
+    assert searcher.search(like=searcher.items.columns("name", where="text")[0][0], find="video", top=2)
     searcher.close()
     again = Searcher.open(run)  # its text features are not those of the text expert, and that is said
     assert "--like ID" in again.no_text

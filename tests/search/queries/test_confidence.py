@@ -31,8 +31,8 @@ def test_probabilities_are_right_on_new_data():
 
 def test_the_built_in_set_is_calibrated(searcher):
     index = searcher.items, searcher.indexes, searcher.meta
-    fitted = Calibration.fit(*validation_results(*index, "a", "val"))
-    scores, right = validation_results(*index, "a", "test")
+    fitted = Calibration.fit(*validation_results(*index, "image", "val"))
+    scores, right = validation_results(*index, "image", "test")
     assert calibration_error(np.array([fitted(score) for score in scores]), right) <= 0.05
-    assert validation_results(*index, "a", "none") is None
-    assert validation_results(*index, "b", "val") is None  # text finds text
+    assert validation_results(*index, "image", "none") is None
+    assert validation_results(*index, "text", "val") is None  # text finds text

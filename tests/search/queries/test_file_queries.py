@@ -28,11 +28,11 @@ def test_the_drawing_of_an_item_finds_that_item(searcher):
     wanted = searcher.search(text="red fruit", top=1)[0].item
     with drawing(wanted.key, wanted.variant) as file:
         query = searcher.files.encode(file)
-    assert query.modality == "a"
+    assert query.modality == "image"
     hits = searcher.search(file=query, top=3)
     assert hits[0].item.name == wanted.name
     assert hits[0].score > 0.98  # features of the set are rounded
-    assert searcher.search(file=query, find="text", top=1)[0].item.modality == "b"
+    assert searcher.search(file=query, find="text", top=1)[0].item.modality == "text"
 
 
 def test_a_sentence_a_file_and_items_together(searcher):
@@ -41,10 +41,10 @@ def test_a_sentence_a_file_and_items_together(searcher):
         query = searcher.files.encode(file)
     weights = Weights(text=2, file=1, more=1, less=0.5)
     hits = searcher.search(text="red fruit", file=query, more=[first.name], less=[second.name], weights=weights, top=5)
-    vectors = searcher.indexes["a"].vectors(np.array([first.id, second.id]))
+    vectors = searcher.indexes["image"].vectors(np.array([first.id, second.id]))
     text = searcher.queries.encode(["red fruit"])
     vector = combine(text=text, file=query.vector, more=vectors[:1], less=vectors[1:], weights=weights)
-    expected = [hit.item.name for hit in searcher.search(vector=vector[0], find="a", top=6)]
+    expected = [hit.item.name for hit in searcher.search(vector=vector[0], find="image", top=6)]
     assert [hit.item.name for hit in hits] == [name for name in expected if name != second.name][:5]
 
 
@@ -70,7 +70,7 @@ def test_runs_without_known_experts_say_so(tmp_path):
     }
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps({"experts": experts, "modalities": [["vit"], ["text"]]}))
-    assert run_experts(config) == {"a": [Recipe("vit=appearance:x/y", {"rate": 2})]}
+    assert run_experts(config) == {"video": [Recipe("vit=appearance:x/y", {"rate": 2})]}
     experts["vit"]["spec"] = ""  # an expert that was built in Python
     manifest.write_text(json.dumps({"experts": experts, "modalities": [["vit"], ["text"]]}))
     with pytest.raises(QueryError, match="how to build 'vit'"):

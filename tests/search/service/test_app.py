@@ -70,12 +70,12 @@ def test_both_ways_to_ask_give_the_searcher_s_own_results(address, searcher):
     assert [result["id"] for result in answer["results"]] == expected
     assert answer["results"][0]["media"]["kind"] == "image"
     vector = searcher.queries.encode(["red fruit"])[0].tolist()
-    status, answer = post(address, {"vector": vector, "top": 7, "splits": ["val"], "find": "a"})
+    status, answer = post(address, {"vector": vector, "top": 7, "splits": ["val"], "find": "image"})
     assert [result["id"] for result in answer["results"]] == expected
     name = expected[0]
-    status, _, body = call(address, "GET", f"/api/search?like={quote(name)}&find=b&top=3")
+    status, _, body = call(address, "GET", f"/api/search?like={quote(name)}&find=text&top=3")
     assert [one["id"] for one in json.loads(body)["results"]] == [
-        hit.item.name for hit in searcher.search(like=name, find="b", top=3)
+        hit.item.name for hit in searcher.search(like=name, find="text", top=3)
     ]
 
 
@@ -87,7 +87,7 @@ def test_an_item_its_partners_and_its_picture(address, searcher):
     assert len(item["partners"]) == 3
     status, headers, picture = call(address, "GET", f"/media?id={quote(name)}")
     assert (status, headers["content-type"]) == (200, "image/webp")
-    key, vendor = name.removeprefix("a/").split("@")
+    key, vendor = name.removeprefix("image/").split("@")
     assert picture == emoji_image(key, vendor)
     assert call(address, "GET", f"/media?id={quote(item['partners'][-1]['id'])}")[0] == 404  # a sentence
 
@@ -119,7 +119,7 @@ def test_the_page_and_its_parts_come_from_here_and_nowhere_else(address):
     assert len({len(column) for column in points.values()}) == 1
     info = json.loads(call(address, "GET", "/api/info")[2])
     assert info["text"] is True
-    assert set(info["modalities"]) == {"a", "b"}
+    assert set(info["modalities"]) == {"image", "text"}
 
 
 WRONG = [
@@ -138,7 +138,7 @@ WRONG = [
     ({"text": "a", "like": "b"}, 404, "no item"),
     ({"text": "a", "weights": {"text": -1}}, 422, "between 0 and 100"),
     ({"text": "a", "file": "lost"}, 422, "lost its file"),
-    ({"like": "a/none"}, 404, "no item"),
+    ({"like": "image/none"}, 404, "no item"),
     ({"like": "../../../etc/passwd"}, 404, "no item"),
     ({"text": "a", "find": "z"}, 422, "no modality 'z'"),
     ({"text": "a", "splits": ["none"]}, 422, "no split"),
@@ -323,11 +323,11 @@ def test_slow_clients_are_cut_off(searcher, monkeypatch):
 
 def test_many_clients_at_once_get_right_answers(address, searcher):
     vectors = np.random.default_rng(0).standard_normal((40, 32)).astype(np.float32)
-    expected = [[hit.item.name for hit in searcher.search(vector=row, find="a", top=5)] for row in vectors]
+    expected = [[hit.item.name for hit in searcher.search(vector=row, find="image", top=5)] for row in vectors]
 
     def ask(number):
         row = number % len(vectors)
-        status, answer = post(address, {"vector": vectors[row].tolist(), "find": "a", "top": 5})
+        status, answer = post(address, {"vector": vectors[row].tolist(), "find": "image", "top": 5})
         return status == 200 and [one["id"] for one in answer["results"]] == expected[row]
 
     with ThreadPoolExecutor(16) as pool:
@@ -366,13 +366,13 @@ def test_a_running_service_takes_over_a_changed_index(run_copy, monkeypatch):
     gone = searcher.items.get([0])[0].name
     with running(searcher) as address:
         assert call(address, "GET", f"/api/item?id={quote(gone)}")[0] == 200
-        count = json.loads(call(address, "GET", "/api/info")[2])["modalities"]["a"]["count"]
+        count = json.loads(call(address, "GET", "/api/info")[2])["modalities"]["image"]["count"]
         update_index(run_copy, delete=[gone])
         until = time.monotonic() + 20
         while call(address, "GET", f"/api/item?id={quote(gone)}")[0] == 200 and time.monotonic() < until:
             time.sleep(0.05)
         assert call(address, "GET", f"/api/item?id={quote(gone)}")[0] == 404
-        assert json.loads(call(address, "GET", "/api/info")[2])["modalities"]["a"]["count"] == count - 1
+        assert json.loads(call(address, "GET", "/api/info")[2])["modalities"]["image"]["count"] == count - 1
     searcher.close()
 
 

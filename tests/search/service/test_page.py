@@ -154,7 +154,7 @@ def test_type_see_pictures_open_a_neighbour_use_the_map_and_go_back(browser, ser
     page.wait_for_selector(".grid.texts .card")
     visit.settled()
     neighbours = visit.names()
-    assert neighbours == cards(searcher, like=expected[1], find="b")
+    assert neighbours == cards(searcher, like=expected[1], find="text")
     assert "Similar to" in page.inner_text("#seed")
     visit.shot("desktop-4-neighbours")
     link = page.url
@@ -315,7 +315,7 @@ def test_a_phone_and_the_dark(browser, service):
     dark.end()
 
 
-@pytest.mark.parametrize("find", ["a", "b"])
+@pytest.mark.parametrize("find", ["image", "text"])
 def test_the_layout_on_a_laptop(browser, service, find):
     visit = Visit(browser, f"{service.address}", width=1280, height=800)
     page = visit.page
@@ -422,7 +422,14 @@ def test_nothing_for_axe_to_find(browser, service):
     found = {}
     for width, height, scheme in ((1280, 800, "light"), (1280, 800, "dark"), (390, 844, "light"), (390, 844, "dark")):
         visit = Visit(browser, service.address, width=width, height=height, color_scheme=scheme)
-        for view in ("", "?q=red%20fruit", "?q=red%20fruit&find=b", "?q=x%20x%20qwertz", "?q=dog&split=none", "docs"):
+        for view in (
+            "",
+            "?q=red%20fruit",
+            "?q=red%20fruit&find=text",
+            "?q=x%20x%20qwertz",
+            "?q=dog&split=none",
+            "docs",
+        ):
             visit.page.goto(service.address + view)
             visit.page.wait_for_selector("section >> nth=4" if view == "docs" else "#list .card, #empty:not([hidden])")
             visit.page.wait_for_load_state("networkidle")

@@ -64,7 +64,7 @@ def test_a_video_begins_at_its_second_and_a_sound_plays(browser, videos, tmp_pat
         visit = Visit(browser, service.address)
         assert visit.page.is_disabled("#query")  # its text features are not those of the text expert
         assert "not possible here" in visit.page.get_attribute("#query", "placeholder")
-        visit.page.goto(f"{service.address}?like=b/{keys[0]}&find=a")
+        visit.page.goto(f"{service.address}?like=text/{keys[0]}&find=video")
         visit.settled()
         assert len(visit.names()) == 2  # all moments of the sound are one card
         loaded = "[...document.querySelectorAll('.poster img')].every((one) => one.naturalWidth)"
@@ -73,7 +73,7 @@ def test_a_video_begins_at_its_second_and_a_sound_plays(browser, videos, tmp_pat
         visit.page.wait_for_selector(".poster.video video")
         visit.shot("desktop-7-posters")
         for kind, start, key in (("video", 1.0, keys[0]), ("audio", 1.5, keys[1])):
-            visit.page.goto(f"{service.address}?like=b/{keys[0]}&find=a&item=a/{key}")
+            visit.page.goto(f"{service.address}?like=text/{keys[0]}&find=video&item=video/{key}")
             visit.page.wait_for_selector(f"#detail-body {kind}", state="attached")
             second = visit.page.evaluate(
                 """async (kind) => {

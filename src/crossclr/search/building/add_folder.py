@@ -18,7 +18,7 @@ from crossclr.features.reading.row_files import join_rows
 from crossclr.features.reading.sampling import clip_bounds, limit_rows
 from crossclr.features.sample import Rows
 from crossclr.search.building.index_files import INDEX, ITEMS
-from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress
+from crossclr.search.building.run_items import EmbeddedItems, Progress
 from crossclr.search.building.update import Changes, update_index
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.generations import current_generation
@@ -81,9 +81,9 @@ def add_folder(
         raise ValueError(f"{folder} has no image, video or sound to add")
     added = None
     if found:
-        called = run.config.data.modality_names[MODALITIES.index(modality)]
-        limit = run.config.data.row_limits().get(called)
-        vectors = encode_rows(run.load_space().eval(), called, [limit_rows(one, limit) for one in rows], as_items=True)
+        limit = run.config.data.row_limits().get(modality)
+        limited = [limit_rows(one, limit) for one in rows]
+        vectors = encode_rows(run.load_space().eval(), modality, limited, as_items=True)
         pooled = np.stack([one.mean(0) for one in rows])
         added = {modality: EmbeddedItems(found, vectors, pooled)}
     return update_index(run, added=added, delete=gone, roots=[folder], progress=progress)

@@ -1,5 +1,6 @@
 """Build the index of a run, next to the run."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,11 @@ from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.building.hubness import apply_correction, with_correction
 from crossclr.search.building.index_files import FORMAT, INDEX, ITEMS, write_index
 from crossclr.search.building.item_map import place_items
-from crossclr.search.building.item_statistics import describe_items, other_modality
+from crossclr.search.building.item_statistics import describe_items, other_vectors
 from crossclr.search.building.previews import make_previews
-from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress, embed_items
+from crossclr.search.building.run_items import TEXT, EmbeddedItems, Progress, embed_items
 from crossclr.search.encoders.onnx_export import write_query_encoder
-from crossclr.search.encoders.text_queries import text_side
+from crossclr.search.encoders.text_queries import text_modality
 from crossclr.search.index.contract import Ids, Index
 from crossclr.search.index.faiss_graph import IndexSettings
 from crossclr.search.index.faiss_index import FaissIndex
@@ -46,7 +47,7 @@ def build_index(
         run: a trained run, or its folder.
         splits: splits to index. Default: those that the run's config names.
         shards: index these shards of embeddings (files, patterns or folders) instead of the run's own data.
-        modalities: modalities to index, by name or as ``a`` and ``b``. Default: both, or those that the shards contain.
+        modalities: names of the modalities to index. Default: all that the data has.
         media: where images, videos or sounds are (see `MediaFinder`).
         backend: ``faiss``, or ``milvus`` with a ``uri``.
         uri: address of the Milvus server, or a ``.db`` file.
@@ -60,13 +61,8 @@ def build_index(
         the folder of the index.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    if len(run.config.data.modality_names) != len(MODALITIES):
-        raise ValueError(
-            f"an index has two modalities, but this run has {', '.join(run.config.data.modality_names)}; embed it with "
-            "`crossclr embed` instead"
-        )
-    names = dict(zip(MODALITIES, run.config.data.modality_names, strict=True))
-    wanted = check_modalities(MODALITIES if modalities is None else modalities, names)
+    names = run.config.data.modality_names
+    wanted = check_modalities(names if modalities is None else modalities, names)
     if shards is not None and (splits or media):
         raise ValueError("shards contain all that is indexed; give them without splits and media")
     model = run.load_space()
@@ -80,23 +76,28 @@ def build_index(
         if shards is None:
             found = embed_items(model, source, chosen, finder, batch_size, device, progress)
         else:
+            from crossclr.evaluation.export.bulk import shard_columns
             from crossclr.search.building.shard_items import read_shard_items  # large, and rarely used
 
-            found = read_shard_items(shards, model.embedding_dim, run.digest(), progress)
-            wanted = _present(found, wanted, names, explicit=modalities is not None)
+            found = read_shard_items(shards, model.embedding_dim, run.digest(), shard_columns(run.config), progress)
+        present = tuple(name for name in wanted if name in found)
+        if not present or (modalities is not None and present != wanted):
+            absent = [name for name in wanted if name not in present]
+            raise ValueError(f"the {'shards' if shards else 'splits'} have no items of {' or '.join(absent)}")
+        wanted = present
+        text = text_modality(found, model.dims)
         meta: dict[str, Any] = {
             "format": FORMAT,
             "name": run.config.name,
             "about": run.config.about,
             "weights": run.digest(),
-            "dim": int(found["a"].vectors.shape[1]),
-            "text_side": text_side(run.config),
+            "dim": int(found[wanted[0]].vectors.shape[1]),
+            "text_modality": text,
             "validation": run.config.splits.validate_,
             "media_roots": sorted(finder.roots) if shards is None else [],
             "hubness": hubness,
             "backend": backend,
-            "modality_names": names,
-            "modalities": {name: {"label": label} for name, label in _labels(names, found, wanted).items()},
+            "modalities": {name: {"label": label} for name, label in _labels(found, wanted).items()},
         }
         make_previews(run.path, [found[name] for name in wanted], progress)
         _report(progress, "building the index", 0)
@@ -108,7 +109,8 @@ def build_index(
         describe_items(items, indexes, found, ids, meta)
         _report(progress, "drawing the map", 2)
         place_items(items, {name: found[name] for name in wanted}, ids)
-        write_query_encoder(model, folder)
+        if text is not None:
+            write_query_encoder(model, folder, text)
         write_index(folder, items, indexes, meta)
         _report(progress, "drawing the map", 3)
     return run.path / INDEX
@@ -120,31 +122,18 @@ def default_splits(run: Run) -> list[str]:
     return list(dict.fromkeys(split for split in (splits.train, splits.validate_, splits.test) if split))
 
 
-def check_modalities(chosen: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """Modalities, given by letter or name, as letters in their order.
+def check_modalities(chosen: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The chosen modalities in the order of the data.
 
     Example:
-        >>> check_modalities(["text", "a"], {"a": "video", "b": "text"})
-        ('a', 'b')
+        >>> check_modalities(["text", "video"], ["video", "sound", "text"])
+        ('video', 'text')
     """
-    letters = {name: letter for letter, name in names.items()}
-    found = [letters.get(one, one) for one in chosen]
-    if wrong := [one for one in found if one not in names]:
-        raise ValueError(f"there is no modality {wrong[0]!r}; the run has {' and '.join(names.values())}")
-    if not found:
-        raise ValueError(f"choose at least one modality to index: {' or '.join(names.values())}")
-    return tuple(letter for letter in names if letter in found)
-
-
-def _present(
-    found: Mapping[str, EmbeddedItems], wanted: tuple[str, ...], names: Mapping[str, str], explicit: bool
-) -> tuple[str, ...]:
-    """The modalities that shards contain; it is an error if one that was requested explicitly is absent."""
-    present = tuple(name for name in wanted if found[name].items)
-    if (explicit and present != wanted) or not present:
-        absent = [names[name] for name in wanted if name not in present]
-        raise ValueError(f"the shards have no vectors of {' or '.join(absent)}")
-    return present
+    if wrong := [one for one in chosen if one not in names]:
+        raise ValueError(f"there is no modality {wrong[0]!r}; the run has {', '.join(names)}")
+    if not chosen:
+        raise ValueError(f"choose at least one modality to index: {', '.join(names)}")
+    return tuple(name for name in names if name in chosen)
 
 
 def _number(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, Ids]:
@@ -162,7 +151,7 @@ def _fill(
     found: Mapping[str, EmbeddedItems],
     hubness: bool,
 ) -> Index:
-    queries = found[other_modality(name)].vectors
+    queries = other_vectors(found, name)
     rows = with_correction(found[name].vectors, queries, hubness)
     index = new_index(name, rows.shape[1])
     index.add(ids, rows)
@@ -178,22 +167,22 @@ def _new_index(meta: Mapping[str, Any], settings: IndexSettings | None, uri: str
     from crossclr.search.index.milvus_index import MilvusIndex
 
     run = "".join(character if character.isalnum() else "_" for character in meta["name"])
-    return MilvusIndex(dim, uri, f"crossclr_{run}_{name}", fresh=True)
+    number = list(meta["modalities"]).index(name)  # a collection's name cannot have all characters of a modality's
+    return MilvusIndex(dim, uri, f"crossclr_{run}_{number}", fresh=True)
 
 
-def _labels(names: Mapping[str, str], found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, str]:
+def _labels(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, str]:
     """What the page calls the items of each modality, such as ``videos``."""
     labels = {}
-    for letter in wanted:
-        kinds = {item.media for item in found[letter].items if item.media} or {names[letter]}
+    for name in wanted:
+        kinds = {item.media for item in found[name].items if item.media} or {TEXT if found[name].is_text else name}
         kind = kinds.pop() if len(kinds) == 1 else "clip"
-        files = [item.file for item in found[letter].items if item.file and not is_built_in(item.file)]
+        files = [item.file for item in found[name].items if item.file and not is_built_in(item.file)]
         if kind in ("video", "audio") and len(set(files)) < len(files):
             kind = "moment"  # several items lie in one file
-        labels[letter] = "sounds" if kind == "audio" else f"{kind}s"
-    if len(set(labels.values())) < len(labels):
-        return {letter: f"{names[letter]} {label}" for letter, label in labels.items()}
-    return labels
+        labels[name] = "sounds" if kind == "audio" else f"{kind}s"
+    shared = [label for label, count in Counter(labels.values()).items() if count > 1]
+    return {name: f"{name} {label}" if label in shared else label for name, label in labels.items()}
 
 
 def _report(progress: Progress | None, task: str, done: int) -> None:

@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from crossclr.storage.checksums import check_sealed
 from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.read_error import ReadError
 
 if TYPE_CHECKING:
     from crossclr.search.index.contract import Index
     from crossclr.search.items.item_table import Items
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
-FORMAT = 2
+FORMAT = 3
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """What a generation says about itself."""
     check_sealed(folder, "rebuild it")
-    return read_json_object(folder / META, "backend", "modalities", "weights")
+    meta = read_json_object(folder / META, "format", "backend", "modalities", "weights")
+    if meta["format"] != FORMAT:
+        raise ReadError(f"{folder} has the format of another version of crossclr; run crossclr index again")
+    return meta
 
 
 def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:
@@ -56,9 +60,9 @@ def write_index(folder: Path, items: Items, indexes: Mapping[str, Index], meta: 
         codes[[row[0] for row in rows], column - 1] = [code.get(row[column], -1) for row in rows]
     np.save(folder / CODES, codes)
     fit_confidence(items, indexes, meta)
-    if meta["text_side"] is not None:
+    if meta["text_modality"] is not None:
         Language.learn(row[0] for row in items.columns("text") if row[0]).save(folder)
-    points = json.dumps(map_points(items), separators=(",", ":"), ensure_ascii=False)
+    points = json.dumps(map_points(items, indexes), separators=(",", ":"), ensure_ascii=False)
     (folder / MAP).write_text(points, encoding="utf-8")
     (folder / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False), encoding="utf-8")
     items.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import faiss
@@ -43,12 +43,12 @@ def place_new_items(items: Items, index: Index, found: EmbeddedItems, dim: int) 
     return place_among(both[len(known) :], both[: len(known)], places)
 
 
-def map_points(items: Items, most: int = MOST_POINTS) -> dict[str, list[Any]]:
+def map_points(items: Items, modalities: Iterable[str], most: int = MOST_POINTS) -> dict[str, list[Any]]:
     """The points that the page draws, column by column; an even selection of each modality if there are too many."""
     names = ("name", "modality", "text", "x", "y", "group", "split")
     rows: list[tuple[Any, ...]] = []
-    parts = sorted((items.columns(*names, where=modality) for modality in ("a", "b")), key=len)
-    for number, part in enumerate(parts):  # the smaller one first, because it leaves room for the larger one
+    parts = sorted((items.columns(*names, where=modality) for modality in modalities), key=len)
+    for number, part in enumerate(parts):  # the smaller first, because they leave room for the larger
         share = (most - len(rows)) // (len(parts) - number)
         rows += [part[row] for row in np.linspace(0, len(part) - 1, min(share, len(part))).astype(int).tolist()]
     columns = {name: [row[column] for row in rows] for column, name in enumerate(names)}
@@ -62,8 +62,8 @@ def map_points(items: Items, most: int = MOST_POINTS) -> dict[str, list[Any]]:
 def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = LANDMARKS, seed: int = 0) -> Places:
     """Positions of all items: t-SNE arranges some of them, and the others join their nearest neighbours.
 
-    The mean of each modality is subtracted first. Otherwise the two modalities would lie apart like two continents,
-    and the map could not show how they correspond.
+    The mean of each modality is subtracted first. Otherwise the modalities would lie apart like continents, and
+    the map could not show how they correspond.
 
     ``modality`` (items,) is a number for each modality, ``landmarks`` the number of items that t-SNE arranges.
 

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from crossclr.features.row_connectivity import connectivity_to
 from crossclr.search.building.hubness import MOST_TRIED, NEAREST, HubCounts, apply_correction, count_hubs
 from crossclr.search.building.run_items import EmbeddedItems
-from crossclr.search.index.contract import Ids, Index
+from crossclr.search.index.contract import Ids, Index, Vectors
 from crossclr.search.items.item_table import Item, Items
 
 Scores = npt.NDArray[np.float64]
@@ -68,7 +68,7 @@ def describe_items(
     """Store all items of a new index with their statistics."""
     for modality, index in indexes.items():
         found = gathered[modality]
-        queries = apply_correction(gathered[other_modality(modality)].vectors, meta["hubness"])
+        queries = apply_correction(other_vectors(gathered, modality), meta["hubness"])
         hubs = count_hubs(index, queries, int(ids[modality][-1]) + 1)
         among = influence(found.pooled)
         about = meta["modalities"][modality]
@@ -100,26 +100,29 @@ def influence_of_new(
 
 
 def recount_hubs(items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
-    """Count hubs again after a change, with the items of the other modality as trial queries."""
+    """Count hubs again after a change, with the items of the other modalities as trial queries."""
+    ids = {modality: _ids(items, modality) for modality in indexes}
     for modality, index in indexes.items():
         about = meta["modalities"][modality]
-        other = indexes.get(other_modality(modality))
-        ids = _ids(items, modality)
-        tried = _ids(items, other_modality(modality))
-        if other is None or not len(tried):
+        others = [name for name in indexes if name != modality]
+        tried = np.concatenate([np.empty(0, np.int64), *(ids[name] for name in others)])
+        if not len(tried) or not len(ids[modality]):
             about["tried"] = 0  # the stored counts are outdated, so remarks no longer mention them
             continue
         if len(tried) > MOST_TRIED:
             tried = np.sort(np.random.default_rng(0).choice(tried, MOST_TRIED, replace=False))
-        queries = apply_correction(other.vectors(tried)[:, : meta["dim"]], meta["hubness"])
-        hubs = count_hubs(index, queries, int(ids.max()) + 1)
-        items.set_columns(ids.tolist(), {"hub": hubs.counts[ids].tolist()})
-        _note_queries(about, hubs, len(ids))
+        vectors = np.concatenate([indexes[name].vectors(np.intersect1d(ids[name], tried)) for name in others])
+        queries = apply_correction(vectors[:, : meta["dim"]], meta["hubness"])
+        own = ids[modality]
+        hubs = count_hubs(index, queries, int(own.max()) + 1)
+        items.set_columns(own.tolist(), {"hub": hubs.counts[own].tolist()})
+        _note_queries(about, hubs, len(own))
 
 
-def other_modality(modality: str) -> str:
-    """The modality that queries come from."""
-    return "b" if modality == "a" else "a"
+def other_vectors(gathered: Mapping[str, EmbeddedItems], modality: str) -> Vectors:
+    """The vectors of all other modalities, which serve as trial queries."""
+    none = gathered[modality].vectors[:0]
+    return np.concatenate([none, *(found.vectors for name, found in gathered.items() if name != modality)])
 
 
 def _note_queries(about: dict[str, Any], hubs: HubCounts, items: int) -> None:

@@ -15,7 +15,7 @@ from crossclr.search.index.contract import Vectors, unit
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.media_files import Media, MediaFinder
 
-MODALITIES = ("a", "b")
+TEXT = "text"  # a modality of this name holds sentences, even if the data does not have them as text
 Progress = Callable[[str, int, int], None]  # the task, the steps done, all steps
 
 
@@ -26,6 +26,7 @@ class EmbeddedItems:
     items: list[Item]
     vectors: Vectors  # (items, dim) unit vectors
     pooled: npt.NDArray[np.float32]  # (items, input channels) mean input rows, for connectivity
+    is_text: bool = False  # whether they are sentences
 
 
 class RecordingSource(SourceWrapper):
@@ -34,7 +35,7 @@ class RecordingSource(SourceWrapper):
     def __init__(self, source: Source, finder: MediaFinder, skip: Set[str]) -> None:
         super().__init__(source)
         self.finder, self.skip = finder, skip
-        self.pooled: dict[str, list[npt.NDArray[np.float32]]] = {"a": [], "b": []}
+        self.pooled: dict[str, list[npt.NDArray[np.float32]]] = {name: [] for name in self.modalities}
         self.media: list[Media | None] = []
         self.own_splits: list[str] = []
 
@@ -45,9 +46,8 @@ class RecordingSource(SourceWrapper):
     def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
         """One sample, recorded."""
         sample = self.source.read(key, rng)
-        for letter, name in zip(MODALITIES, self.modalities, strict=True):
-            clips = sample.modalities[name].clips if name in sample.modalities else ()
-            self.pooled[letter] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in clips]
+        for name, content in sample.modalities.items():
+            self.pooled[name] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in content.clips]
         names = clip_keys(sample.key, sample.clip_count)
         self.own_splits += [sample.split] * len(names)
         self.media += [self.finder.find(sample, number, name) for number, name in enumerate(names)]
@@ -63,8 +63,8 @@ def embed_items(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> dict[str, EmbeddedItems]:
-    """Items of both modalities with their media; a sample of several splits belongs to the first."""
-    parts: dict[str, list[EmbeddedItems]] = {"a": [], "b": []}
+    """Items of each modality that has some; a sample of several splits belongs to the first."""
+    parts: dict[str, list[EmbeddedItems]] = {name: [] for name in source.modalities}
     seen: set[str] = set()
     for split in splits:
         recorded = RecordingSource(source, finder, frozenset(seen))
@@ -77,27 +77,29 @@ def embed_items(
 
         embedded = embed_source(model, recorded, split, batch_size, device, report)
         seen.update(recorded.keys(split))
-        clips = _clip_items(embedded, recorded, split)
-        first, second = embedded.pair()
-        both = (("a", clips, first.gallery), ("b", list(_sentence_items(second, clips)), second.gallery))
-        for modality, items, vectors in both:
-            found = EmbeddedItems(items, unit(vectors.numpy()), np.stack(recorded.pooled[modality]))
-            parts[modality].append(_with_variants(found, source, model, modality, device))
-    if not parts["a"]:
+        clips = _clips(embedded, recorded, split)
+        for name, rows in embedded.modalities.items():
+            if recorded.pooled[name]:
+                is_text = bool(rows.texts) or name == TEXT
+                items = list(_items(name, rows, clips, is_text))
+                found = EmbeddedItems(items, unit(rows.gallery.numpy()), np.stack(recorded.pooled[name]), is_text)
+                parts[name].append(_with_variants(found, source, model, name, device))
+    if not any(parts.values()):
         raise ValueError(f"there is nothing to index: the splits {', '.join(splits)} have no samples")
-    return {modality: _joined(found) for modality, found in parts.items()}
+    return {name: _joined(found) for name, found in parts.items() if found}
 
 
-def _clip_items(embedded: Embeddings, recorded: RecordingSource, split: str) -> list[Item]:
+def _clips(embedded: Embeddings, recorded: RecordingSource, split: str) -> list[Item]:
+    """What the items of a clip share, for each clip."""
     video_of = np.repeat(np.arange(len(embedded.clip_counts)), embedded.clip_counts.numpy())  # (clips,)
     texts: dict[int, str] = {}
-    _, sentences = embedded.pair()
-    for clip, text in zip(sentences.clip_of.tolist(), sentences.texts, strict=False):
-        texts.setdefault(clip, text)
+    for rows in embedded.modalities.values():
+        for clip, text in zip(rows.clip_of.tolist(), rows.texts, strict=False):
+            texts.setdefault(clip, text)
     items = []
     for clip, key in enumerate(embedded.clip_keys):
         group = embedded.groups[video_of[clip]] if embedded.groups else ""
-        item = Item(-1, f"a/{key}", "a", key, texts.get(clip, ""), recorded.own_splits[clip] or split, group)
+        item = Item(-1, "", "", key, texts.get(clip, ""), recorded.own_splits[clip] or split, group)
         media = recorded.media[clip]
         if media is not None:
             item = replace(item, media=media.kind, file=media.file, start=media.start, stop=media.stop)
@@ -105,22 +107,24 @@ def _clip_items(embedded: Embeddings, recorded: RecordingSource, split: str) -> 
     return items
 
 
-def _sentence_items(sentences: Embedded, clips: Sequence[Item]) -> Iterator[Item]:
+def _items(modality: str, rows: Embedded, clips: Sequence[Item], is_text: bool) -> Iterator[Item]:
+    """An item for each row; sentences have their own text, and the other modalities have the media of the clip."""
     count: Counter[int] = Counter()
-    owners = sentences.clip_of.tolist()
-    for owner, text in zip(owners, list(sentences.texts) or [""] * len(owners), strict=True):
+    for row, owner in enumerate(rows.clip_of.tolist()):
         clip = clips[owner]
         count[owner] += 1
-        name = f"b/{clip.key}" + (f"#{count[owner]}" if count[owner] > 1 else "")
-        yield Item(-1, name, "b", clip.key, text, clip.split, clip.group)
+        name = f"{modality}/{clip.key}" + (f"#{count[owner]}" if count[owner] > 1 else "")
+        if is_text:
+            yield Item(-1, name, modality, clip.key, rows.texts[row] if rows.texts else "", clip.split, clip.group)
+        else:
+            yield replace(clip, name=name, modality=modality)
 
 
 def _with_variants(
     found: EmbeddedItems, source: Source, model: SearchSpace, modality: str, device: str
 ) -> EmbeddedItems:
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
-    name = source.modalities[MODALITIES.index(modality)]
-    forms = [source.variants(item.key, name) for item in found.items]
+    forms = [source.variants(item.key, modality) for item in found.items]
     if not any(forms):
         return found
     items, vectors, pooled = [], [], []
@@ -129,9 +133,9 @@ def _with_variants(
         rows = [variant.rows for variant in variants]
         pooled.append(np.stack([part.mean(0) for part in rows]))
         vectors.append(
-            found.vectors if number == 0 else encode_rows(model.eval().to(device), name, rows, as_items=True)
+            found.vectors if number == 0 else encode_rows(model.eval().to(device), modality, rows, as_items=True)
         )
-    return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled))
+    return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled), found.is_text)
 
 
 def _variant_item(item: Item, variant: Variant) -> Item:
@@ -144,4 +148,5 @@ def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:
         [item for part in parts for item in part.items],
         np.concatenate([part.vectors for part in parts]),
         np.concatenate([part.pooled for part in parts]),
+        any(part.is_text for part in parts),
     )

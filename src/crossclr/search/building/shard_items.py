@@ -1,7 +1,7 @@
 """Items and vectors from shards of embeddings, as `crossclr embed` writes them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from crossclr.evaluation.export.bulk import MARK
 from crossclr.features import DataError
 from crossclr.features.reading.shard_files import ShardRows, find_shards, open_shard
-from crossclr.search.building.run_items import MODALITIES, EmbeddedItems, Progress
+from crossclr.search.building.run_items import EmbeddedItems, Progress
 from crossclr.search.index.contract import Vectors, unit
 from crossclr.search.items.item_table import Item
 from crossclr.storage.json_yaml import read_json_object
@@ -19,11 +19,12 @@ def read_shard_items(
     shards: Sequence[str | Path],
     dim: int,
     weights: str,
+    columns: Mapping[str, str],
     progress: Progress | None = None,
 ) -> dict[str, EmbeddedItems]:
-    """Items of both modalities; a modality that the shards do not contain has none.
+    """Items of each modality that the shards contain; ``columns`` says in which column it is.
 
-    Samples with the same id are one clip, whose items after the first are numbered, as in ``b/id#2``.
+    Samples with the same id are one clip, whose items after the first are numbered, as in ``text/id#2``.
 
     The shards must come from the model with these ``weights`` (a digest).
 
@@ -36,16 +37,15 @@ def read_shard_items(
         mark = folder / MARK
         if mark.is_file() and read_json_object(mark, "weights")["weights"] != weights:
             raise ValueError(f"the embeddings in {folder} come from other weights; embed the shards again")
-    items: dict[str, list[Item]] = {name: [] for name in MODALITIES}
-    vectors: dict[str, list[Vectors]] = {name: [np.zeros((0, dim), dtype=np.float32)] for name in MODALITIES}
-    seen: dict[str, dict[str, int]] = {name: defaultdict(int) for name in MODALITIES}
+    items: dict[str, list[Item]] = {name: [] for name in columns}
+    vectors: dict[str, list[Vectors]] = {name: [] for name in columns}
+    seen: dict[str, dict[str, int]] = {name: defaultdict(int) for name in columns}
     for done, path in enumerate(paths):
-        shard = open_shard(path)
+        shard = open_shard(path, tuple(columns.values()))
         for number in range(len(shard.blocks)):
             block = shard.read(number)
-            for modality, rows in block.rows.items():
-                found = _vectors(path, rows, len(block), dim)
-                vectors[modality].append(found)
+            for modality in (name for name, column in columns.items() if column in block.rows):
+                vectors[modality].append(_vectors(path, block.rows[columns[modality]], len(block), dim))
                 for place, key in enumerate(block.ids):
                     seen[modality][key] += 1
                     times = seen[modality][key]
@@ -59,7 +59,8 @@ def read_shard_items(
         name: EmbeddedItems(  # the inputs are not known, so they are zero
             items[name], np.concatenate(vectors[name]), np.zeros((len(items[name]), 1), dtype=np.float32)
         )
-        for name in MODALITIES
+        for name in columns
+        if items[name]
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from crossclr.search.building.hubness import with_correction
 from crossclr.search.building.index_files import INDEX, ITEMS, open_backend, read_meta, write_index
 from crossclr.search.building.item_map import place_new_items
-from crossclr.search.building.item_statistics import influence_of_new, other_modality, recount_hubs
+from crossclr.search.building.item_statistics import influence_of_new, other_vectors, recount_hubs
 from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
@@ -48,7 +48,7 @@ def update_index(
     Args:
         run: a run that has an index, or its folder.
         splits: splits whose items are added; existing items are replaced.
-        delete: names of items (``a/key``), or keys of clips, whose items are all deleted.
+        delete: names of items (``video/key``), or keys of clips, whose items are all deleted.
         added: items that were embedded elsewhere, by modality.
         roots: folders of their media files.
         media: as for `build_index`.
@@ -140,7 +140,7 @@ def _add(
     places = place_new_items(items, index, found, meta["dim"])
     vectors = found.vectors
     if meta["hubness"]:
-        vectors = with_correction(vectors, gathered[other_modality(modality)].vectors, meta["hubness"])
+        vectors = with_correction(vectors, other_vectors(gathered, modality), meta["hubness"])
     index.add(ids, vectors)
     among = influence_of_new(items, modality, found, fresh, meta["modalities"][modality])
     columns = ids.tolist(), places.tolist(), among.connectivity.tolist(), among.share.tolist()

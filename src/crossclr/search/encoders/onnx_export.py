@@ -91,7 +91,7 @@ def export_encoder(encoder: nn.Module, channels: int, path: Path) -> None:
         )
 
 
-def write_query_encoder(model: JointModel | SearchSpace, folder: Path, modality: str = "text") -> None:
+def write_query_encoder(model: JointModel | SearchSpace, folder: Path, modality: str) -> None:
     """Write the text encoder next to an index, so that `crossclr search` needs no PyTorch.
 
     Nothing is written if onnxruntime is not installed, typed queries are not possible, or ONNX cannot express the

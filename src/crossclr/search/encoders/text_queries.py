@@ -1,17 +1,17 @@
 """Typed sentences to query vectors, by the text expert and the text encoder of the run."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from crossclr.experts.networks.tokens import TokenEncoder
 from crossclr.models import SearchSpace
+from crossclr.search.building.run_items import TEXT, EmbeddedItems
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors
 from crossclr.search.query_error import QueryError
-from crossclr.training import Run, RunConfig
 
 CACHED = 1024
 
@@ -21,21 +21,21 @@ class TextQueries:
 
     Args:
         model: the run's model, trained on MiniLM features of 384 channels.
-        side: the modality that is text.
+        modality: the one that is text.
         encoder: the text expert. Default: it is loaded at the first sentence.
 
     Raises:
         QueryError: the run was trained on other text features.
     """
 
-    def __init__(self, model: SearchSpace, side: str = "text", encoder: TokenEncoder | None = None) -> None:
-        dim = model.dims[side]
+    def __init__(self, model: SearchSpace, modality: str = TEXT, encoder: TokenEncoder | None = None) -> None:
+        dim = model.dims[modality]
         if dim != TokenEncoder.dim:
             raise QueryError(
                 f"this run was trained on text features of {dim} channels, but typed queries have the "
                 f"{TokenEncoder.dim} channels of MiniLM: search with --like ID, or train on `crossclr data text`"
             )
-        self.model, self.side = model.eval(), side
+        self.model, self.modality = model.eval(), modality
         self._encoder = encoder
         self._lock = threading.Lock()
         self._vector = lru_cache(CACHED)(self._encode)
@@ -52,29 +52,28 @@ class TextQueries:
         with self._lock:  # one at a time, because the network uses several threads itself
             if self._encoder is None:
                 self._encoder = TokenEncoder()
-            found: Vectors = encode_rows(self.model, self.side, self._encoder([text]))[0]
+            found: Vectors = encode_rows(self.model, self.modality, self._encoder([text]))[0]
             return found
 
 
-def text_side(config: RunConfig) -> str | None:
-    """Which modality of a run is text, ``a`` or ``b``: the one named `text`; None if neither is.
+def text_modality(found: Mapping[str, EmbeddedItems], dims: Mapping[str, int]) -> str | None:
+    """The modality that encodes typed queries: the one named ``text``, or the first of sentences as MiniLM embeds them.
 
-    Example:
-        >>> from crossclr.training import load_config
-        >>> text_side(load_config("emoji"))
-        'b'
+    Args:
+        found: the items of each modality.
+        dims: channels of the features of each modality.
     """
-    names = config.data.modality_names
-    return "ab"[names.index("text")] if "text" in names else None
+    if TEXT in dims:
+        return TEXT
+    return next((name for name, part in found.items() if part.is_text and dims[name] == TokenEncoder.dim), None)
 
 
-def open_text_queries(run: Run, model: SearchSpace | None = None) -> TextQueries:
-    """The encoder of typed sentences for a run.
+def open_text_queries(model: SearchSpace, modality: str | None) -> TextQueries:
+    """The encoder of typed sentences for a model; ``modality`` is the one that is text.
 
     Raises:
-        QueryError: no modality of the run is text, or it has other text features.
+        QueryError: no modality is text, or it has other text features.
     """
-    side = text_side(run.config)
-    if side is None:
-        raise QueryError("no modality of this run is named text, so typed queries are not possible; use --like ID")
-    return TextQueries(model or run.load_space(), "text")
+    if modality is None:
+        raise QueryError("no modality of this run is text, so typed queries are not possible; use --like ID")
+    return TextQueries(model, modality)

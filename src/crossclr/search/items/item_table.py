@@ -22,8 +22,8 @@ class Item:
     Args:
         id: its number in the index.
         name: its name for people and links: modality, clip key, and the variant or the number of the sentence, as in
-            ``a/1F34E@fluent`` or ``b/video7#2``.
-        modality: ``a`` or ``b``.
+            ``image/1F34E@fluent`` or ``text/video7#2``.
+        modality: its modality.
         key: key of the clip.
         text: its sentence, or the first sentence of its clip.
         split: its split in the data.
@@ -73,8 +73,8 @@ class Items:
     Example:
         >>> import tempfile
         >>> items = Items(Path(tempfile.mkdtemp()) / "items.sqlite", writable=True)
-        >>> items.put([Item(0, "a/x", "a", "x", text="a cat")])
-        >>> items.named("a/x").text, len(items)
+        >>> items.put([Item(0, "text/x", "text", "x", text="a cat")])
+        >>> items.named("text/x").text, len(items)
         ('a cat', 1)
     """
 

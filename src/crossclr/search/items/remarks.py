@@ -19,9 +19,9 @@ def remarks(item: Item, tried: int, usual: float) -> list[Remark]:
     Of the ``tried`` trial queries, ``usual`` have an average item among their ten best results.
 
     Example:
-        >>> remarks(Item(0, "a/x", "a", "x", hub=60), tried=1000, usual=5.0)[0].text
+        >>> remarks(Item(0, "video/x", "video", "x", hub=60), tried=1000, usual=5.0)[0].text
         'It is among the ten best results of 60 of 1,000 trial queries; the average is 5.'
-        >>> remarks(Item(0, "a/x", "a", "x", hub=5), tried=1000, usual=5.0)
+        >>> remarks(Item(0, "video/x", "video", "x", hub=5), tried=1000, usual=5.0)
         []
     """
     found = []

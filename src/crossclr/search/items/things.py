@@ -36,8 +36,8 @@ def group_hits(hits: Sequence[Hit], most: int) -> list[Thing]:
     Items belong to one thing if they show the same clip or lie in the same file. Moments that overlap become one.
 
     Example:
-        >>> apples = [Hit(Item(n, f"a/x@{n}", "a", "x"), 0.9 - n / 10) for n in range(2)]
-        >>> pear = Hit(Item(2, "a/y", "a", "y"), 0.85)
+        >>> apples = [Hit(Item(n, f"image/x@{n}", "image", "x"), 0.9 - n / 10) for n in range(2)]
+        >>> pear = Hit(Item(2, "image/y", "image", "y"), 0.85)
         >>> [(thing.best.item.id, len(thing.others)) for thing in group_hits([apples[0], pear, apples[1]], 5)]
         [(0, 1), (2, 0)]
     """

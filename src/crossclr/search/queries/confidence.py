@@ -78,17 +78,17 @@ def validation_results(
 
     A result is right if it shows the clip that the sentence describes.
     """
-    side = meta["text_side"]
-    if side is None or side == modality or side not in indexes or modality not in indexes:
+    text = meta["text_modality"]
+    if text is None or text == modality or text not in indexes or modality not in indexes:
         return None
-    own = [(key, clip) for key, clip, part in items.columns("id", "key", "split", where=side) if part == split]
+    own = [(key, clip) for key, clip, part in items.columns("id", "key", "split", where=text) if part == split]
     if len(own) < FEWEST_QUERIES:
         return None
     if len(own) > MOST_QUERIES:
         chosen = np.sort(np.random.default_rng(0).choice(len(own), MOST_QUERIES, replace=False))
         own = [own[place] for place in chosen]
     clips = dict(items.columns("id", "key", where=modality))
-    queries = indexes[side].vectors(np.array([key for key, _ in own], dtype=np.int64))[:, : meta["dim"]]
+    queries = indexes[text].vectors(np.array([key for key, _ in own], dtype=np.int64))[:, : meta["dim"]]
     scores, ids = indexes[modality].search(apply_correction(queries, meta["hubness"]), RESULTS)
     found = ids >= 0
     right = np.array(

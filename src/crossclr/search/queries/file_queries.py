@@ -16,7 +16,6 @@ from crossclr.features.reading.row_files import join_rows
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.sample import Rows
 from crossclr.models import SearchSpace
-from crossclr.search.building.run_items import MODALITIES
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors
 from crossclr.search.queries.run_experts import Recipe, run_experts
@@ -41,7 +40,7 @@ class FileQueries:
 
     Args:
         recipes: the experts of each modality.
-        limits: most rows of a sequence in each modality; None: no limit.
+        limits: most rows of a sequence in each modality; None or absent: no limit.
         encode: rows of a modality to unit vectors.
         bounds: what decoding may cost.
     """
@@ -79,7 +78,7 @@ class FileQueries:
                 chosen = [experts[recipe.spec] for recipe in recipes]
                 parts = [finished.rows.get(expert.name) for expert in chosen]
                 if any(part is not None for part in parts):
-                    rows = limit_rows(join_rows(parts, [one.dim for one in chosen]), self.limits[modality])
+                    rows = limit_rows(join_rows(parts, [one.dim for one in chosen]), self.limits.get(modality))
                     return FileQuery(self._encode_rows(modality, [rows]), modality, finished.duration)
         needs = " or ".join(sorted({expert.needs.kind for expert in named.values()}))
         raise QueryError(f"the file cannot be used: this run needs {needs}, and the file has none")
@@ -96,8 +95,7 @@ def open_file_queries(run: Run, model: SearchSpace) -> FileQueries:
     Raises:
         QueryError: it is not known which experts made its features.
     """
-    names = dict(zip(MODALITIES, model.modalities, strict=True))
-    limits = {letter: run.config.data.row_limits().get(name) for letter, name in names.items()}
+    limits = run.config.data.row_limits()
     return FileQueries(
-        run_experts(run.config), limits, lambda modality, rows: encode_rows(model.eval(), names[modality], rows)
+        run_experts(run.config), limits, lambda modality, rows: encode_rows(model.eval(), modality, rows)
     )

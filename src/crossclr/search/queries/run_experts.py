@@ -7,7 +7,6 @@ from typing import Any
 
 from crossclr.experts.extraction.extract import MANIFEST
 from crossclr.features import EmojiConfig
-from crossclr.search.building.run_items import MODALITIES
 from crossclr.search.query_error import QueryError
 from crossclr.storage.json_yaml import read_json
 from crossclr.storage.read_error import ReadError
@@ -31,14 +30,12 @@ def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
     Example:
         >>> from crossclr.training import load_config
         >>> run_experts(load_config("emoji"))
-        {'a': [Recipe(spec='appearance', options={})]}
+        {'image': [Recipe(spec='appearance', options={})]}
     """
     data = config.data
     if isinstance(data, EmojiConfig):
-        names = dict(zip(MODALITIES, data.modalities.values(), strict=False))
-        return {
-            letter: [Recipe("appearance")] * len(name.split("+")) for letter, name in names.items() if name != "text"
-        }
+        shown = {name: content for name, content in data.modalities.items() if content != "text"}
+        return {name: [Recipe("appearance")] * len(content.split("+")) for name, content in shown.items()}
     path = Path(getattr(data, "root", "") or ".") / MANIFEST
     if not path.is_file():
         raise QueryError(
@@ -46,7 +43,7 @@ def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
             f"(`crossclr extract` writes that to {MANIFEST})"
         )
     try:
-        found = _recipes(read_json(path))
+        found = _recipes(read_json(path), data.modality_names)
     except (ReadError, OSError, LookupError, TypeError, AttributeError) as error:
         raise QueryError(f"files cannot be queries here: {path} does not name the experts ({error})") from error
     if not found:
@@ -54,12 +51,12 @@ def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
     return found
 
 
-def _recipes(manifest: Any) -> dict[str, Sequence[Recipe]]:
+def _recipes(manifest: Any, names: Sequence[str]) -> dict[str, Sequence[Recipe]]:
     found: dict[str, Sequence[Recipe]] = {}
-    for letter, labels in zip(MODALITIES, manifest["modalities"], strict=False):
+    for name, labels in zip(names, manifest["modalities"], strict=False):
         experts = [manifest["experts"][label] for label in labels]
         if experts and all(one["needs"]["kind"] != "tokens" for one in experts):
             if unknown := [one["expert"] for one in experts if not one["spec"]]:
                 raise LookupError(f"it does not say how to build {unknown[0]!r}")
-            found[letter] = [Recipe(one["spec"], one["options"]) for one in experts]
+            found[name] = [Recipe(one["spec"], one["options"]) for one in experts]
     return found

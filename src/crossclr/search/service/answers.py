@@ -13,7 +13,7 @@ def plain_item(item: Item) -> dict[str, Any]:
     """An item as JSON values.
 
     Example:
-        >>> plain_item(Item(3, "b/x", "b", "x", text="a cat"))["text"]
+        >>> plain_item(Item(3, "text/x", "text", "x", text="a cat"))["text"]
         'a cat'
     """
     media = None

@@ -58,7 +58,7 @@ def create_app(
 
     app = FastAPI(
         title=f"crossclr: {searcher.meta['name']}",
-        description="Search across two modalities, such as text and video.",
+        description="Search across modalities, such as text, sound and video.",
         version=__version__,
         lifespan=lifespan,
         docs_url=None,  # FastAPI's own page loads scripts from other sites; /docs is ours
@@ -85,8 +85,7 @@ def _add_operations(app: FastAPI, searchers: ReloadingSearcher, counters: Counte
 
     @app.get(METRICS, summary="Counters in the text format of Prometheus")
     async def metrics() -> PlainTextResponse:
-        meta = searchers.current.meta
-        items = {meta["modality_names"][name]: about["count"] for name, about in meta["modalities"].items()}
+        items = {name: about["count"] for name, about in searchers.current.meta["modalities"].items()}
         return PlainTextResponse(counters.text(items), media_type="text/plain; version=0.0.4")
 
 

@@ -84,8 +84,8 @@ def add_files(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) ->
                 query = await run_in_threadpool(files.encode, held)
         finally:
             waiting -= 1
-        name = searchers.current.meta["modality_names"][query.modality]
-        return JSONResponse({"token": tokens.put(query), "modality": name, "seconds": round(query.seconds, 2)})
+        about = {"modality": query.modality, "seconds": round(query.seconds, 2)}
+        return JSONResponse({"token": tokens.put(query), **about})
 
 
 async def _receive(request: Request, held: BinaryIO) -> None:

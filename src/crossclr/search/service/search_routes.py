@@ -45,7 +45,7 @@ class SearchRequest(BaseModel):
         default=None, description="A vector of the joint space."
     )
     find: Name | None = Field(
-        default=None, description="Modality of the results, by name or as a or b. Default: not the query's own."
+        default=None, description="Modality of the results, or all. Default: not the query's own."
     )
     top: int = Field(default=24, ge=1, le=MOST_RESULTS, strict=True, description="Number of results.")
     fold: bool = Field(default=False, description="Whether several items of one thing are one result.")
@@ -126,7 +126,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
     @app.get("/api/info", summary="What the index contains")
     def info() -> JSONResponse:
         searcher = searchers.current
-        names = ("name", "about", "dim", "text_side", "splits", "groups", "hubness", "modalities", "modality_names")
+        names = ("name", "about", "dim", "text_modality", "splits", "groups", "hubness", "modalities")
         values = {name: searcher.meta[name] for name in names}
         values["all_groups"] = len(values["groups"]) <= MOST_GROUPS
         values["groups"] = values["groups"][:MOST_GROUPS]

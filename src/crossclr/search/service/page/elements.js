@@ -25,3 +25,6 @@ export const seconds = (time) => `${Math.floor(time / 60)}:${String(Math.floor(t
 const DATA = { added: "added files", train: "training data", val: "validation data", validate: "validation data", test: "test data" };
 
 export const splitName = (split) => DATA[split] || split;
+
+// The class and the CSS variable with the colour of a modality.
+export const shade = (info, modality) => `m${Object.keys(info.modalities).indexOf(modality) % 6}`;

@@ -1,5 +1,5 @@
 // One item: as a card among the results, and in the dialog with all its details.
-import { make, seconds, splitName, toAddress } from "/elements.js";
+import { make, seconds, shade, splitName, toAddress } from "/elements.js";
 
 export const title = (item) => item.text || item.key;
 
@@ -122,7 +122,7 @@ export class ItemViews {
       for (const event of ["pointerenter", "focus"]) open.addEventListener(event, stage.play);
       for (const event of ["pointerleave", "blur"]) open.addEventListener(event, stage.stop);
     }
-    return make("li", { class: `card ${item.modality}`, "data-id": item.id }, open, this.timeline(item), this.strip(item),
+    return make("li", { class: `card ${shade(this.info, item.modality)}`, "data-id": item.id }, open, this.timeline(item), this.strip(item),
       make("div", { class: "more" }, ...this.similar(item)),
       make("div", { class: "thumbs" }, ...this.thumbs(item, state)));
   }

@@ -19,7 +19,7 @@ export class PointMap {
     this.listen();
   }
 
-  load(points) { this.points = points; this.draw(); }
+  load(points, shade) { this.points = points; this.shade = shade; this.draw(); }
 
   mark(names) { this.marked = new Set(names); this.draw(); }
 
@@ -81,15 +81,15 @@ export class PointMap {
       this.canvas.height = Math.round(height * ratio);
     }
     const context = this.context, style = getComputedStyle(this.canvas);
-    const colour = { a: style.getPropertyValue("--a"), b: style.getPropertyValue("--b") };
     const ink = style.getPropertyValue("--ink");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     const radius = Math.min(5, 1.7 + 0.55 * Math.log2(this.view.scale + 1));
     const rings = [];
     const count = (modality) => this.points.modality.filter((one) => one === modality).length;
-    const order = Object.entries(colour).sort(([one], [other]) => count(other) - count(one)); // the rarer on top
-    for (const [modality, shade] of order) {
+    const order = [...new Set(this.points.modality)].sort((one, other) => count(other) - count(one)); // the rarer on top
+    for (const modality of order) {
+      const shade = style.getPropertyValue(`--${this.shade(modality)}`);
       context.fillStyle = shade;
       for (let index = 0; index < this.points.x.length; index++) {
         if (this.points.modality[index] !== modality) continue;

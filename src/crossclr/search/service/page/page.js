@@ -1,5 +1,5 @@
 // The search page. The address holds everything that a link must reproduce; `state` mirrors it.
-import { byId, make, splitName, toAddress } from "/elements.js";
+import { byId, make, shade, splitName, toAddress } from "/elements.js";
 import { image, ItemViews, title } from "/item.js";
 import { moveAmongCards } from "/keys.js";
 import { PointMap } from "/map.js";
@@ -52,7 +52,7 @@ function show() {
   showDetail();
 }
 
-function asking() { return state.like ? state.like.slice(0, 1) : info.text_side; }
+function asking() { return state.like ? state.like.split("/")[0] : info.text_modality; }
 
 function wanted() {
   if (state.find in info.modalities) return state.find;
@@ -121,7 +121,7 @@ async function welcome() {
   document.body.classList.remove("busy");
   const counts = Object.values(info.modalities).map((about) => `${about.count.toLocaleString("en")} ${about.label}`);
   const lead = info.text ? "Describe what you are looking for, or choose a point on the map." : `Choose a point on the map. ${info.no_text}`;
-  say(`Search ${counts.join(" and ")}`, lead, suggestions());
+  say(`Search ${new Intl.ListFormat("en").format(counts)}`, lead, suggestions());
   running = new AbortController();
   const { signal } = running;
   try {
@@ -163,8 +163,8 @@ function showResults(results, seed, milliseconds) {
   const spread = results[0].score - results[results.length - 1].score;
   const digits = results.length === 1 ? 2 : spread < 0.02 ? 4 : spread < 0.1 ? 3 : 2;
   fill(results, digits);
-  const names = info.modality_names, from = state.file ? "" : names[asking()];
-  const direction = from ? `${from} → ${names[wanted()]} · ` : "";
+  const from = state.file ? "" : asking();
+  const direction = from ? `${from} → ${wanted()} · ` : "";
   byId("summary").replaceChildren(`${direction}${count(results)}, best match first`, make("span", { class: "time" }, ` · ${Math.round(milliseconds)} ms`));
 }
 
@@ -195,7 +195,7 @@ function fill(results, digits) {
 
 function showSeed(seed) {
   byId("seed").replaceChildren(
-    image(seed) || make("span", { class: `dot ${seed.modality}` }),
+    image(seed) || make("span", { class: `dot ${shade(info, seed.modality)}` }),
     make("p", {}, "Similar to ", make("strong", {}, title(seed)), seed.variant ? ` (${seed.variant})` : ""),
     make("button", { type: "button", onclick: () => go({ like: "", find: "" }) }, state.q ? "Back to the text" : "Clear"),
   );
@@ -280,7 +280,7 @@ const map = new PointMap(byId("map"), {
     if (index < 0) return;
     const about = info.modalities[points.modality[index]];
     const seen = about.media.includes("image")
-      ? make("img", { src: `/media${toAddress({ id: points.name[index] })}`, alt: "" }) : make("span", { class: `dot ${points.modality[index]}` });
+      ? make("img", { src: `/media${toAddress({ id: points.name[index] })}`, alt: "" }) : make("span", { class: `dot ${shade(info, points.modality[index])}` });
     tip.replaceChildren(seen, make("span", {}, points.text[index] || points.name[index]));
     const [width, height] = map.size();
     tip.style.left = `${Math.max(4, Math.min(place[0] + 14, width - tip.offsetWidth - 4))}px`;
@@ -319,7 +319,7 @@ async function start() {
   const modalities = Object.entries(info.modalities);
   byId("find").replaceChildren(...modalities.map(([name, about]) => make("label", {},
     make("input", { type: "radio", name: "find", value: name, onchange: () => go({ find: name }) }),
-    make("span", { class: `dot ${name}` }), about.label)));
+    make("span", { class: `dot ${shade(info, name)}` }), about.label)));
   byId("find").hidden = modalities.length < 2;
   byId("split").replaceChildren(...["", ...info.splits].map((name) => make("option", { value: name }, name ? splitName(name) : "all data")));
   byId("split").hidden = info.splits.length < 2;
@@ -328,10 +328,10 @@ async function start() {
   if (matchMedia("(max-width: 520px)").matches) query.placeholder = "Search";
   query.disabled = !info.text;
   if (!info.text) query.placeholder = "Typed queries are not possible here; choose a point on the map";
-  byId("legend").replaceChildren(...modalities.map(([name, about]) => make("li", {}, make("span", { class: `dot ${name}` }), about.label)));
+  byId("legend").replaceChildren(...modalities.map(([name, about]) => make("li", {}, make("span", { class: `dot ${shade(info, name)}` }), about.label)));
   foldMap(localStorage.getItem("without-map") === "yes");
   state = fromAddress();
-  map.load(points);
+  map.load(points, (name) => shade(info, name));
   show();
 }
 
