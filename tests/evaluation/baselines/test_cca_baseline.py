@@ -58,7 +58,9 @@ def test_test_samples_are_not_seen_while_fitting(memory_source):
     for key in two.keys("test"):
         two.samples[key] = one.samples[one.keys("train")[0]]
     first, second = fit_baseline(one, validation="val"), fit_baseline(two, validation="val")
-    torch.testing.assert_close(first.levels["clip"].bases["video"], second.levels["clip"].bases["video"], rtol=0, atol=0)
+    torch.testing.assert_close(
+        first.levels["clip"].bases["video"], second.levels["clip"].bases["video"], rtol=0, atol=0
+    )
     assert first.settings == second.settings
 
 

@@ -18,9 +18,14 @@ COUNT = int(os.environ.get("CROSSCLR_HOSTILE_FILES", "20"))
 
 
 @pytest.fixture(scope="module")
-def address(searcher):
-    with running(searcher) as found:
-        yield found
+def address(searcher, tmp_path_factory):
+    """A service whose temporary files go into a folder that no other test uses."""
+    private = str(tmp_path_factory.mktemp("temporary"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", private)
+        patch.setattr(tempfile, "tempdir", private)
+        with running(searcher) as found:
+            yield found
 
 
 def held():
@@ -70,7 +75,6 @@ def test_hostile_files_leave_nothing_behind_and_hold_nobody_up(address, searcher
         while not done.is_set():
             slowest = max(slowest, ask_once())
 
-    usual = max(ask_once() for _ in range(30))  # much on a busy machine
     other = threading.Thread(target=ask)
     other.start()
     try:
@@ -79,6 +83,8 @@ def test_hostile_files_leave_nothing_behind_and_hold_nobody_up(address, searcher
         done.set()
         other.join(30)
     assert statuses <= {422, 503}
-    assert slowest < 2 + 5 * usual
+    assert (
+        slowest < 20
+    )  # 2 s on an idle machine; a search that waits for all files to be decoded takes longer than this
     left = {path.name for path in held() - before if path.name.startswith("tmp")}
     assert left == set()

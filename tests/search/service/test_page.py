@@ -360,6 +360,7 @@ def test_errors_and_cuts_are_reported(browser, service, searcher):
 def test_a_file_words_and_thumbs_make_one_query(browser, service, searcher):
     visit = Visit(browser, service.address, width=1280, height=800)
     page = visit.page
+    page.wait_for_selector("#list .card >> nth=11")
     assert len(visit.names()) == 12  # a sample of the collection
     visit.shot("laptop-start")
     wanted = searcher.search(text="red fruit", top=1)[0].item
