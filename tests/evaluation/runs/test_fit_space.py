@@ -131,6 +131,6 @@ def test_a_damaged_space_is_one_line(closed, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(closed.path, copy)
     (copy / "space.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="space.safetensors was changed") as caught:
+    with pytest.raises(ValueError, match=r"space\.safetensors was changed") as caught:
         Run.open(copy).load_space()
     assert "\n" not in str(caught.value)
