@@ -136,7 +136,7 @@ def _search(run: Run, console: Console) -> None:
     source = EmojiSource()
     try:
         for query in QUERIES:
-            keys = dict.fromkeys(hit.item.key for hit in searcher.search(text=query, find="a", top=24))
+            keys = dict.fromkeys(hit.item.key for hit in searcher.search(text=query, find="image", top=24))
             _show(query, (source.emoji(key) for key in list(keys)[:6]), console)
     finally:
         searcher.close()

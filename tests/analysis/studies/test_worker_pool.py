@@ -67,7 +67,7 @@ def test_killed_and_interrupted_work_goes_on_without_doing_finished_runs_again(s
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=120)
     assert process.returncode == 130, told
-    assert "run the same command to resume" in told
+    assert "run the same command again to resume" in told
     assert "Traceback" not in told
     assert not list(out.glob("runs/*/.*.partial"))
     stamps |= {path: path.stat().st_mtime_ns for path in finished(out)}
