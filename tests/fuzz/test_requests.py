@@ -71,5 +71,5 @@ def test_broken_requests(client, seed):
 
 
 def _any_item(client):
-    found = client.post("/api/search", json={"vector": [0.25] * 16, "find": "b", "top": 1}).json()
+    found = client.post("/api/search", json={"vector": [0.25] * 16, "find": "text", "top": 1}).json()
     return found["results"][0]["id"]
