@@ -64,7 +64,7 @@ def _results(results: Mapping[str, Any] | None) -> str:
         return "The run is not finished or has no test split, so there are no results."
     beside = {**(results.get("parts") or {}), "CCA on the same features": results.get("cca_baseline") or {}}
     lines = [f"| split `{results['split']}` | " + " | ".join(METRICS) + " |", "|---" * (len(METRICS) + 1) + "|"]
-    told = "R@K: percent of queries whose target is among the first K. MdR, MnR: median and mean rank (1 is best)."
+    explained = "R@K: percent of queries whose target is among the first K. MdR, MnR: median and mean rank (1 is best)."
     epoch = f"Best epoch: {results['best_epoch'] + 1} of {results['epochs']}. One seed ({results['seed']})."
     if results.get("space"):
         epoch = f"\n\n{_space(results['space'])}"
@@ -75,12 +75,12 @@ def _results(results: Mapping[str, Any] | None) -> str:
         )
         lines = [head, "|---" * (len(names) + 1) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in grid_rows(results["test"])]
-        return "\n".join(lines) + f"\n\nA row for each query. {told} {epoch}"
+        return "\n".join(lines) + f"\n\nA row for each query. {explained} {epoch}"
     words = direction_words(results["test"])
     for direction, metrics in results["test"].items():
         lines.append(_row(words[direction], metrics))
         lines += [_row(f"— {name}", found[direction]) for name, found in beside.items() if direction in found]
-    return "\n".join(lines) + f"\n\n{told} {epoch}"
+    return "\n".join(lines) + f"\n\n{explained} {epoch}"
 
 
 def _space(space: Mapping[str, Any]) -> str:
