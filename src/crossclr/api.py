@@ -175,19 +175,12 @@ def _started(config: RunConfig, out: str | Path | None) -> Path | None:
 
 @dataclass(frozen=True)
 class _Session:
-    """What all runs of a call share.
+    """What all runs of a call share."""
 
-    Args:
-        fabric: device, precision and processes.
-        baseline: also fit the CCA baseline.
-        console: where to show progress.
-        loss: a loss of the caller's own.
-    """
-
-    fabric: Fabric
-    baseline: bool
-    console: Console | None
-    loss: nn.Module | None = None
+    fabric: Fabric  # device, precision and processes
+    baseline: bool  # also fit the CCA baseline
+    console: Console | None  # where to show progress
+    loss: nn.Module | None = None  # a loss of the caller's own
 
     def train(self, config: RunConfig, path: Path, on_creation: Callable[[], None] = lambda: None) -> Run:
         """Train a new run."""

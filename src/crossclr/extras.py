@@ -32,16 +32,6 @@ def requires_extra(extra: str, purpose: str, then: str = "") -> Iterator[None]:
         extra: the extra of this project that brings the packages, such as ``experts``.
         purpose: what needs them; it begins the message.
         then: a second command, for packages that no extra can bring.
-
-    Raises:
-        MissingExtraError: an import in the block failed.
-
-    Example:
-        >>> with requires_extra("experts", "This video"):
-        ...     import no_such
-        Traceback (most recent call last):
-        ...
-        crossclr.extras.MissingExtraError: This video needs ... Run: pip install 'crossclr[experts]'
     """
     try:
         yield

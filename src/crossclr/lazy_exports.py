@@ -15,18 +15,7 @@ from typing import Any
 
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package.
-
-    Args:
-        package: its ``__name__``.
-        file: its ``__file__``; the stub lies next to it.
-
-    Example:
-        >>> import crossclr.losses
-        >>> find, _, names = lazy_exports("crossclr.losses", crossclr.losses.__file__)
-        >>> find("CLIP").__module__, "CLIP" in names
-        ('crossclr.losses.clip', True)
-    """
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose stub lies next to ``file``."""
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     places = {alias.name: str(node.module) for node in imports for alias in node.names}

@@ -26,8 +26,6 @@ class EncoderTraining:
     Args:
         loss: a module that takes the place of the loss in the settings, or anything else.
         settings: how to train; None: nothing is trained.
-        device: where to train.
-        columns: the samples.
         concepts: (samples,) samples of one concept are never negatives of each other.
     """
 
@@ -91,11 +89,7 @@ class _LabelledTraining(JointTraining):
 
 
 def read_columns(X: Any, y: Any) -> dict[str, Column]:
-    """The modalities of what was passed to `JointEmbedding.fit`.
-
-    Raises:
-        ValueError: there are fewer than two, or they do not fit together.
-    """
+    """The modalities of what was passed to `JointEmbedding.fit`."""
     if isinstance(X, Mapping):
         if y is not None:
             raise ValueError("pass one mapping of modalities, or two arrays, not both")

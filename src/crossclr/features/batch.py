@@ -82,16 +82,7 @@ class Batch:
 
 
 def spread(rows: Tensor, present: Tensor) -> Tensor:
-    """Put the rows of those that are present at their places; the other places are zeros.
-
-    Args:
-        rows: (present ones, D).
-        present: (all,) booleans on the CPU.
-
-    Example:
-        >>> spread(torch.ones(1, 2), torch.tensor([False, True])).tolist()
-        [[0.0, 0.0], [1.0, 1.0]]
-    """
+    """Put the rows of those that are present at their places; the other places are zeros."""
     if bool(present.all()):
         return rows
     return rows.new_zeros(len(present), rows.shape[1]).index_copy(0, present.nonzero().ravel().to(rows.device), rows)

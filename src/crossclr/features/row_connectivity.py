@@ -28,17 +28,8 @@ def connectivity(x: Tensor) -> Tensor:
 def connectivity_to(unit: Tensor, total: Tensor, count: int, self_similarity: Tensor | None = None) -> Tensor:
     """Connectivity of some unit rows within a larger set, from the sum of that set.
 
-    Args:
-        unit: (rows, dim) unit rows that belong to the set.
-        total: (dim,) sum of all unit rows of the set.
-        count: size of the set.
-        self_similarity: (rows,) inner product of each row with itself (1, or 0 for a row of zeros), if it is
-            already known; saves a pass over the rows.
-
-    Example:
-        >>> unit = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-        >>> connectivity_to(unit[:2], unit.sum(0), 3).tolist()
-        [0.5, 0.0]
+    ``self_similarity`` (rows,) is the inner product of each row with itself: 1, or 0 for a row of zeros. It is
+    computed if it is not given.
     """
     if count < 2:
         return torch.zeros(len(unit), dtype=unit.dtype, device=unit.device)

@@ -28,15 +28,7 @@ PLACES = {
 
 
 def loss_key(name: str) -> str:
-    """The key of a loss in `PLACES`; ignores case, "-" and "_", and returns ``module:Class`` unchanged.
-
-    Raises:
-        ValueError: there is no such loss.
-
-    Example:
-        >>> loss_key("NT-Xent")
-        'ntxent'
-    """
+    """The key of a loss in `PLACES`; ignores case, "-" and "_", and returns ``module:Class`` unchanged."""
     if ":" in str(name):
         return str(name)
     key = str(name).lower().replace("-", "").replace("_", "")
@@ -46,17 +38,7 @@ def loss_key(name: str) -> str:
 
 
 def check_options(name: str, options: Iterable[str]) -> None:
-    """Check the names of a loss and its options without importing it. Options of your own losses are not checked.
-
-    Raises:
-        ValueError: there is no such loss or option; the message suggests the nearest one.
-
-    Example:
-        >>> check_options("clip", ["tempreature"])
-        Traceback (most recent call last):
-        ...
-        ValueError: clip has no option 'tempreature'; did you mean 'temperature'?
-    """
+    """Check the names of a loss and its options without importing it. Options of your own losses are not checked."""
     key = loss_key(name)
     if key in PLACES:
         known = loss_options(key)
@@ -67,12 +49,7 @@ def check_options(name: str, options: Iterable[str]) -> None:
 
 @cache
 def loss_options(key: str) -> tuple[str, ...]:
-    """The options of a loss of this package, in the order of its constructor.
-
-    Example:
-        >>> loss_options("siglip")[:1]
-        ('temperature',)
-    """
+    """The options of a loss of this package, in the order of its constructor."""
     arguments = _constructor(*PLACES[key].split(":")).args
     return tuple(argument.arg for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs][1:])
 

@@ -12,19 +12,9 @@ from crossclr.losses.sums.rowwise import sum_of_rows
 
 
 def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None, chunk_size: int | None = None) -> Tensor:
-    """Σ_{i≠j} [margin + s_ij - s_ii]₊ + [margin + s_ij - s_jj]₊, over N², of unit rows.
+    """Σ_{i≠j} [margin + s_ij - s_ii]₊ + [margin + s_ij - s_jj]₊, over N², of unit rows (N, D).
 
-    Args:
-        x: (N, D) unit rows.
-        y: (N, D) unit rows.
-        margin: how far the similarity of a positive must exceed that of a negative.
-        ids: (N,) rows with equal ids are not negatives of each other.
-        chunk_size: rows compared at a time; None: all.
-
-    Example:
-        >>> x = torch.eye(2)
-        >>> float(max_margin(x, x, 0.2))
-        0.0
+    Rows with equal ids are not negatives of each other.
     """
     labels = torch.arange(len(x), device=x.device) if ids is None else ids
 

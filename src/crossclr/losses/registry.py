@@ -48,11 +48,7 @@ def build_loss(name: str, **options: Any) -> nn.Module:
 
 
 def class_at(place: str) -> type[nn.Module]:
-    """The class at ``package.module:Class``.
-
-    Raises:
-        ValueError: there is none, or it is not an ``nn.Module``.
-    """
+    """The class at ``package.module:Class``."""
     module, _, attribute = place.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)

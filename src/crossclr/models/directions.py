@@ -12,22 +12,11 @@ LEVELS = {"clip": "clips", "video": "whole videos"}
 
 @dataclass(frozen=True)
 class Direction:
-    """A search from one modality to another, at one level.
+    """A search from one modality to another, at one level."""
 
-    Args:
-        level: ``clip`` or ``video``.
-        query: name of the modality of the queries.
-        searched: name of the modality that is searched.
-
-    Example:
-        >>> direction = Direction.parse("clip/text->video")
-        >>> direction.words, direction.key
-        ('text → video', 'clip/text->video')
-    """
-
-    level: str
-    query: str
-    searched: str
+    level: str  # ``clip`` or ``video``
+    query: str  # name of the modality of the queries
+    searched: str  # name of the modality that is searched
 
     @classmethod
     def parse(cls, key: str) -> Self:
@@ -61,25 +50,13 @@ def directions_of(modalities: Sequence[str], level: str = "clip") -> list[str]:
 
 
 def direction_keys(modalities: Sequence[str], level: str = "clip") -> dict[str, str]:
-    """The keys of both directions, by the side that is searched: ``a``, the first modality, or ``b``, the second.
-
-    Example:
-        >>> direction_keys(("video", "text"))
-        {'a': 'clip/text->video', 'b': 'clip/video->text'}
-    """
+    """The keys of both directions, by the side that is searched: ``a``, the first modality, or ``b``, the second."""
     a, b = modalities
     return {"a": Direction(level, b, a).key, "b": Direction(level, a, b).key}
 
 
 def direction_words(keys: Iterable[str]) -> dict[str, str]:
-    """The words of directions that are shown together, by key; they name the level only if there are two.
-
-    Example:
-        >>> direction_words(["clip/text->video"])
-        {'clip/text->video': 'text → video'}
-        >>> list(direction_words(["clip/text->video", "video/text->video"]).values())
-        ['text → video (clips)', 'text → video (whole videos)']
-    """
+    """The words of directions that are shown together, by key; they name the level only if there are two."""
     found = {key: Direction.parse(key) for key in keys}
     if len({one.level for one in found.values()}) < 2:
         return {key: one.words for key, one in found.items()}

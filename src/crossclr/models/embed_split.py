@@ -85,11 +85,7 @@ def encode_samples(
 
 
 class EmbeddingColumns:
-    """Collects the vectors of samples, batch by batch.
-
-    Args:
-        modalities: their names.
-    """
+    """Collects the vectors of samples, batch by batch."""
 
     def __init__(self, modalities: Iterable[str]) -> None:
         modalities = list(modalities)

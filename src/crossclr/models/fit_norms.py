@@ -13,13 +13,7 @@ BATCH = 64
 
 
 def fit_standard_norms(model: JointModel, source: Source, split: str) -> None:
-    """Fit every `StandardNorm` of a model on training samples; a model without one reads nothing.
-
-    Args:
-        model: the model, on the CPU.
-        source: where samples are read, without randomness.
-        split: the training split.
-    """
+    """Fit every `StandardNorm` of a model on training samples; a model without one reads nothing."""
     norms = [module for module in model.modules() if isinstance(module, StandardNorm)]
     if not norms:
         return

@@ -16,14 +16,7 @@ LEVELS = ("clip", "video", "context")  # embeddings of clips, of videos, and of 
 
 
 class Branch(nn.Module):
-    """The encoders of one modality.
-
-    Args:
-        encoder: options of its local encoder.
-        config: the model's config, for the options that all modalities share.
-        input_dim: channels of an input row.
-        two_level: whether there is a global encoder.
-    """
+    """The encoders of one modality."""
 
     def __init__(
         self, encoder: TransformerEncoderConfig | MLPEncoderConfig, config: ModelConfig, input_dim: int, two_level: bool

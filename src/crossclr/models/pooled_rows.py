@@ -6,11 +6,7 @@ from crossclr.features.ragged import Ragged
 
 
 def mean_rows(rows: Ragged, channels: int) -> Tensor:
-    """(sequences, channels) the mean of each sequence.
-
-    Args:
-        rows: the sequences, or their joined means and maxima, as `MemorySource` keeps them for some encoders.
-        channels: channels of an input row.
+    """(sequences, channels) the mean of each sequence, also if `MemorySource` has joined their means and maxima.
 
     Example:
         >>> import torch

@@ -16,16 +16,7 @@ from crossclr.storage.leftovers import temporary_path
 
 
 def write_file(path: Path, content: bytes | str) -> None:
-    """Write a whole file at once; text is encoded as UTF-8.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
-        >>> write_file(path, "first")
-        >>> write_file(path, "second")
-        >>> path.read_text(), len(list(path.parent.iterdir()))
-        ('second', 1)
-    """
+    """Write a whole file at once; text is encoded as UTF-8."""
     with new_file(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -37,18 +28,7 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it becomes ``path`` when the block ends without an error.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "rows.bin"
-        >>> with new_file(path) as temporary:
-        ...     _ = temporary.write_bytes(b"rows")
-        ...     path.exists()
-        False
-        >>> path.read_bytes()
-        b'rows'
-    """
+    """A temporary path to write to; it becomes ``path`` when the block ends without an error."""
     temporary = temporary_path(path)
     with naming_full_disk(path):
         try:

@@ -19,23 +19,9 @@ PREVIOUS = ".previous"
 def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """A temporary folder to fill; it becomes ``path``, with a manifest, when the block ends without an error.
 
-    Parents are created. Leftovers of dead processes next to it are removed first.
-
-    Args:
-        path: the folder to create.
-        replace: replace a folder that exists. Two renames are needed for this; a reader calls `complete_folder` to
-            find the complete folder at any moment, and the next writer calls `restore_folder` after a crash.
-
-    Raises:
-        FileExistsError: ``path`` exists and ``replace`` is False.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "run"
-        >>> with new_folder(path) as folder:
-        ...     _ = (folder / "config.yaml").write_text("name: run")
-        >>> sorted(file.name for file in path.iterdir())
-        ['checksums.json', 'config.yaml']
+    Parents are created. Leftovers of dead processes next to it are removed first. Replacing a folder takes two renames:
+    a reader calls `complete_folder` to find the complete folder at any moment, and the next writer calls
+    `restore_folder` after a crash.
     """
     if path.exists() and not replace:
         raise FileExistsError(f"{path} already exists; choose another name")

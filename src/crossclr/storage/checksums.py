@@ -19,23 +19,7 @@ SMALL = 16 << 20  # bytes that are compared at every opening, in about 20 ms
 
 
 def seal(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Write the manifest of a folder.
-
-    Args:
-        folder: the folder.
-        names: files to add to the manifest or to renew in it; by default the manifest lists exactly the files of the
-            folder.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "config.yaml").write_text("seed: 0")
-        >>> seal(folder)
-        >>> check_sealed(folder)
-        >>> _ = (folder / "config.yaml").write_text("seed: 1")
-        >>> changes(folder)
-        ['config.yaml was changed']
-    """
+    """Write the manifest of a folder: of all its files, or add and renew only those that are named."""
     listed: dict[str, list[int | str]] = {}
     if names is not None and (folder / NAME).exists():
         listed = _listed(folder)
@@ -62,12 +46,7 @@ def renew(folder: Path) -> None:
 
 
 def changes(folder: Path, everything: bool = False) -> list[str]:
-    """What differs from the manifest, in words; empty if nothing does.
-
-    Args:
-        folder: a folder with a manifest.
-        everything: compare large files by their checksum too, not only by their size.
-    """
+    """What differs from the manifest, in words; large files are compared by size unless ``everything`` is set."""
     found = []
     for name, entry in _listed(folder).items():
         with reading(folder / NAME, "manifest", entry=name):
@@ -81,11 +60,7 @@ def changes(folder: Path, everything: bool = False) -> list[str]:
 
 
 def check_sealed(folder: Path, advice: str = "restore it from a copy", kind: type[ReadError] = ReadError) -> None:
-    """Compare a folder with its manifest, large files by their size only.
-
-    Raises:
-        ReadError: a file was changed or is missing, or there is no manifest.
-    """
+    """Compare a folder with its manifest, large files by their size only."""
     if not (folder / NAME).is_file():
         raise kind(f"{folder}: {NAME} is missing; {advice}, or take it as it is: crossclr verify {folder} --accept")
     if differing := changes(folder):

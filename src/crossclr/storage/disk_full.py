@@ -10,14 +10,7 @@ CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class DiskFullError(OSError):
-    """There is no room for a file: the disk is full, or a quota or a limit on file sizes is reached.
-
-    Args:
-        number: the system's error number.
-        reason: the system's words for it.
-        path: the file or folder that was being written.
-        next_step: what the user can do now.
-    """
+    """There is no room for a file: the disk is full, or a quota or a limit on file sizes is reached."""
 
     def __init__(self, number: int, reason: str, path: Path, next_step: str) -> None:
         super().__init__(f"{reason} while writing {path}; {next_step}")
@@ -32,14 +25,6 @@ def naming_full_disk(path: Path, next_step: str = "free some space and run the c
     """Turn the system's error for a full disk into a `DiskFullError` that names ``path`` and says what to do.
 
     An outer block replaces the path and next step of an inner one, because it knows more about the command.
-
-    Example:
-        >>> try:
-        ...     with naming_full_disk(Path("run"), "free some space, then resume"):
-        ...         raise OSError(28, "No space left on device")
-        ... except DiskFullError as error:
-        ...     print(error)
-        No space left on device while writing run; free some space, then resume
     """
     try:
         yield

@@ -18,15 +18,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]')
 
 
 def read_json(path: Path, kind: type[ReadError] = ReadError) -> Any:
-    """The content of a JSON file.
-
-    Args:
-        path: the file.
-        kind: the error to raise.
-
-    Raises:
-        ReadError: it is no JSON, or a key occurs twice in one object; the message gives the line.
-    """
+    """The content of a JSON file."""
     return parse_json(_text(path, "JSON", kind), path, kind)
 
 
@@ -42,14 +34,7 @@ def read_json_object(path: Path, *fields: str, kind: type[ReadError] = ReadError
 
 
 def parse_json(text: str | bytes, origin: Path | str, kind: type[ReadError] = ReadError) -> Any:
-    r"""The value of a JSON text; ``origin`` is its name in messages.
-
-    Example:
-        >>> parse_json('{"a": 1,\n "a": 2}', "x.json")
-        Traceback (most recent call last):
-        ...
-        crossclr.storage.read_error.ReadError: x.json: line 2: key 'a' occurs twice in one object; remove one of them
-    """
+    """The value of a JSON text; ``origin`` is its name in messages."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -65,11 +50,7 @@ def parse_json(text: str | bytes, origin: Path | str, kind: type[ReadError] = Re
 
 
 def read_yaml(path: Path, kind: type[ReadError] = ReadError) -> Any:
-    """The content of a YAML file.
-
-    Raises:
-        ReadError: it is no YAML, or a key occurs twice in one mapping; the message gives the line.
-    """
+    """The content of a YAML file."""
     return parse_yaml(read_yaml_text(path, kind), path, kind)
 
 
@@ -79,16 +60,7 @@ def read_yaml_text(path: Path, kind: type[ReadError] = ReadError) -> str:
 
 
 def parse_yaml(text: str, origin: Path | str, kind: type[ReadError] = ReadError) -> Any:
-    r"""The value of a YAML text; ``origin`` is its name in messages.
-
-    Example:
-        >>> parse_yaml("rate: 7e-4", "x.yaml")
-        {'rate': 0.0007}
-        >>> parse_yaml("a: 1\na: 2", "x.yaml")
-        Traceback (most recent call last):
-        ...
-        crossclr.storage.read_error.ReadError: x.yaml: line 2: key 'a' occurs twice (first in line 1); remove one ...
-    """
+    """The value of a YAML text; ``origin`` is its name in messages."""
     with reading(origin, "YAML", advice="correct it", kind=kind):
         try:
             found = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)

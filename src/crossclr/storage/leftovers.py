@@ -20,19 +20,7 @@ def temporary_path(target: Path) -> Path:
 
 
 def sweep(folder: Path, *, recursive: bool = False) -> list[Path]:
-    """Remove temporary files and folders whose owner no longer runs.
-
-    Args:
-        folder: where to look; it may be absent.
-        recursive: also look in all folders below.
-
-    Returns:
-        the removed paths.
-
-    Example:
-        >>> sweep(Path("no such folder"))
-        []
-    """
+    """Remove temporary files and folders whose owner no longer runs; returns their paths."""
     pattern = f".*{SUFFIX}"
     removed = []
     for path in list(folder.rglob(pattern) if recursive else folder.glob(pattern)):

@@ -20,15 +20,10 @@ class LockedError(ValueError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock.
-
-    Args:
-        owner: the process.
-        since: seconds since 1970 at which it took the lock.
-    """
+    """Who holds a lock."""
 
     owner: Owner
-    since: float
+    since: float  # seconds since 1970 at which it took the lock
 
     @property
     def age(self) -> float:
@@ -41,15 +36,6 @@ class FolderLock:
 
     Args:
         folder: a folder, which need not exist yet; the lock is the hidden file ``.<name>.lock`` next to it.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with FolderLock(folder):
-        ...     FolderLock(folder).holder().owner == Owner.current()
-        True
-        >>> FolderLock(folder).holder() is None
-        True
     """
 
     def __init__(self, folder: Path) -> None:

@@ -10,12 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Owner:
-    """A process: its host, its id, and its start time, which tells it from a later process with the same id.
-
-    Example:
-        >>> Owner.current().alive()
-        True
-    """
+    """A process: its host, its id, and its start time, which tells it from a later process with the same id."""
 
     host: str
     pid: int

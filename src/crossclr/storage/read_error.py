@@ -23,24 +23,9 @@ def reading(
     advice: str = "copy or write it again",
     kind: type[ReadError] = ReadError,
 ) -> Iterator[None]:
-    """Read a file in this block: whatever a library raises for a damaged file becomes a `ReadError`.
+    """Read a file in this block: whatever a library raises for a damaged file becomes an error of this kind.
 
-    Args:
-        path: the file.
-        form: its format, such as ``HDF5``.
-        entry: the entry that is read.
-        advice: what the user can do.
-        kind: the error to raise.
-
-    Raises:
-        ReadError: the block failed. Errors that already say what is wrong pass unchanged.
-
-    Example:
-        >>> with reading(Path("a.npy"), "NumPy array", entry="x"):
-        ...     {}["x"]
-        Traceback (most recent call last):
-        ...
-        crossclr.storage.read_error.ReadError: a.npy: entry 'x' cannot be read as NumPy array (KeyError: 'x'); copy ...
+    The message names the file, its format, the entry that is read, and the advice: what the user can do.
     """
     try:
         yield
@@ -53,9 +38,6 @@ def reading(
 
 def check_regular(path: Path, kind: type[ReadError] = ReadError) -> int:
     """The size of a file in bytes.
-
-    Raises:
-        ReadError: it is absent, or it is a folder, a pipe or a device, which could block forever.
 
     Example:
         >>> check_regular(Path("/dev/null"))

@@ -22,16 +22,10 @@ if TYPE_CHECKING:
 def backward_in_parts(
     fabric: Fabric, model: Any, parts: Sequence[Batch], loss_of: Callable[[dict[str, Tensor]], Tensor]
 ) -> Tensor:
-    """Add the gradients of the whole batch, with the memory of one part.
+    """Add the gradients of the whole batch with the memory of one part; returns the loss, detached.
 
-    Args:
-        fabric: the processes; they exchange gradients once, with the last part.
-        model: batch -> embeddings by name, as returned by ``fabric.setup``.
-        parts: the batch in pieces.
-        loss_of: embeddings of the whole batch -> scalar; its own parameters get their gradients too.
-
-    Returns:
-        the loss, detached.
+    The model comes from ``fabric.setup``; processes exchange gradients once, with the last part. ``loss_of`` takes the
+    embeddings of the whole batch, and its own parameters get their gradients too.
     """
     states, embedded = [], []
     with torch.no_grad():

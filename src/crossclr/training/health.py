@@ -14,25 +14,12 @@ PATIENCE = 3  # epochs after the warm-up within which the loss must fall
 
 @dataclass
 class Health:
-    """Watches the records of epochs after the warm-up; gives at most one warning in a run.
+    """Watches the records of epochs after the warm-up; gives at most one warning in a run."""
 
-    Args:
-        warmup_epochs: epochs in which the learning rate rises; they are not judged.
-        losses: loss of each epoch after the warm-up.
-        scores: validation score of each validated epoch after the warm-up.
-        warning: the warning, once it was given.
-
-    Example:
-        >>> health = Health(warmup_epochs=0)
-        >>> warning = health.observe({"epoch": 1, "loss": 8.5, "mean_cosine": 0.97})
-        >>> warning.partition(":")[0]
-        'This run does not learn'
-    """
-
-    warmup_epochs: int = 0
-    losses: list[float] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    warning: str | None = None
+    warmup_epochs: int = 0  # epochs in which the learning rate rises; they are not judged
+    losses: list[float] = field(default_factory=list)  # loss of each epoch after the warm-up
+    scores: list[float] = field(default_factory=list)  # validation score of each validated epoch after the warm-up
+    warning: str | None = None  # the warning, once it was given
 
     def observe(self, record: Mapping[str, Any]) -> str | None:
         """Check the record of an epoch; returns a warning the first time that something is wrong."""

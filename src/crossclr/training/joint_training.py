@@ -169,11 +169,7 @@ class JointTraining(Trainable[Batch]):
 
 
 def check_pairs_present(source: Source, split: str, objective: Objective) -> None:
-    """Check that the training samples have every pair that the loss names, and at least one pair.
-
-    Raises:
-        TrainingError: no sample has a pair.
-    """
+    """Check that the training samples have every pair that the loss names, and at least one pair."""
     present = source.present(split)
     if present is None:
         return

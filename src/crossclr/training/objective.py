@@ -86,15 +86,7 @@ def between(
     ids: Tensor,
     present: Mapping[str, Tensor],
 ) -> Tensor:
-    """The loss between modalities. A loss of your own compares two at a time: ``loss(x, y, a=..., b=..., ids=...)``.
-
-    Args:
-        loss: a loss of this package, or your own.
-        embeddings: by modality, (N, D).
-        features: by modality, (N, Dx) pooled inputs.
-        ids: (N,).
-        present: by modality, (N,) booleans on the CPU.
-    """
+    """The loss between modalities. A loss of your own compares two at a time: ``loss(x, y, a=..., b=..., ids=...)``."""
     if isinstance(loss, Loss):
         found: Tensor = loss(embeddings, features=features, ids=ids, present=present)
         return found

@@ -86,10 +86,6 @@ def meet(backend: str, patience: float = 600.0) -> None:
     torchrun keeps one store for all its restarts, and this store still holds the addresses of processes that died. So
     the first process opens a new store and leaves its address in the old one; the others wait for an address that
     answers.
-
-    Args:
-        backend: ``gloo`` or ``nccl``.
-        patience: seconds to wait for the first process.
     """
     shared, rank, world = next(rendezvous("env://"))
     host, deadline = os.environ["MASTER_ADDR"], time.monotonic() + patience
@@ -141,16 +137,8 @@ def gather(
 ) -> tuple[dict[str, Tensor], Batch]:
     """Embeddings and batch of all processes; gradients flow through the rows of this process.
 
-    Args:
-        fabric: the processes.
-        outputs: embeddings of this process's share.
-        batch: the share itself.
-        idle: this process has no videos of the batch, because there are fewer videos than processes.
-        features: whether the loss needs pooled features, which are the larger part of the traffic.
-
-    Returns:
-        the embeddings, and the batch with everything that a loss needs. The inputs and the keys are still those of this
-        process.
+    An ``idle`` process has no videos of the batch. Without ``features``, pooled features, the larger part of the
+    traffic, are not sent. The inputs and keys of the batch are still those of this process.
     """
     world = fabric.world_size
     if world == 1:

@@ -17,9 +17,6 @@ class LiveReporter:
     """Shows loss, pruned share, weight ratio, intra-modal share, queue fill, throughput and time left.
 
     Args:
-        console: where to write.
-        epochs: epochs of the run.
-        steps: steps of the run.
         done: steps that a resumed run took before it stopped.
     """
 
@@ -79,12 +76,7 @@ class LiveReporter:
 
 
 def summary(record: Mapping[str, Any]) -> str:
-    """The numbers of a record as a short line.
-
-    Example:
-        >>> summary({"loss": 1.5, "pruned": 0.25, "weight_ratio": 1.4, "queue_fill": 1.0, "learning_rate": 7e-4})
-        'loss 1.5000  rate 0.0007  pruned 25%  weights 1.40x  queue 100%'
-    """
+    """The numbers of a record as a short line."""
     parts = [f"loss {record['loss']:.4f}", f"rate {record['learning_rate']:.2g}"]
     if "pruned" in record:
         parts += [f"pruned {record['pruned']:.0%}", f"weights {record['weight_ratio']:.2f}x"]

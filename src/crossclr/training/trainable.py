@@ -60,21 +60,14 @@ class Position:
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How long to train, and when to write and to validate.
+    """How long to train, and when to write and to validate."""
 
-    Args:
-        epochs: passes over the training data.
-        log_every: steps from one record of metrics to the next.
-        checkpoint_every: steps from one checkpoint to the next within an epoch; None: only after each epoch.
-        first_validation: the first epoch (from 0) that is validated.
-        validate_every: epochs from one validation to the next.
-    """
-
-    epochs: int
-    log_every: int = 10
+    epochs: int  # passes over the training data
+    log_every: int = 10  # steps from one record of metrics to the next
+    # steps from one checkpoint to the next within an epoch; None: only after each epoch
     checkpoint_every: int | None = None
-    first_validation: int = 0
-    validate_every: int = 1
+    first_validation: int = 0  # the first epoch (from 0) that is validated
+    validate_every: int = 1  # epochs from one validation to the next
 
     def validates(self, epoch: int) -> bool:
         """Whether an epoch is validated. The last one always is, because it is often the best."""

@@ -68,11 +68,7 @@ def collate(samples: Sequence[Sample], dims: Mapping[str, int] | None = None) ->
 
 
 def check_sample(sample: Sample, dims: Mapping[str, int] | None) -> None:
-    """Check that a sample can be part of a batch.
-
-    Raises:
-        DataError: it has no modality or an unknown one, a clip without any, or several sequences of a clip.
-    """
+    """Check that a sample can be part of a batch."""
     if not sample.modalities:
         raise DataError(f"sample {sample.key!r} has no modality; drop it")
     for name, content in sample.modalities.items():

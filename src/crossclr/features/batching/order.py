@@ -15,10 +15,5 @@ def epoch_order(count: int, seed: int, epoch: int) -> list[int]:
 
 
 def bounds(samples: int, number: int, count: int) -> tuple[int, int]:
-    """First sample, and the one after the last, of part ``number`` of ``count`` equal parts of a batch.
-
-    Example:
-        >>> [bounds(5, number, 2) for number in range(2)]
-        [(0, 2), (2, 5)]
-    """
+    """First sample, and the one after the last, of part ``number`` of ``count`` equal parts of a batch."""
     return number * samples // count, (number + 1) * samples // count

@@ -12,13 +12,10 @@ Result = TypeVar("Result")
 def read_ahead(
     read: Callable[[Item], Result], items: Iterable[Item], workers: int, pending: int
 ) -> Generator[Result, None, None]:
-    """``read(item)`` for each item, in order. Closing the generator stops the threads.
+    """``read(item)`` for each item, in order; at most ``pending`` results are in work or waiting at any time.
 
-    Args:
-        read: called in a background thread; what it raises is raised at its own result.
-        items: what to read.
-        workers: threads.
-        pending: results that may be in work or waiting at any time.
+    ``read`` runs in a background thread; what it raises is raised at its own result. Closing the generator stops the
+    threads.
 
     Example:
         >>> list(read_ahead(str.upper, "abc", workers=2, pending=3))

@@ -17,21 +17,13 @@ EXAMPLES = 5  # keys that a finding names
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault (training fails or is wrong) or one warning (it may be intended).
-
-    Args:
-        level: ``fault`` or ``warning``.
-        kind: a short name to search for, e.g. ``unreadable`` or ``shared-group``.
-        message: what was found, where, and how to fix it.
-        count: number of samples it concerns.
-        keys: the first of them.
-    """
+    """One fault (training fails or is wrong) or one warning (it may be intended)."""
 
     level: Literal["fault", "warning"]
-    kind: str
-    message: str
-    count: int = 1
-    keys: tuple[str, ...] = ()
+    kind: str  # a short name to search for, e.g. ``unreadable`` or ``shared-group``
+    message: str  # what was found, where, and how to fix it
+    count: int = 1  # number of samples it concerns
+    keys: tuple[str, ...] = ()  # the first of them
 
 
 def warn(kind: str, message: str, keys: Sequence[str]) -> Finding:

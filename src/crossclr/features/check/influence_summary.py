@@ -19,39 +19,20 @@ BLOCK = 4096  # rows held in memory at a time
 
 @dataclass(frozen=True)
 class InfluenceSummary:
-    """Connectivity of one modality.
-
-    Args:
-        count: samples.
-        quantiles: connectivity at the shares 0, 0.05, 0.25, 0.5, 0.75, 0.95 and 1.
-        mean: mean connectivity.
-        relative: threshold -> share of samples with C / max C above it (the share that is pruned).
-        absolute: threshold -> share of samples with C above it.
-        quantile: threshold -> share of samples above that quantile of C.
-    """
+    """Connectivity of one modality."""
 
     count: int
-    quantiles: dict[float, float]
-    mean: float
-    relative: dict[float, float]
-    absolute: dict[float, float]
-    quantile: dict[float, float]
+    quantiles: dict[float, float]  # connectivity at the shares 0, 0.05, 0.25, 0.5, 0.75, 0.95 and 1
+    mean: float  # mean connectivity
+    relative: dict[float, float]  # threshold -> share of samples with C / max C above it (the share that is pruned)
+    absolute: dict[float, float]  # threshold -> share of samples with C above it
+    quantile: dict[float, float]  # threshold -> share of samples above that quantile of C
 
 
 def summarise_connectivity(
     scores: npt.NDArray[np.float64], thresholds: Sequence[float] = THRESHOLDS
 ) -> InfluenceSummary:
-    """Describe the connectivity of a set of samples.
-
-    Args:
-        scores: (samples,) connectivity.
-        thresholds: the thresholds to try.
-
-    Example:
-        >>> summary = summarise_connectivity(np.array([0.1, 0.5, 0.8]), thresholds=[0.6])
-        >>> summary.relative, summary.absolute
-        ({0.6: 0.6666666666666666}, {0.6: 0.3333333333333333})
-    """
+    """Describe the connectivity of a set of samples."""
     highest = scores.max()
     shares = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
     return InfluenceSummary(
@@ -66,14 +47,7 @@ def summarise_connectivity(
 
 
 class PooledSpool:
-    """Collects any number of pooled rows in an unnamed temporary file.
-
-    Example:
-        >>> spool = PooledSpool()
-        >>> spool.add(np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)); spool.add(np.array([[3.0, 0.0]], np.float32))
-        >>> spool.connectivity().tolist()
-        [0.5, 0.0, 0.5]
-    """
+    """Collects any number of pooled rows in an unnamed temporary file."""
 
     def __init__(self) -> None:
         self._file: Any = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the spool

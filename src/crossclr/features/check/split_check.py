@@ -11,26 +11,7 @@ COMPARED = 32  # repeated ids whose features are compared
 
 
 def check_splits(source: Source, train: str, others: Iterable[str | None] = ()) -> None:
-    """Refuse splits that would make a result wrong.
-
-    Args:
-        source: the data.
-        train: the training split.
-        others: the splits that are measured; None and ``train`` itself are skipped.
-
-    Raises:
-        DataError: a split is empty, ``train`` has one sample, an id is missing or is repeated with other features, or
-            samples of ``train`` are in another split.
-
-    Example:
-        >>> from crossclr.features import ArraySource
-        >>> rows = {"video": np.eye(3), "text": np.eye(3)}
-        >>> source = ArraySource(rows, splits={"train": ["0", "1"], "val": ["1", "2"]})
-        >>> check_splits(source, "train", ["val"])
-        Traceback (most recent call last):
-        ...
-        crossclr.features.errors.DataError: 1 samples of split 'val' are also in split 'train' (first: '1'); ...
-    """
+    """Refuse splits that would make a result wrong; in ``others``, None and ``train`` itself are skipped."""
     measured = [split for split in dict.fromkeys(others) if split is not None and split != train]
     for split in (train, *measured):
         if not len(source.keys(split)):

@@ -12,10 +12,6 @@ Block = TypeVar("Block")
 class BlockCache(Generic[Key, Block]):
     """Keeps the blocks that were used last, for any number of threads.
 
-    Args:
-        load: decodes the block of a key.
-        size: blocks to keep.
-
     Example:
         >>> cache = BlockCache(str.upper, size=2)
         >>> [cache[key] for key in "abca"], len(cache)

@@ -31,11 +31,7 @@ class DiskArray:
     """An array in C order somewhere in a file.
 
     Args:
-        path: the file, for messages.
         file: the open file; it is closed with this object.
-        offset: position of the first value.
-        shape: shape of the array.
-        dtype: type of its values.
     """
 
     def __init__(self, path: Path, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -111,14 +107,10 @@ def open_npy(path: Path) -> DiskArray | Array:
 
 
 def open_npz(path: Path, member: Member = None) -> DiskArray | Array:
-    """One array of a ``.npz`` file, left on disk.
+    """One array of a ``.npz`` file, left on disk; ``member`` names or chooses it, and is None for the only one.
 
     A stored member (``numpy.savez``) is read in place. A compressed one (``numpy.savez_compressed``) is unpacked once,
     piece by piece, into an unnamed temporary file.
-
-    Args:
-        path: the file.
-        member: name of the array, or a function that chooses one of the names; optional if the file has only one.
     """
     check_regular(path, DataError)
     with reading(path, ".npz", kind=DataError), zipfile.ZipFile(path) as archive:

@@ -22,12 +22,9 @@ def open_array(path: Path, name: str | None) -> DiskArray | Array:
 
 
 def open_sequences(path: Path, name: str | None, lengths: Array | None = None) -> Sequences:
-    """The sequences of a file, left on disk.
+    """The sequences of a ``.npy``, ``.npz`` or ``.parquet`` file, left on disk.
 
-    Args:
-        path: a ``.npy``, ``.npz`` or ``.parquet`` file.
-        name: the array or the column.
-        lengths: rows of each sample, for rows end to end or for padded sequences.
+    ``lengths`` has the rows of each sample, for rows end to end or for padded sequences.
     """
     if path.suffix == ".parquet":
         if lengths is not None:

@@ -16,28 +16,14 @@ ADVICE = "the file is truncated, damaged or of another format: copy or extract i
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Open a file for reading.
-
-    Raises:
-        DataError: it is not an HDF5 file, or is damaged.
-    """
+    """Open a file for reading."""
     check_regular(path, DataError)
     with reading(path, "HDF5", advice=ADVICE, kind=DataError):
         return h5py.File(path, "r", locking=False)
 
 
 def data_set(path: Path, file: h5py.File, name: str, largest: int | None = LARGEST_ENTRY) -> h5py.Dataset:
-    """An entry of an open file.
-
-    Args:
-        path: the file, for messages.
-        file: the open file.
-        name: the entry.
-        largest: bytes that it may have; None if it is read in parts.
-
-    Raises:
-        DataError: it is absent, is no data set, points to another file, or is too large.
-    """
+    """An entry of an open file, of at most ``largest`` bytes; None if it is read in parts."""
     with reading(path, "HDF5", entry=name, advice=ADVICE, kind=DataError):
         link = file.get(name, getlink=True)
         if isinstance(link, h5py.ExternalLink):

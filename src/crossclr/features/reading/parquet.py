@@ -51,9 +51,7 @@ class ParquetSequences(Sequences):
     every sample, so write large files with small row groups (about 1,000 rows).
 
     Args:
-        path: the file.
         column: its feature column; optional if there is only one.
-        groups_kept: row groups to keep in memory.
     """
 
     def __init__(self, path: Path, column: str | None = None, groups_kept: int = 4) -> None:

@@ -22,11 +22,7 @@ from crossclr.storage.read_error import reading
 
 
 class RowReader(ABC):
-    """Rows by key.
-
-    Args:
-        path: the file or folder.
-    """
+    """Rows by key."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -63,11 +59,7 @@ class RowReader(ABC):
         return next((name for name in (key, f"v_{key[:11]}") if name in self._stored()), None)
 
     def read(self, key: str) -> Rows:
-        """All rows of a key.
-
-        Raises:
-            DataError: the key is missing, or its rows are invalid.
-        """
+        """All rows of a key."""
         name = self.find(key)
         if name is None:
             raise DataError(f"{self.path}: no entry for key {key!r}; extract it or drop the key from the meta file")
@@ -148,11 +140,7 @@ def open_rows(path: str | Path) -> RowReader:
 
 
 def checked_rows(values: npt.NDArray[np.generic], path: Path, key: str) -> Rows:
-    """The values as (rows, dim) float32.
-
-    Raises:
-        DataError: the array is not a table, is empty, is not numeric, or contains NaN or an infinity.
-    """
+    """The values as (rows, dim) float32."""
     if values.dtype.kind not in "fiu":
         raise DataError(f"{path}: entry {key!r} has type {values.dtype}, but features must be numbers")
     if values.ndim == 1:
@@ -176,22 +164,10 @@ def checked_rows(values: npt.NDArray[np.generic], path: Path, key: str) -> Rows:
 
 
 def join_rows(parts: Sequence[Rows | None], dims: Sequence[int]) -> Rows:
-    """The rows of several experts for one sequence, joined on the channel axis.
+    """(rows, sum of dims) the rows of several experts for one sequence, joined on the channel axis.
 
     The first expert that has rows sets their number, and the others are resampled to it. The channels of an expert
     without rows (None) are zero.
-
-    Args:
-        parts: (rows, dim) or None for each expert; at least one has rows.
-        dims: channels of each expert.
-
-    Returns:
-        (rows, sum of dims)
-
-    Example:
-        >>> both = join_rows([np.ones((4, 2), np.float32), None], [2, 3])
-        >>> both.shape, both[0].tolist()
-        ((4, 5), [1.0, 1.0, 0.0, 0.0, 0.0])
     """
     if len(parts) == 1 and parts[0] is not None:
         return parts[0]
@@ -206,11 +182,7 @@ def join_rows(parts: Sequence[Rows | None], dims: Sequence[int]) -> Rows:
 
 
 def read_experts(readers: Sequence[RowReader], key: str) -> list[Rows | None]:
-    """The rows of each expert for a key; None for an expert that lacks it.
-
-    Raises:
-        DataError: no expert has the key, or its rows are invalid.
-    """
+    """The rows of each expert for a key; None for an expert that lacks it."""
     if len(readers) == 1:
         return [readers[0].read(key)]
     found = [reader.read(key) if reader.find(key) is not None else None for reader in readers]

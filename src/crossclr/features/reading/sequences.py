@@ -18,11 +18,7 @@ Array = npt.NDArray[Any]
 
 
 class Sequences(ABC):
-    """One sequence of rows for each row number.
-
-    Args:
-        path: where it comes from, for messages.
-    """
+    """One sequence of rows for each row number."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,11 +123,7 @@ def _check_lengths(path: Path, lengths: Array, count: int) -> None:
 
 
 def as_sequences(values: Any, name: str = "array") -> Sequences:
-    """Sequences from data in memory.
-
-    Args:
-        values: (N, dim) or (N, rows, dim) array, a list of (rows, dim) arrays, a Ragged, or sequences already.
-        name: what messages call it.
+    """Sequences from an array (N, dim) or (N, rows, dim), a list of (rows, dim) arrays, a Ragged, or sequences already.
 
     Example:
         >>> len(as_sequences(np.zeros((5, 3)))), as_sequences([np.zeros((2, 3)), np.zeros((4, 3))]).rows(1).shape
@@ -161,7 +153,6 @@ class JoinedSequences:
     """Several experts of one modality, by sample number.
 
     Args:
-        experts: sequences of each expert.
         index: for each expert (samples,) the row of each sample, or -1 if it has none.
     """
 

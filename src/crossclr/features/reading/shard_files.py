@@ -37,15 +37,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ShardRows:
-    """One modality of a block, its sequences end to end.
+    """One modality of a block, its sequences end to end."""
 
-    Args:
-        values: (all rows, dim).
-        offsets: (samples + 1,) start of each sequence, and the end of the last.
-    """
-
-    values: Array
-    offsets: Array
+    values: Array  # (all rows, dim)
+    offsets: Array  # (samples + 1,) start of each sequence, and the end of the last
 
     def rows(self, index: int) -> Array:
         """(rows, dim) of one sample."""
@@ -54,36 +49,19 @@ class ShardRows:
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive samples of a shard.
+    """Consecutive samples of a shard."""
 
-    Args:
-        ids: key of each sample.
-        rows: by column, the rows of the modalities that the shard has.
-        texts: a sentence of each, or empty.
-        groups: a coarse label of each, or empty.
-    """
-
-    ids: tuple[str, ...]
-    rows: dict[str, ShardRows]
-    texts: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
+    ids: tuple[str, ...]  # key of each sample
+    rows: dict[str, ShardRows]  # by column, the rows of the modalities that the shard has
+    texts: tuple[str, ...] = ()  # a sentence of each, or empty
+    groups: tuple[str, ...] = ()  # a coarse label of each, or empty
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 class Shard(ABC):
-    """A file of samples.
-
-    Args:
-        path: the file.
-        names: its columns or data sets.
-        blocks: number of samples of each block.
-        columns: columns of modalities.
-
-    Raises:
-        DataError: it has no ``id``, or none of the columns.
-    """
+    """A file of samples."""
 
     def __init__(self, path: Path, names: set[str], blocks: list[int], columns: Sequence[str]) -> None:
         self.columns = [column for column in columns if column in names]
@@ -111,15 +89,7 @@ class Shard(ABC):
 
 
 def open_shard(path: str | Path, columns: Sequence[str] = ("a", "b")) -> Shard:
-    """A shard by its ending; only its table of contents is read.
-
-    Args:
-        path: the file.
-        columns: columns of the modalities to read; the shard may lack some.
-
-    Raises:
-        DataError: the file cannot be read, or has no ``id``, or none of the columns.
-    """
+    """A shard by its ending; only its table of contents is read. It may lack some of the columns."""
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise DataError(f"{path}: a shard is a file of type {', '.join(ENDINGS)}")
@@ -127,19 +97,7 @@ def open_shard(path: str | Path, columns: Sequence[str] = ("a", "b")) -> Shard:
 
 
 def find_shards(patterns: Sequence[str | Path]) -> list[Path]:
-    """The files that match patterns such as ``features/train-*.parquet``, sorted by name; a folder means its shards.
-
-    Raises:
-        DataError: a pattern matches no file, or two files have the same name.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("b.parquet", "a.h5", "notes.txt"):
-        ...     (folder / name).touch()
-        >>> [path.name for path in find_shards([folder])]
-        ['a.h5', 'b.parquet']
-    """
+    """The files that match patterns such as ``features/train-*.parquet``, sorted by name; a folder means its shards."""
     names: dict[str, Path] = {}
     for pattern in patterns:
         place = Path(pattern)

@@ -101,9 +101,6 @@ class FilesConfig(DataConfigBase):
         Args:
             path: the path as the config has it.
             option: the config field, for the message.
-
-        Raises:
-            DataError: it does not exist; the message names the places and the options that change them.
         """
         places = self.candidates(path)
         for place in places:

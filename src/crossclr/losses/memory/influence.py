@@ -41,15 +41,11 @@ def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: fl
         scores: (M,) connectivity of the whole reference set.
         threshold: γ in the paper; None prunes nothing.
         rule: ``relative`` compares C / max C, ``absolute`` C itself, ``quantile`` prunes above that quantile of C.
-        min_keep: keep at least this share of the set, the least connected rows first. Rows of equal connectivity at the
-            cut are all kept, so the order of rows does not matter.
+        min_keep: keep at least this share of the set, the least connected rows first. Rows of equal connectivity at
+            the cut are all kept, so the order of rows does not matter.
 
     Returns:
         (M,) bool mask and a flag.
-
-    Example:
-        >>> influential(torch.tensor([0.1, 0.5, 0.8]), 0.9, "relative", 0.25)
-        (tensor([False, False,  True]), False)
     """
     nothing = torch.zeros_like(scores, dtype=torch.bool)
     if threshold is None:

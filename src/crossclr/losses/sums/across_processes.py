@@ -28,12 +28,7 @@ class Sharing:
     group: Any = None  # their process group; None is the default one
 
     def part(self, count: int) -> tuple[int, int]:
-        """Start and end of this process's part of ``count`` anchors.
-
-        Example:
-            >>> [Sharing(rank, 3).part(7) for rank in range(3)]
-            [(0, 2), (2, 4), (4, 7)]
-        """
+        """Start and end of this process's part of ``count`` anchors."""
         return self.rank * count // self.world, (self.rank + 1) * count // self.world
 
     def add_up(self, *tensors: Tensor) -> None:

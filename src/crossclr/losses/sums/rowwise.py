@@ -36,11 +36,8 @@ Start = Callable[[bool], Totals]
 def by_rows(start: Start, again: Part, chunk_size: int | None, *tensors: Tensor) -> tuple[Tensor, ...]:
     """The results of a sum over the rows of the first tensor; only the first result, the sum, has a gradient.
 
-    Args:
-        start: returns totals of no rows; its argument says whether gradients are needed.
-        again: computes the sum of the tensors in plain torch, for second derivatives.
-        chunk_size: rows added at a time; None: all.
-        *tensors: what the sum depends on.
+    ``start`` returns the totals of no rows; its argument says whether gradients are needed. ``again`` computes the sum
+    in plain torch, for second derivatives.
     """
     found: tuple[Tensor, ...] = _ByRows.apply(start, again, chunk_size, *tensors)  # type: ignore[no-untyped-call]
     return found

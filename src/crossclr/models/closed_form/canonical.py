@@ -23,15 +23,12 @@ UNCORRELATED = 1e-6  # share of the largest correlation below which directions o
 
 @dataclass(frozen=True)
 class Canonical:
-    """Directions of all modalities, the most correlated first.
+    """Directions of all modalities, the most correlated first."""
 
-    Args:
-        bases: for each modality (channels, k). Without ridge, the projections of training rows have unit variance
-            when there are two modalities.
-        correlations: (k,) canonical correlations, falling; with more than two modalities, the mean over the others.
-    """
-
+    # for each modality (channels, k). Without ridge, the projections of training rows have unit variance when there
+    # are two modalities.
     bases: Mapping[str, Tensor]
+    # (k,) canonical correlations, falling; with more than two modalities, the mean over the others
     correlations: Tensor
 
 
@@ -39,19 +36,10 @@ class Problem:
     """All that the directions depend on but the ridge.
 
     Args:
-        own: covariance of each modality (channels, channels).
         between: for each pair of modalities (x, y), in the order of ``own``: (channels of x, channels of y)
-            covariance between them, or another matrix that says which channels go together. The correlations have its
-            scale.
+            covariance between them, or another matrix that says which channels go together. The correlations have
+            its scale.
         channels: of modalities of which some channels without variance were dropped: their number before.
-
-    Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> video = torch.randn(200, 3, generator=generator)
-        >>> moments = Moments({"video": 3, "text": 2})
-        >>> moments.add({"video": video, "text": video[:, :2] * 5})
-        >>> [round(float(c), 3) for c in Problem.of(moments).solve(1e-6).correlations]
-        [1.0, 1.0]
     """
 
     def __init__(
@@ -69,15 +57,7 @@ class Problem:
 
     @classmethod
     def of(cls, moments: Moments, between: Mapping[tuple[str, str], Tensor] | None = None) -> Problem:
-        """The problem of these training samples.
-
-        Args:
-            moments: of the samples.
-            between: replaces the covariances between modalities, if more than the samples' own rows belong together.
-
-        Raises:
-            ValueError: a modality never varies, or shares fewer than two samples with each of the others.
-        """
+        """The problem of these training samples; ``between`` replaces the covariances between modalities."""
         for name in moments.names:
             shared = max(moments.count(name, other) for other in moments.names if other != name)
             if shared < 2:
@@ -88,12 +68,7 @@ class Problem:
         return cls(own, between or {pair: moments.covariance(*pair) for pair in combinations(moments.names, 2)})
 
     def solve(self, ridge: float, width: int | None = None) -> Canonical:
-        """The directions for one strength of regularisation.
-
-        Args:
-            ridge: added to all variances, as a multiple of the modality's mean variance.
-            width: number of directions; all by default.
-        """
+        """The directions for a ridge, a multiple of each modality's mean variance that is added to all variances."""
         white = {name: _whitening(own, ridge, self.scales[name]) for name, own in self.own.items()}
         blocks = {(x, y): white[x].T @ between @ white[y] for (x, y), between in self.between.items()}
         if len(white) == 2:
@@ -148,23 +123,15 @@ def _singular(block: Tensor) -> tuple[list[Tensor], Tensor]:
 
 @dataclass(frozen=True)
 class CCA(Canonical):
-    """Linear CCA of two modalities. It needs no training, so it is the baseline that a learned embedding has to beat.
+    """Linear CCA of two modalities: the baseline without training that a learned embedding has to beat."""
 
-    Args:
-        means: by modality, (channels,) subtracted from its rows.
-    """
-
-    means: Mapping[str, Tensor]
+    means: Mapping[str, Tensor]  # by modality, (channels,) subtracted from its rows
 
     def encode(self, modality: str, rows: Tensor, dim: int | None = None, weighting: float = 0.0) -> Tensor:
-        """(rows, dim) float32 coordinates of a modality's rows (rows, channels) in the common space.
+        """(rows, dim) float32 coordinates of a modality's rows (rows, channels) along the most correlated directions.
 
-        Args:
-            modality: its name.
-            rows: the rows.
-            dim: number of directions, the most correlated first; None uses all.
-            weighting: multiplies each coordinate by its correlation to this power, so that weakly correlated directions
-                count less in a cosine.
+        Each is multiplied by its correlation to the power ``weighting``, so that weakly correlated directions count
+        less in a cosine.
         """
         centred = rows.to(torch.float64) - self.means[modality]
         return (centred @ self.directions(modality, dim, weighting)).to(torch.float32)
@@ -175,26 +142,10 @@ class CCA(Canonical):
 
 
 def fit_cca(moments: Moments, regularisations: Sequence[float] = (0.01,), between: Tensor | None = None) -> list[CCA]:
-    """Fit CCA for several strengths of regularisation; they share the costly decompositions.
+    """CCA for several strengths of regularisation, as multiples of the mean diagonal; they share decompositions.
 
-    Args:
-        moments: of the training pairs.
-        regularisations: each is added to the diagonals of both covariances, as a multiple of their mean diagonal.
-        between: (dim, dim) replaces the covariance between the modalities, if more samples than those of a pair belong
-            together. Correlations then have its scale.
-
-    Returns:
-        one `CCA` for each regularisation.
-
-    Raises:
-        ValueError: fewer than two pairs, or a modality that never varies.
-
-    Example:
-        >>> rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-        >>> moments = Moments({"video": 3, "text": 2})
-        >>> moments.add({"video": rows, "text": rows[:, :2] * 5})
-        >>> [round(float(c), 3) for c in fit_cca(moments, (1e-6,))[0].correlations]
-        [1.0, 1.0]
+    ``between`` (dim, dim) replaces the covariance between the modalities, if more samples than those of a pair belong
+    together. Correlations then have its scale.
     """
     x, y = moments.names
     problem = Problem.of(moments, None if between is None else {(x, y): between.to(torch.float64)})

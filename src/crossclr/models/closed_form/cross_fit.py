@@ -29,12 +29,6 @@ class ReducedFeatures:
     """Features of all samples in float32, turned to their leading directions.
 
     Directions are those of all samples, held-out ones included. They depend on one modality alone, so no pairs leak.
-
-    Args:
-        rows: (samples, channels).
-        present: (samples,) bool.
-        spec: which features.
-        landmarks: maximum number of landmarks.
     """
 
     def __init__(self, rows: Tensor, present: Tensor, spec: FeatureSpec, landmarks: int) -> None:
@@ -64,21 +58,14 @@ def covariance(x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings that are tried.
+    """The settings that are tried."""
 
-    Args:
-        input_norms: tried at the middle bandwidth for all modalities together, then for each by itself.
-        bandwidths: tried with the best norms, in the same way; None is linear.
-        ridges: see `ClosedFormSettings`, as the others.
-        widths: the largest is capped by the number of directions there are.
-        exponents: of the correlations.
-    """
-
+    # tried at the middle bandwidth for all modalities together, then for each by itself
     input_norms: Sequence[InputNorm] = ("l2", "standardise")
-    bandwidths: Sequence[float | None] = (0.5, 1.0, 2.0)
-    ridges: Sequence[float] = (0.3, 1.0, 3.0, 10.0)
-    widths: Sequence[int] = (128, 256, 400)
-    exponents: Sequence[float] = (0.5, 1.0, 2.0)
+    bandwidths: Sequence[float | None] = (0.5, 1.0, 2.0)  # tried with the best norms, in the same way; None is linear
+    ridges: Sequence[float] = (0.3, 1.0, 3.0, 10.0)  # see `ClosedFormSettings`, as the others
+    widths: Sequence[int] = (128, 256, 400)  # the largest is capped by the number of directions there are
+    exponents: Sequence[float] = (0.5, 1.0, 2.0)  # of the correlations
 
 
 LINEAR = Grid(("none", "l2", "standardise"), (None,), (0.01, 0.1, 1.0, 10.0), (32, 64, 128, 256, 512), (0.0, 1.0, 2.0))
@@ -87,15 +74,10 @@ LINEAR = Grid(("none", "l2", "standardise"), (None,), (0.01, 0.1, 1.0, 10.0), (3
 
 @dataclass(frozen=True)
 class Trial:
-    """One tried setting.
+    """One tried setting."""
 
-    Args:
-        settings: what was tried.
-        scores: its mean recall on each held-out fold, in 0 to 1.
-    """
-
-    settings: ClosedFormSettings
-    scores: tuple[float, ...]
+    settings: ClosedFormSettings  # what was tried
+    scores: tuple[float, ...]  # its mean recall on each held-out fold, in 0 to 1
 
     @property
     def score(self) -> float:
@@ -110,19 +92,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class FoldVectors:
-    """Vectors of one fold, from a fit on the other folds.
+    """Vectors of one fold, from a fit on the other folds."""
 
-    Args:
-        places: of the held-out samples.
-        held_out: by modality, (held-out samples, width) unit vectors.
-        training: by modality, (samples of the other folds, width).
-        training_places: of those.
-    """
-
-    places: Tensor
-    held_out: dict[str, Tensor]
-    training: dict[str, Tensor]
-    training_places: Tensor
+    places: Tensor  # of the held-out samples
+    held_out: dict[str, Tensor]  # by modality, (held-out samples, width) unit vectors
+    training: dict[str, Tensor]  # by modality, (samples of the other folds, width)
+    training_places: Tensor  # of those
 
 
 class CrossFit:
@@ -134,16 +109,6 @@ class CrossFit:
         groups: (samples,) whole numbers; samples of one group, such as clips of one video, stay in one fold.
         concepts: (samples,) whole numbers; samples of one concept are right answers to each other.
         folds: number of folds, or (samples,) the fold of each sample; samples of fold -1 are never held out.
-        landmarks: maximum number of landmarks.
-        seed: of the assignment to folds.
-
-    Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> hidden = torch.randn(120, 4, generator=generator)
-        >>> video, text = hidden @ torch.randn(4, 8, generator=generator), torch.tanh(hidden)
-        >>> trials = CrossFit({"video": video, "text": text}).search(Grid(ridges=(0.01, 0.1, 1.0), widths=(4,)))
-        >>> trials[0].score > 0.9 and trials[0].score >= trials[-1].score
-        True
     """
 
     def __init__(
@@ -263,15 +228,7 @@ class CrossFit:
 
 
 def assign_folds(count: int, folds: int, groups: Tensor | None = None, seed: int = 0) -> Tensor:
-    """(count,) the fold of each sample; samples of one group share theirs.
-
-    Raises:
-        ValueError: there are fewer groups, or samples, than folds.
-
-    Example:
-        >>> assign_folds(5, 2, torch.tensor([7, 7, 3, 3, 9])).tolist()
-        [0, 0, 0, 0, 1]
-    """
+    """(count,) the fold of each sample; samples of one group share theirs."""
     members = torch.arange(count) if groups is None else torch.unique(groups, return_inverse=True)[1]
     total = int(members.max()) + 1
     if not 2 <= folds <= total:

@@ -25,17 +25,7 @@ class RowNorm(nn.Module):
     """``(rows - shift) * scale``, then unit length where ``unit`` is true.
 
     Args:
-        shift: (channels,).
-        scale: (channels,).
         unit: whether rows get unit length; a bool tensor, so that it is stored with the others.
-
-    Example:
-        >>> norm = RowNorm.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), "standardise")
-        >>> norm(torch.tensor([[4.0, 5.0]])).tolist()
-        [[2.0, 0.0]]
-        >>> norm = RowNorm.fit(torch.tensor([[3.0, 4.0]]), "l2")
-        >>> norm(torch.tensor([[6.0, 8.0]])).numpy().round(3).tolist()
-        [[0.6, 0.8]]
     """
 
     shift: Tensor
@@ -53,10 +43,8 @@ class RowNorm(nn.Module):
     def fit(cls, rows: Tensor, kind: InputNorm) -> RowNorm:
         """Measure training rows.
 
-        Args:
-            rows: (rows, channels).
-            kind: ``none`` keeps rows up to their mean, which no method here depends on; ``l2`` gives them unit
-                length; ``centre`` subtracts the mean first; ``standardise`` gives each channel mean 0 and variance 1.
+        ``none`` keeps rows up to their mean, which no method here depends on; ``l2`` gives them unit length; ``centre``
+        subtracts the mean first; ``standardise`` gives each channel mean 0 and variance 1.
         """
         rows = rows.double()
         mean, ones = rows.mean(dim=0), torch.ones(rows.shape[1], dtype=torch.float64)
@@ -80,15 +68,11 @@ JITTER = 1e-3  # added to the diagonal of the landmarks' kernel, so that float32
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """Which features a modality has.
+    """Which features a modality has."""
 
-    Args:
-        bandwidth: of the Gaussian kernel, as a multiple of the median distance between training rows; None is linear.
-        input_norm: how rows are normalised first, see `RowNorm.fit`.
-    """
-
+    # of the Gaussian kernel, as a multiple of the median distance between training rows; None is linear
     bandwidth: float | None = 1.0
-    input_norm: InputNorm = "l2"
+    input_norm: InputNorm = "l2"  # how rows are normalised first, see `RowNorm.fit`
 
     def __post_init__(self) -> None:
         if self.bandwidth is not None and not self.bandwidth > 0:
@@ -120,15 +104,8 @@ class FeatureMap(nn.Module):
     """Normalised rows, their similarities with landmarks, and a linear map to features.
 
     Args:
-        norm: of input rows.
         similarities: with landmarks; None for linear features.
         basis: (landmarks, features); None for linear features.
-
-    Example:
-        >>> rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> features = FeatureMap.fit(rows, FeatureSpec(1.0, "standardise"))(rows)
-        >>> bool(((features @ features.T).diagonal() - 1).abs().max() < 2e-3)  # k(x, x) = 1
-        True
     """
 
     def __init__(self, norm: RowNorm, similarities: Similarities | None = None, basis: Tensor | None = None) -> None:
@@ -139,13 +116,7 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def fit(cls, rows: Tensor, spec: FeatureSpec, landmarks: int = LANDMARKS) -> FeatureMap:
-        """Measure training rows, in float64.
-
-        Args:
-            rows: (rows, channels); a sample is enough.
-            spec: which features.
-            landmarks: maximum number, spread evenly over the rows.
-        """
+        """Measure some training rows (rows, channels) in float64; landmarks are spread evenly over them."""
         norm = RowNorm.fit(rows, spec.input_norm)
         if spec.bandwidth is None:
             return cls(norm)
@@ -189,24 +160,14 @@ def _median_square(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ClosedFormSettings:
-    """What a closed form is fitted with.
+    """What a closed form is fitted with."""
 
-    Args:
-        features: the features of each modality, or one for all.
-        ridge: regularisation, as a multiple of a modality's mean variance per feature.
-        width: maximum number of output channels.
-        exponent: each output channel is multiplied by its correlation to this power, so that channels that hardly
-            correlate count less in a cosine.
-
-    Example:
-        >>> settings = ClosedFormSettings({"video": FeatureSpec(0.5), "text": FeatureSpec(None, "none")})
-        >>> settings.of("text").bandwidth is None  # linear
-        True
-    """
-
+    # the features of each modality, or one for all
     features: Mapping[str, FeatureSpec] | FeatureSpec = field(default_factory=FeatureSpec)
-    ridge: float = 0.3
-    width: int = 256
+    ridge: float = 0.3  # regularisation, as a multiple of a modality's mean variance per feature
+    width: int = 256  # maximum number of output channels
+    # each output channel is multiplied by its correlation to this power, so that channels that hardly correlate count
+    # less in a cosine
     exponent: float = 1.0
 
     def __post_init__(self) -> None:

@@ -15,19 +15,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PairMoments:
-    """Moments of the rows that have both modalities of a pair; a modality paired with itself gives its own.
+    """Moments of the rows that have both modalities of a pair; a modality paired with itself gives its own."""
 
-    Args:
-        count: number of rows.
-        mean_x: (dim_x,) mean of the first modality.
-        mean_y: (dim_y,) mean of the second modality.
-        products: (dim_x, dim_y) sum of the products of deviations from the means.
-    """
-
-    count: int
-    mean_x: Tensor
-    mean_y: Tensor
-    products: Tensor
+    count: int  # number of rows
+    mean_x: Tensor  # (dim_x,) mean of the first modality
+    mean_y: Tensor  # (dim_y,) mean of the second modality
+    products: Tensor  # (dim_x, dim_y) sum of the products of deviations from the means
 
     @classmethod
     def empty(cls, dim_x: int, dim_y: int) -> PairMoments:
@@ -55,20 +48,7 @@ class PairMoments:
 
 
 class Moments:
-    """Means and covariances of named modalities, over the rows that have them.
-
-    Args:
-        dims: channels of each modality.
-
-    Example:
-        >>> moments = Moments({"video": 2, "text": 1})
-        >>> video, text = torch.tensor([[1.0, 0.0], [3.0, 0.0], [8.0, 0.0]]), torch.tensor([[5.0], [7.0], [0.0]])
-        >>> moments.add({"video": video, "text": text}, {"text": torch.tensor([True, True, False])})
-        >>> moments.count("video"), moments.count("video", "text"), moments.mean("video").tolist()
-        (3, 2, [4.0, 0.0])
-        >>> moments.covariance("video", "text").tolist()
-        [[1.0], [0.0]]
-    """
+    """Means and covariances of named modalities, over the rows that have them."""
 
     def __init__(self, dims: Mapping[str, int]) -> None:
         if len(dims) < 2:
@@ -89,9 +69,6 @@ class Moments:
         Args:
             rows: (samples, channels) of each modality; row i of all modalities belongs to one sample.
             present: (samples,) bool for each modality that has gaps. Absent rows may hold anything, NaN included.
-
-        Raises:
-            ValueError: modalities, shapes or values do not fit.
         """
         values, masks = self._checked(rows, present or {})
         for x, y in self._pairs:

@@ -32,12 +32,7 @@ def query_recalls(similarities: Tensor, concepts: Tensor | None = None) -> Tenso
 
 
 def mean_recall(similarities: Tensor, concepts: Tensor | None = None) -> float:
-    """Mean of `query_recalls` in both directions.
-
-    Example:
-        >>> mean_recall(torch.tensor([[0.9, 0.8], [0.1, 0.7]]))  # only the second column ranks the wrong sample first
-        0.9166666865348816
-    """
+    """Mean of `query_recalls` in both directions."""
     both = query_recalls(similarities, concepts), query_recalls(similarities.T, concepts)
     return float(torch.cat(both).mean())
 
@@ -48,14 +43,7 @@ def recalls_of_pairs(
     present: Mapping[str, Tensor],
     concepts: Tensor | None = None,
 ) -> Tensor:
-    """(queries of all directions,) `query_recalls` of every ordered pair of modalities that share samples.
-
-    Args:
-        queries: (samples, width) unit vectors of each modality.
-        items: the same samples as search targets.
-        present: (samples,) bool of each modality.
-        concepts: (samples,) see `query_recalls`.
-    """
+    """(queries of all directions,) `query_recalls` of every ordered pair of modalities that share samples."""
     found = []
     for x, y in combinations(queries, 2):
         both = present[x] & present[y]
@@ -68,13 +56,7 @@ def recalls_of_pairs(
 def score_pairs(
     embeddings: Mapping[str, Tensor], present: Mapping[str, Tensor], concepts: Tensor | None = None
 ) -> float:
-    """Mean of `mean_recall` over all pairs of modalities that share samples.
-
-    Args:
-        embeddings: (samples, width) unit vectors of each modality.
-        present: (samples,) bool of each modality.
-        concepts: see `mean_recall`.
-    """
+    """Mean of `mean_recall` over all pairs of modalities that share samples."""
     scores = []
     for x, y in combinations(embeddings, 2):
         both = present[x] & present[y]

@@ -46,11 +46,9 @@ def inputs_from_coot(
 ) -> tuple[tuple[Inputs, Tensor], tuple[Inputs, Tensor]]:
     """Video and text of a batch in COOT's form, each with the number of clips (or sentences) of each video.
 
-    Args:
-        batch: ``clip_feat``, ``sent_feat``, ``clip_num``, ``sent_num`` and, for two levels, ``vid_feat`` and
-            ``par_feat``, as numpy arrays or tensors; each ``x_feat`` comes with ``x_feat_len`` (or ``x_feat_mask``,
-            True on padding).
-        device: device of the features.
+    The batch has ``clip_feat``, ``sent_feat``, ``clip_num``, ``sent_num`` and, for two levels, ``vid_feat`` and
+    ``par_feat``, as numpy arrays or tensors; each ``x_feat`` comes with ``x_feat_len`` (or ``x_feat_mask``, True on
+    padding).
     """
     place = torch.device(device)
     found = []

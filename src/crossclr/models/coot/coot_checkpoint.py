@@ -202,12 +202,7 @@ def _load(module: nn.Module, name: str, network: Mapping[str, Tensor]) -> None:
 
 
 def read_coot(path: str | Path) -> Any:
-    """The content of a COOT model file, for `import_coot`; only tensors are read, never code.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a file of tensors.
-    """
+    """The content of a COOT model file, for `import_coot`; only tensors are read, never code."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint file {path}")

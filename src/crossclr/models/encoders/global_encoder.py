@@ -16,14 +16,7 @@ class GlobalEncoder(nn.Module):
     """Self-attention over the clips, cross-attention from the context; both results are joined.
 
     Args:
-        config: its options.
         dim: channels of a clip embedding; the result has twice as many.
-
-    Example:
-        >>> import torch
-        >>> encoder = GlobalEncoder(GlobalEncoderConfig(heads=2), dim=8)
-        >>> encoder(torch.randn(5, 8), torch.randn(2, 8), torch.tensor([2, 3])).shape
-        torch.Size([2, 16])
     """
 
     def __init__(self, config: GlobalEncoderConfig, dim: int) -> None:

@@ -26,17 +26,6 @@ class TransformerEncoder(nn.Module):
     """Input norm, projection, positions, transformer layers and pooler.
 
     Row-wise layers run on the rows of all sequences of the batch at once, without padding.
-
-    Args:
-        config: its options.
-        input_dim: channels of an input row.
-        dim: channels inside and of the result.
-
-    Example:
-        >>> import torch
-        >>> encoder = TransformerEncoder(TransformerEncoderConfig(heads=2), input_dim=3, dim=8)
-        >>> encoder(Ragged.from_list([torch.ones(4, 3), torch.ones(1, 3)])).shape
-        torch.Size([2, 8])
     """
 
     def __init__(self, config: TransformerEncoderConfig, input_dim: int, dim: int) -> None:
@@ -88,19 +77,7 @@ class _Residual(nn.Module):
 
 
 class MLPEncoder(nn.Module):
-    """A residual MLP over one vector; a sequence is pooled to one vector first.
-
-    Args:
-        config: its options.
-        input_dim: channels of an input row.
-        dim: channels of the result.
-
-    Example:
-        >>> import torch
-        >>> encoder = MLPEncoder(MLPEncoderConfig(sequence_pooling="mean_max"), input_dim=3, dim=8)
-        >>> encoder(Ragged.from_list([torch.ones(4, 3), torch.ones(1, 3)])).shape
-        torch.Size([2, 8])
-    """
+    """A residual MLP over one vector; a sequence is pooled to one vector first."""
 
     def __init__(self, config: MLPEncoderConfig, input_dim: int, dim: int) -> None:
         super().__init__()

@@ -16,7 +16,6 @@ class Attention(nn.Module):
     attention itself sees sequences.
 
     Args:
-        dim: channels of a row.
         heads: heads, each with ``dim / heads`` consecutive channels.
         dropout: on the attention probabilities.
     """
@@ -80,9 +79,6 @@ class TransformerLayer(nn.Module):
     """``y = dropout(norm(x + attention(x)))``, then ``norm(y + feed_forward(y))``: post-norm, as in COOT.
 
     Args:
-        dim: channels of a row.
-        heads: attention heads.
-        hidden: width inside the feed-forward part.
         dropout: on attention probabilities, on ``y`` and inside the feed-forward part.
     """
 

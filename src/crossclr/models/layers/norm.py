@@ -76,11 +76,6 @@ class CootNorm(nn.Module):
     Args:
         dim: channels of a row, at least 2.
         eps: added to the standard deviation.
-
-    Example:
-        >>> import torch
-        >>> CootNorm(3)(torch.tensor([[1.0, 2.0, 3.0]])).round(decimals=4).tolist()
-        [[-1.0, 0.0, 1.0]]
     """
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
@@ -137,17 +132,6 @@ class StandardNorm(nn.Module):
 
     The features of some experts are all similar: speech embeddings have cosines of about 0.95. A norm of single rows
     does not change that, and an encoder spends its first epochs learning to tell them apart.
-
-    Args:
-        dim: channels of a row.
-
-    Example:
-        >>> norm = StandardNorm(2)
-        >>> norm.observe()
-        >>> _ = norm(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
-        >>> norm.fit()
-        >>> norm(torch.tensor([[4.0, 5.0]])).tolist()
-        [[2.0, 0.0]]
     """
 
     mean: Tensor

@@ -36,30 +36,15 @@ class Packing:
 
     Row-wise layers see ``(total rows, dim)`` and ignore sequences; ``split`` gives attention and pooling one dense
     ``(count, length, dim)`` view per length.
-
-    Args:
-        groups: (count, length) of each stack.
-        positions: (total rows,) position of each packed row in its sequence.
-        rows: (total rows,) for each packed row, its row in the original order; None if the order does not change.
-        rows_inverse: for each original row, its packed row.
-        sequences: (sequences,) for each packed sequence its original index, and the inverse.
-        sequences_inverse: for each original sequence, its packed index.
-
-    Example:
-        >>> import torch
-        >>> packing = Packing.of(torch.tensor([2, 1, 2]))
-        >>> packing.groups
-        ((1, 1), (2, 2))
-        >>> packing.pack(torch.tensor([[1.], [2.], [3.], [4.], [5.]])).flatten().tolist()
-        [3.0, 1.0, 2.0, 4.0, 5.0]
     """
 
-    groups: tuple[tuple[int, int], ...]
-    positions: Tensor
+    groups: tuple[tuple[int, int], ...]  # (count, length) of each stack
+    positions: Tensor  # (total rows,) position of each packed row in its sequence
+    # (total rows,) for each packed row, its row in the original order; None if the order does not change
     rows: Tensor | None
-    rows_inverse: Tensor | None
-    sequences: Tensor
-    sequences_inverse: Tensor
+    rows_inverse: Tensor | None  # for each original row, its packed row
+    sequences: Tensor  # (sequences,) for each packed sequence its original index, and the inverse
+    sequences_inverse: Tensor  # for each original sequence, its packed index
 
     @classmethod
     def of(cls, lengths: Tensor, device: torch.device | str = "cpu") -> Packing:

@@ -33,9 +33,6 @@ class AttentionPool(nn.Module):
     the same parameters as the original.
 
     Args:
-        dim: channels of a row.
-        heads: heads of the scoring MLP.
-        hidden: width of each head.
         dropout: before the GELU, on the scores and on the weights.
     """
 

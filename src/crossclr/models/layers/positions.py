@@ -8,10 +8,6 @@ def position_table(length: int, dim: int, dtype: torch.dtype = torch.float32) ->
     """(length, dim) sine on even and cosine on odd channels of ``position / 10000^(2 channel / dim)``.
 
     The exponent uses the channel index itself, so it runs from 0 to 2, not from 0 to 1 as in the usual table.
-
-    Example:
-        >>> position_table(2, 2, torch.float64).round(decimals=4).tolist()
-        [[0.0, 1.0], [0.8415, 1.0]]
     """
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     channel = torch.arange(dim, dtype=wide)
@@ -20,11 +16,7 @@ def position_table(length: int, dim: int, dtype: torch.dtype = torch.float32) ->
 
 
 class Positions(nn.Module):
-    """Adds positions to rows; the table grows with the longest sequence seen and is not part of the state.
-
-    Args:
-        dim: channels of a row.
-    """
+    """Adds positions to rows; the table grows with the longest sequence seen and is not part of the state."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -31,19 +31,12 @@ Train = Callable[[Tensor, int], tuple[nn.Module, Encode]]  # places to train on 
 
 @dataclass(frozen=True)
 class SpaceData:
-    """The training samples.
+    """The training samples."""
 
-    Args:
-        rows: (samples, channels) one row of each modality; absent ones may hold anything.
-        present: (samples,) bool of each modality.
-        groups: (samples,) samples of one group stay in one fold.
-        concepts: (samples,) samples of one concept are right answers to each other.
-    """
-
-    rows: Rows
-    present: Mapping[str, Tensor]
-    groups: Tensor | None = None
-    concepts: Tensor | None = None
+    rows: Rows  # (samples, channels) one row of each modality; absent ones may hold anything
+    present: Mapping[str, Tensor]  # (samples,) bool of each modality
+    groups: Tensor | None = None  # (samples,) samples of one group stay in one fold
+    concepts: Tensor | None = None  # (samples,) samples of one concept are right answers to each other
 
     def __len__(self) -> int:
         return len(next(iter(self.rows.values())))
@@ -59,16 +52,10 @@ class SpaceData:
 
 
 def choose_space(data: SpaceData, train: Train | None = None, seed: int = 0) -> SearchSpace:
-    """Choose a search space by cross-fitting and fit it on all samples.
+    """Choose a search space by cross-fitting on train and validation samples, and fit it on all of them.
 
-    Args:
-        data: train and validation samples together.
-        train: trains an encoder on some of the samples; None leaves the closed form alone. It is called twice on parts
-            of the samples and, if encoders gain something, twice on all of them.
-        seed: of the folds.
-
-    Returns:
-        the space; its ``parts`` and ``facts.estimate`` say how it was chosen.
+    ``train`` trains an encoder on some of the samples; None leaves the closed form alone. It is called twice on parts
+    of the samples and, if encoders gain something, twice on all of them. ``facts`` of the result say how it was chosen.
     """
     dims = {name: rows.shape[1] for name, rows in data.rows.items()}
     chosen = _Choice.of(data, seed)
@@ -105,13 +92,7 @@ def _training_vectors(
 
 
 class _Choice:
-    """What cross-fitting decides.
-
-    Args:
-        data: the samples that decide.
-        places: of these among all samples.
-        search: cross-fitting of the closed form.
-    """
+    """What cross-fitting decides."""
 
     def __init__(self, data: SpaceData, places: Tensor, search: CrossFit) -> None:
         self.data, self.places, self.search = data, places, search

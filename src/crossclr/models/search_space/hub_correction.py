@@ -27,12 +27,6 @@ class HubCorrection(nn.Module):
     Args:
         vectors: (samples, width) unit vectors of the training samples of each modality; absent ones are zero.
         weight: w, at most 1.
-
-    Example:
-        >>> correction = HubCorrection({"video": torch.eye(2), "text": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}, 0.5)
-        >>> items, queries = correction.items("video", torch.eye(2)), correction.queries(torch.eye(2))
-        >>> (2 * queries @ items.T).double().numpy().round(2).tolist()  # the first video is near to all texts
-        [[0.5, 0.0], [-0.5, 1.0]]
     """
 
     def __init__(self, vectors: Mapping[str, Tensor], weight: float) -> None:

@@ -23,51 +23,31 @@ Samples = Ragged | Tensor | Sequence[Any]
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a search space, or something that was tried and is not used.
-
-    Args:
-        name: what it is.
-        share: its share of the similarity; 0 if it is not used.
-        score: cross-fitted score of this part alone, in percent; None if it was not measured.
-        gain: what it adds to the parts before it, in points; None for the first.
-        error: standard error of the gain, or of the score of the first part.
-    """
+    """A part of a search space, or something that was tried and is not used."""
 
     name: str
-    share: float
-    score: float | None = None
-    gain: float | None = None
-    error: float | None = None
+    share: float  # its share of the similarity; 0 if it is not used
+    score: float | None = None  # cross-fitted score of this part alone, in percent; None if it was not measured
+    gain: float | None = None  # what it adds to the parts before it, in points; None for the first
+    error: float | None = None  # standard error of the gain, or of the score of the first part
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What to expect on new samples, by cross-fitting.
+    """What to expect on new samples, by cross-fitting."""
 
-    Args:
-        score: mean of R@1, R@5 and R@10 in all directions, in percent.
-        error: its standard error.
-        gallery: number of items that were searched.
-    """
-
-    score: float
+    score: float  # mean of R@1, R@5 and R@10 in all directions, in percent
     error: float
-    gallery: int
+    gallery: int  # number of items that were searched
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known about how a space was chosen.
+    """What is known about how a space was chosen."""
 
-    Args:
-        parts: what it consists of, and what was tried.
-        estimate: what to expect; None if there were too few samples to tell.
-        settings: of the closed form, for people.
-    """
-
-    parts: tuple[Part, ...] = ()
-    estimate: Estimate | None = None
-    settings: str = ""
+    parts: tuple[Part, ...] = ()  # what it consists of, and what was tried
+    estimate: Estimate | None = None  # what to expect; None if there were too few samples to tell
+    settings: str = ""  # of the closed form, for people
 
     def to_dict(self) -> dict[str, Any]:
         """In types that JSON has."""
@@ -256,11 +236,7 @@ def side_by_side(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def as_ragged(samples: Samples, channels: int, name: str) -> Ragged:
-    """Samples as sequences of rows.
-
-    Raises:
-        ValueError: rows have another number of channels.
-    """
+    """Samples as sequences of rows."""
     if isinstance(samples, Tensor) and samples.dim() == 2:
         samples = Ragged(samples.float(), torch.ones(len(samples), dtype=torch.int64))
     elif not isinstance(samples, Ragged):

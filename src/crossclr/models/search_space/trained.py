@@ -13,11 +13,7 @@ BLOCK = 512  # sequences that are encoded at once
 
 
 class TrainedEncoder(nn.Module):
-    """Embeds sequences of one modality with a trained model.
-
-    Args:
-        model: the model.
-    """
+    """Embeds sequences of one modality with a trained model."""
 
     def __init__(self, model: JointModel) -> None:
         super().__init__()

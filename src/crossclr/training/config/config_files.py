@@ -68,13 +68,7 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] | Mapping[str
 
 
 def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> dict[str, Any]:
-    """The plain values of a YAML text with its overrides; the first step for every kind of config.
-
-    Args:
-        text: a mapping in YAML.
-        origin: the name of the text in errors.
-        overrides: as for ``load_config``.
-    """
+    """The plain values of a YAML text with its overrides; the first step for every kind of config."""
     values = parse_yaml(text, origin, ConfigError)
     if not isinstance(values, dict):
         raise ConfigError(f"{origin} must hold a mapping of fields, found {type(values).__name__}")
@@ -95,9 +89,6 @@ def check_losses(config: RunConfig, origin: str = "config") -> None:
     """Check the values of the losses' options by building the losses.
 
     Reading a config does not do this, because it imports PyTorch, which is slow.
-
-    Raises:
-        ConfigError: a loss refuses its options.
     """
     from crossclr.training.objective import Objective
 

@@ -13,13 +13,7 @@ from crossclr.training.optimisation.radam import RAdam
 
 
 def build_optimiser(config: OptimiserConfig, *modules: nn.Module) -> torch.optim.Optimizer:
-    """An optimiser over all parameters of the modules; biases have no weight decay.
-
-    Example:
-        >>> optimiser = build_optimiser(OptimiserConfig(weight_decay=0.1), nn.Linear(2, 2))
-        >>> [group["weight_decay"] for group in optimiser.param_groups]
-        [0.1, 0.0]
-    """
+    """An optimiser over all parameters of the modules; biases have no weight decay."""
     decayed: list[nn.Parameter] = []
     spared: list[nn.Parameter] = []
     for module in modules:

@@ -102,14 +102,7 @@ class RAdam(torch.optim.Optimizer):
 
 
 def rectified_scale(step: int, beta1: float, beta2: float) -> float | None:
-    """The factor s_t of step ``step`` (from 1), or None while the average is too short (ρ_t < 5).
-
-    Example:
-        >>> [rectified_scale(t, 0.56, 0.98) is None for t in (1, 5, 6)]
-        [True, True, False]
-        >>> round(rectified_scale(6, 0.56, 0.98), 6)
-        0.040274
-    """
+    """The factor s_t of step ``step`` (from 1), or None while the average is too short (ρ_t < 5)."""
     longest = 2 / (1 - beta2) - 1
     decayed = beta2**step
     length = longest - 2 * step * decayed / (1 - decayed)

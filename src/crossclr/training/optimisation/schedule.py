@@ -127,12 +127,7 @@ class Cosine(Schedule):
 
 
 def build_schedule(config: ScheduleConfig, epochs: int) -> Schedule:
-    """The schedule of a config, over a run of ``epochs``.
-
-    Example:
-        >>> type(build_schedule(ScheduleConfig(name="cosine"), epochs=10)).__name__
-        'Cosine'
-    """
+    """The schedule of a config, over a run of ``epochs``."""
     shared: dict[str, Any] = {"warmup_epochs": config.warmup_epochs, "early_stop": config.early_stop}
     if config.name == "plateau":
         return Plateau(**shared, patience=config.patience, cooldown=config.cooldown, factor_on_plateau=config.factor)

@@ -52,16 +52,7 @@ def save_checkpoint(folder: Path, weights: Mapping[str, Tensor], state: Mapping[
 
 
 def snapshot(value: Any) -> Any:
-    """A copy of weights or of a state on the CPU that later steps do not change.
-
-    Example:
-        >>> import torch
-        >>> weight = torch.zeros(2)
-        >>> taken = snapshot({"w": weight, "steps": [1, (2, None)]})
-        >>> _ = weight.add_(1)
-        >>> taken["w"].tolist(), taken["steps"]
-        ([0.0, 0.0], [1, (2, None)])
-    """
+    """A copy of weights or of a state on the CPU that later steps do not change."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, Mapping):

@@ -14,7 +14,6 @@ class EventFile:
     """A file of TensorBoard events, written at once and in this thread, so that a full disk shows immediately.
 
     Args:
-        folder: TensorBoard's log folder.
         first_step: the step from which a run resumes; TensorBoard then hides later steps of older files.
     """
 

@@ -20,10 +20,8 @@ class Journal:
     Only TensorBoard gets times, so that equal runs have equal lines.
 
     Args:
-        folder: the run folder.
-        size: bytes of ``metrics.jsonl`` that belong to the state from which the run resumes; later bytes are cut off,
-            because the run writes them again.
-        step: the step of that state.
+        size: bytes of ``metrics.jsonl`` that belong to the state from which the run resumes; later bytes are cut
+            off, because the run writes them again.
     """
 
     def __init__(self, folder: Path, size: int = 0, step: int = 0) -> None:

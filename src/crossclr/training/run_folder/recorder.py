@@ -64,15 +64,7 @@ class RunRecorder:
 
 
 class BackgroundWriter:
-    """Runs one task at a time in a thread, so that training does not wait for the disk.
-
-    Example:
-        >>> writer, done = BackgroundWriter(), []
-        >>> writer.start(done.append, 1)
-        >>> writer.wait()
-        >>> done
-        [1]
-    """
+    """Runs one task at a time in a thread, so that training does not wait for the disk."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None

@@ -18,15 +18,10 @@ LISTED = [CONFIG, ENVIRONMENT, MODEL, DATA, RESULTS, SPACE, SPACE_TENSORS, WEIGH
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` found.
+    """What `verify` found."""
 
-    Args:
-        folders: folders that were compared.
-        differences: what differs, in words.
-    """
-
-    folders: int
-    differences: list[str]
+    folders: int  # folders that were compared
+    differences: list[str]  # what differs, in words
 
 
 def verify(path: str | Path, *, accept: bool = False) -> Verified:
@@ -35,9 +30,6 @@ def verify(path: str | Path, *, accept: bool = False) -> Verified:
     Args:
         path: a run folder, a folder of runs, an index or an export.
         accept: take what is found as the new truth, after you changed it on purpose.
-
-    Raises:
-        FileNotFoundError: the folder has no manifest and no run.
     """
     path = Path(path)
     if accept:

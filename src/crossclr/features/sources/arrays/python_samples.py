@@ -15,17 +15,11 @@ from crossclr.features.source import Source
 
 @dataclass(frozen=True)
 class Column:
-    """One modality of some samples.
+    """One modality of some samples."""
 
-    Args:
-        rows: (rows, channels) of each sample; one row of zeros where it is absent.
-        present: (samples,) which samples have it.
-        flat: whether every sample is one vector, not a sequence.
-    """
-
-    rows: list[Rows]
-    present: npt.NDArray[np.bool_]
-    flat: bool
+    rows: list[Rows]  # (rows, channels) of each sample; one row of zeros where it is absent
+    present: npt.NDArray[np.bool_]  # (samples,) which samples have it
+    flat: bool  # whether every sample is one vector, not a sequence
 
     @property
     def dim(self) -> int:
@@ -38,16 +32,10 @@ class Column:
 
 
 def read_column(data: Any, name: str, dim: int | None = None) -> Column:
-    """One modality of some samples.
+    """One modality of some samples; a sample that is None or all NaN lacks it.
 
-    Args:
-        data: (samples, channels) or (samples, rows, channels) as an array, a tensor, a data frame, lists of numbers or
-            a sparse matrix, or a list of (rows, channels) arrays. A sample that is None or all NaN lacks the modality.
-        name: of the modality, for messages.
-        dim: number of channels that is required; None takes any.
-
-    Raises:
-        ValueError: it is none of these; the message names the first bad sample.
+    The data is (samples, channels) or (samples, rows, channels) as an array, a tensor, a data frame, lists of numbers
+    or a sparse matrix, or a list of (rows, channels) arrays. ``dim`` is the number of channels it must have, if any.
 
     Example:
         >>> column = read_column([[1.0, 2.0], None, [float("nan")] * 2], "text")

@@ -30,12 +30,7 @@ class Entry:
 
 
 def read_meta(path: Path, max_datapoints: int = -1) -> list[Entry]:
-    """The entries of a meta file in the order of their keys.
-
-    Args:
-        path: the JSON file.
-        max_datapoints: keep only the first N keys; -1 keeps all.
-    """
+    """The entries of a meta file in the order of their keys: the first ``max_datapoints``, or all if it is -1."""
     meta = read_json(path, DataError)
     if not isinstance(meta, dict) or not meta:
         raise DataError(f"{path}: an object with one entry for each datapoint key is needed")
@@ -89,11 +84,7 @@ class WholeAndParts(NamedTuple):
 
 
 class ModalityReader(ABC):
-    """Reads one modality of a datapoint.
-
-    Args:
-        experts: readers that are joined on the channel axis.
-    """
+    """Reads one modality of a datapoint."""
 
     def __init__(self, experts: Sequence[RowReader]) -> None:
         self.experts = list(experts)

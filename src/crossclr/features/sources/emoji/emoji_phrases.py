@@ -15,12 +15,7 @@ SHARED_BY = 8  # number of emoji that must share a tag for it to count as a cate
 
 @cache
 def phrases() -> tuple[tuple[str, ...], ...]:
-    """The phrases of every emoji, in the order of `load_emoji`; none for an emoji without a main colour.
-
-    Example:
-        >>> [phrases()[index] for index, item in enumerate(load_emoji()) if item.name in ("strawberry", "coconut")]
-        [('red fruit',), ()]
-    """
+    """The phrases of every emoji, in the order of `load_emoji`; none for an emoji without a main colour."""
     items = load_emoji()
     uses = Counter(tag for item in items for tag in set(item.tags))
     colours = {item.colour for item in items}

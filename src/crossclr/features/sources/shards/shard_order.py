@@ -19,11 +19,7 @@ Value = TypeVar("Value")
 
 
 class _Lazy(Sequence[Value]):
-    """A sequence that computes any stretch of its values on demand.
-
-    Args:
-        sizes: values of each of its consecutive parts.
-    """
+    """A sequence that computes any stretch of its values on demand."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -73,13 +69,6 @@ class WindowOrder(_Lazy[int]):
     Args:
         blocks: samples of each block, in the order of the samples' numbers.
         window: blocks whose samples are mixed; if it covers all blocks, the order is as good as a full shuffle.
-        seed: seed of the run.
-        epoch: number of the epoch.
-
-    Example:
-        >>> order = WindowOrder([3, 2, 4], window=2, seed=0, epoch=1)
-        >>> sorted(order) == list(range(9)), order[2:5] == list(order)[2:5]
-        (True, True)
     """
 
     def __init__(self, blocks: Sequence[int], window: int, seed: int, epoch: int) -> None:
