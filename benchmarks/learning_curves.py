@@ -23,6 +23,7 @@ from crossclr.notices import CrossCLRWarning
 from crossclr.protocol import PairedSet
 
 PAIRS = (50, 100, 200, 400, 800)
+COLOURS = {"default": "#0f766e", "linear CCA": "#b45309"}
 
 
 def measure(data: PairedSet, pairs: int, draw: int) -> dict[str, float]:
@@ -43,25 +44,38 @@ def measure(data: PairedSet, pairs: int, draw: int) -> dict[str, float]:
 
 
 def draw_figure(results: dict[str, dict[int, list[dict[str, float]]]], path: Path) -> None:
-    """One panel for each set, with the standard error of the mean as a band."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(results), figsize=(3.3 * len(results), 2.9), layout="constrained")
-    for axis, (name, by_pairs) in zip(axes, results.items(), strict=True):
-        for method, colour in (("default", "#1f6f8b"), ("linear CCA", "#c0703a")):
-            centre = [mean(one[method] for one in found) for found in by_pairs.values()]
-            error = [stdev(one[method] for one in found) / len(found) ** 0.5 for found in by_pairs.values()]
-            axis.plot(list(by_pairs), centre, marker="o", markersize=3.5, color=colour, label=method)
-            low, high = ([c + sign * e for c, e in zip(centre, error, strict=True)] for sign in (-1, 1))
-            axis.fill_between(list(by_pairs), low, high, color=colour, alpha=0.2, linewidth=0)
-        axis.set_xscale("log")
-        axis.set_xticks(list(by_pairs), [str(pairs) for pairs in by_pairs])
-        axis.minorticks_off()
-        axis.set(title=name, xlabel="training pairs")
-        axis.grid(alpha=0.25)
-    axes[0].set_ylabel("mean recall, %")
-    axes[0].legend(frameon=False)
-    figure.savefig(path)
+    """An SVG with one panel for each set; bands are the standard error of the mean."""
+    wide, high, gap = 220, 150, 50
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {len(results) * (wide + gap) + 10} {high + 75}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+    ]
+    for number, (name, by_pairs) in enumerate(results.items()):
+        top = 10 * (1 + max(one[method] for found in by_pairs.values() for one in found for method in one) // 10)
+        left = 40 + number * (wide + gap)
+        across = {pairs: left + wide * place / (len(by_pairs) - 1) for place, pairs in enumerate(by_pairs)}
+        lines.append(f'<text x="{left}" y="18" font-weight="600">{name}: mean recall, %</text>')
+        for tick in range(0, int(top) + 1, 20 if top > 40 else 10):
+            y = 30 + high * (1 - tick / top)
+            lines.append(f'<line x1="{left}" x2="{left + wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e2e8f0"/>')
+            lines.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#475569">{tick}</text>')
+        for pairs, x in across.items():
+            lines.append(f'<text x="{x:.1f}" y="{high + 46}" text-anchor="middle" fill="#475569">{pairs}</text>')
+        for place, (method, colour) in enumerate(COLOURS.items()):
+            centre, low, above = [], [], []
+            for pairs, found in by_pairs.items():
+                values = [one[method] for one in found]
+                error = stdev(values) / len(values) ** 0.5
+                for line, value in ((centre, 0.0), (low, -error), (above, error)):
+                    line.append(f"{across[pairs]:.1f},{30 + high * (1 - (mean(values) + value) / top):.1f}")
+            band = " ".join(low + above[::-1])
+            lines.append(f'<polygon points="{band}" fill="{colour}" fill-opacity="0.2"/>')
+            lines.append(f'<polyline points="{" ".join(centre)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            if not number:
+                x = left + 100 * place
+                lines.append(f'<text x="{x}" y="{high + 66}" fill="{colour}" font-weight="600">{method}</text>')
+    path.write_text("\n".join([*lines, "</svg>"]) + "\n", encoding="utf-8")
 
 
 def main() -> None:

@@ -165,7 +165,7 @@ def main() -> None:
     for name in options.sets.split(","):
         path = options.out / f"{name}.npz"
         if not path.exists():
-            found = {key: np.asarray(value) for key, value in SETS[name](options.data).items()}
+            found: dict[str, Any] = {key: np.asarray(value) for key, value in SETS[name](options.data).items()}
             np.savez(path, **found)
             print(path, {key: value.shape for key, value in found.items()}, flush=True)
 
