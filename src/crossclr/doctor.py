@@ -36,17 +36,11 @@ _MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn"}  # where the module is 
 
 @dataclass(frozen=True)
 class Package:
-    """One required package.
+    """One required package."""
 
-    Args:
-        name: its name on PyPI.
-        version: the installed version; empty if it is not installed.
-        problem: why it cannot be used; empty if it can.
-    """
-
-    name: str
-    version: str
-    problem: str
+    name: str  # its name on PyPI
+    version: str  # the installed version; empty if it is not installed
+    problem: str  # why it cannot be used; empty if it can
 
 
 @dataclass(frozen=True)
@@ -65,21 +59,13 @@ class Extra:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that `crossclr doctor` reports.
+    """Everything that `crossclr doctor` reports."""
 
-    Args:
-        system: Python, operating system, cores and GPUs, by name.
-        core: the packages that every command needs.
-        extras: the packages that some commands need.
-        bare: the packages of `WITHOUT_DEPENDENCIES`.
-        weights: for each expert, whether it works offline.
-    """
-
-    system: dict[str, str]
-    core: tuple[Package, ...]
-    extras: tuple[Extra, ...]
-    bare: tuple[Package, ...]
-    weights: dict[str, str]
+    system: dict[str, str]  # Python, operating system, cores and GPUs, by name
+    core: tuple[Package, ...]  # the packages that every command needs
+    extras: tuple[Extra, ...]  # the packages that some commands need
+    bare: tuple[Package, ...]  # the packages of `WITHOUT_DEPENDENCIES`
+    weights: dict[str, str]  # for each expert, whether it works offline
 
     @property
     def healthy(self) -> bool:

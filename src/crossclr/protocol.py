@@ -30,23 +30,14 @@ Encode = Callable[[str, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class PairedSet:
-    """A data set of the protocol.
+    """A data set of the protocol."""
 
-    Args:
-        name: of its file.
-        rows: (samples, channels) of ``video`` and ``text``.
-        sizes: number of training, validation and test samples.
-        concepts: (samples,) samples of one concept are right answers to each other, or None.
-        groups: (samples,) samples of one group are in one split, or None.
-        metric: ``recall`` (mean of R@1, R@5, R@10) or ``map``.
-    """
-
-    name: str
-    rows: dict[str, Tensor]
-    sizes: tuple[int, int, int]
-    concepts: Tensor | None
-    groups: Tensor | None
-    metric: str
+    name: str  # of its file
+    rows: dict[str, Tensor]  # (samples, channels) of ``video`` and ``text``
+    sizes: tuple[int, int, int]  # number of training, validation and test samples
+    concepts: Tensor | None  # (samples,) samples of one concept are right answers to each other, or None
+    groups: Tensor | None  # (samples,) samples of one group are in one split, or None
+    metric: str  # ``recall`` (mean of R@1, R@5, R@10) or ``map``
 
     @classmethod
     def read(cls, path: Path) -> PairedSet:

@@ -20,11 +20,6 @@ from crossclr.suggestions import suggest
 class Spec:
     """What a user writes for an expert.
 
-    Args:
-        label: what the expert and its feature file are called.
-        name: the name of a preset.
-        model: the model to use; empty for the preset's own.
-
     Example:
         >>> Spec.parse("text"), Spec.parse("appearance=openai/clip-vit-base-patch32").model
         (Spec(label='text', name='text', model=''), 'openai/clip-vit-base-patch32')
@@ -32,9 +27,9 @@ class Spec:
         Spec(label='vit', name='appearance', model='google/vit-base-patch16-224')
     """
 
-    label: str
-    name: str
-    model: str = ""
+    label: str  # what the expert and its feature file are called
+    name: str  # the name of a preset
+    model: str = ""  # the model to use; empty for the preset's own
 
     @classmethod
     def parse(cls, text: str) -> Spec:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.evaluation import cca_baseline, evaluate_embeddings
-from crossclr.evaluation.baselines import cca_baseline as module
+from crossclr.evaluation import cca_baseline
 from crossclr.evaluation.baselines import pooled_inputs
 from crossclr.evaluation.baselines.cca_baseline import fit_baseline
 from crossclr.evaluation.baselines.pooled_inputs import pooled_batches, pooled_split
+from crossclr.models.closed_form import ClosedForm
 from tests.support.pairs import first, second
 
 
@@ -57,31 +57,19 @@ def test_test_samples_are_not_seen_while_fitting(memory_source):
     one, two = memory_source(count=80), memory_source(count=80)
     for key in two.keys("test"):
         two.samples[key] = one.samples[one.keys("train")[0]]
-    first, second = fit_baseline(one, validation="val"), fit_baseline(two, validation="val")
-    torch.testing.assert_close(
-        first.levels["clip"].bases["video"], second.levels["clip"].bases["video"], rtol=0, atol=0
-    )
+    first, second = fit_baseline(one, validation="val")["clip"], fit_baseline(two, validation="val")["clip"]
+    torch.testing.assert_close(first.tensors(), second.tensors(), rtol=0, atol=0)
     assert first.settings == second.settings
 
 
-def test_settings_come_from_the_grids_and_are_the_best_of_them(memory_source, monkeypatch):
+def test_validation_samples_choose_but_are_not_fitted(memory_source):
     source = memory_source(count=120, noise=3.0)
-    chosen = fit_baseline(source, validation="val").settings["clip"]
-    scores = {}
-    pooled = pooled_split(source, "val")
-    for strength in module.REGULARISATIONS:
-        for weighting in module.WEIGHTINGS:
-            for dim in (2, 9):
-                monkeypatch.setattr(module, "REGULARISATIONS", (strength,))
-                monkeypatch.setattr(module, "WEIGHTINGS", (weighting,))
-                monkeypatch.setattr(module, "DIMENSIONS", (dim,))
-                results = evaluate_embeddings(fit_baseline(source, validation="val").embed(pooled))
-                scores[strength, weighting, dim] = sum(m[f"R@{k}"] for m in results.values() for k in (1, 5, 10))
-                monkeypatch.undo()
-    best = max(score for (_, _, dim), score in scores.items() if dim == 9)
-    # DIMENSIONS start at 32 but this data has 9 directions: all of them are used.
-    assert chosen.dim == 9
-    assert scores[chosen.regularisation, chosen.weighting, 9] == pytest.approx(best)
+    model = fit_baseline(source, validation="val")["clip"]
+    assert all(model.settings.of(name).bandwidth is None for name in source.modalities)  # linear
+    pooled = pooled_split(source, "train")
+    rows = {name: pooled[name].rows for name in source.modalities}
+    by_hand = ClosedForm(model.settings).fit(rows)
+    torch.testing.assert_close(model.tensors(), by_hand.tensors(), rtol=1e-4, atol=1e-6)
 
 
 def test_an_unknown_split_is_named(memory_source):

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from crossclr.evaluation.baselines.pooled_inputs import pooled_batches
+from crossclr.evaluation.baselines.pooled_inputs import Pairs, pooled_batches
 from crossclr.evaluation.retrieval.metrics import evaluate_embeddings
 from crossclr.features import Source, SourceWrapper
-from crossclr.models import Embeddings, SearchSpace, embed_source
+from crossclr.models import SearchSpace, embed_source
 from crossclr.models.embeddings import join_embeddings
 from crossclr.models.search_space import choose_space
-from crossclr.models.search_space.choice import Encode, SpaceData
+from crossclr.models.search_space.choice import Encode
 from crossclr.models.search_space.trained import TrainedEncoder
 from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit, fit_run
 
@@ -44,49 +42,6 @@ class ChosenKeys(SourceWrapper):
     def keys(self, split: str) -> Sequence[str]:
         """Keys of a split."""
         return self._chosen if split == self._split else self.source.keys(split)
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """The training samples of a search space.
-
-    Args:
-        data: mean rows, presence, groups and concepts.
-        rows_of: by modality, (samples,) the place of its row among all rows of the modality; -1 if it is absent.
-        video_of: (samples,) the video of each.
-        keys: of the videos.
-    """
-
-    data: SpaceData
-    rows_of: dict[str, Tensor]
-    video_of: Tensor
-    keys: tuple[str, ...]
-
-    @classmethod
-    def of(cls, pooled: Embeddings, families: Sequence[str]) -> Pairs:
-        """One sample for each clip, or for each sentence where clips have several.
-
-        Args:
-            pooled: mean rows of clips.
-            families: (videos) videos with the same label stay in one fold.
-        """
-        most = max(pooled.names, key=lambda name: len(pooled[name].rows))
-        several = len(torch.unique(pooled[most].clip_of)) < len(pooled[most].clip_of)
-        clips = pooled[most].clip_of if several else torch.arange(len(pooled.clip_keys))
-        rows_of, rows, present = {}, {}, {}
-        for name, vectors in pooled.modalities.items():
-            first = torch.full((len(pooled.clip_keys),), -1, dtype=torch.int64)
-            first[vectors.clip_of.flip(0)] = torch.arange(len(vectors.rows)).flip(0)
-            rows_of[name] = torch.arange(len(clips)) if several and name == most else first[clips]
-            present[name] = rows_of[name] >= 0
-            rows[name] = vectors.rows[rows_of[name].clamp_min(0)]
-        video_of = torch.repeat_interleave(torch.arange(len(pooled.video_keys)), pooled.clip_counts)[clips]
-        labels = np.unique(np.asarray(families), return_inverse=True)[1].ravel()
-        groups = torch.from_numpy(labels.astype(np.int64))[video_of]
-        concepts = clips if several else None
-        if pooled.concepts is not None:
-            concepts = torch.unique(pooled.concepts, return_inverse=True)[1][clips]
-        return cls(SpaceData(rows, present, groups, concepts), rows_of, video_of, pooled.video_keys)
 
 
 class SpaceFit:

@@ -20,17 +20,13 @@ Span = tuple[float, float]
 class Cutting:
     """How to cut a recording.
 
-    Args:
-        window: length of a window in seconds; 0: scenes.
-        step: seconds from one window to the next.
-
     Example:
         >>> Cutting.parse("windows=10s/5s").spans(22.0)
         [(0.0, 10.0), (5.0, 15.0), (10.0, 20.0), (12.0, 22.0)]
     """
 
-    window: float = 0.0
-    step: float = 0.0
+    window: float = 0.0  # length of a window in seconds; 0: scenes
+    step: float = 0.0  # seconds from one window to the next
 
     @classmethod
     def parse(cls, text: str) -> "Cutting":

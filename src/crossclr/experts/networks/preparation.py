@@ -19,13 +19,6 @@ KINETICS = ((110.2008, 100.63983, 95.99475), (58.14765, 56.46975, 55.332195))
 class Preparation:
     """Scale, crop and normalise images.
 
-    Args:
-        shorter: length of the shorter side after scaling, in pixels.
-        crop: side of the central square that is kept, in pixels.
-        mean: mean of each channel, on a scale of 0 to 255.
-        deviation: standard deviation of each channel, on the same scale.
-        filter: Pillow's resampling filter, ``bicubic`` or ``bilinear``.
-
     Example:
         >>> import numpy as np
         >>> ready = Preparation(8, 8, (0, 0, 0), (255, 255, 255))(np.full((20, 30, 3), 255, np.uint8))
@@ -33,11 +26,11 @@ class Preparation:
         (torch.uint8, torch.Size([3, 8, 8]))
     """
 
-    shorter: int
-    crop: int
-    mean: Sequence[float]
-    deviation: Sequence[float]
-    filter: str = "bicubic"
+    shorter: int  # length of the shorter side after scaling, in pixels
+    crop: int  # side of the central square that is kept, in pixels
+    mean: Sequence[float]  # mean of each channel, on a scale of 0 to 255
+    deviation: Sequence[float]  # standard deviation of each channel, on the same scale
+    filter: str = "bicubic"  # Pillow's resampling filter, ``bicubic`` or ``bilinear``
 
     def __call__(self, image: Any) -> Tensor:
         """(3, crop, crop) uint8, a quarter of the size of the float input, so that queues stay small."""

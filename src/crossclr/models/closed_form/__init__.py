@@ -1,13 +1,11 @@
 """Encoders in closed form: fitted by linear algebra, without training."""
 
-from crossclr.models.closed_form.canonical import CCA, fit_cca
 from crossclr.models.closed_form.cross_fit import LINEAR, CrossFit, Grid, Trial
 from crossclr.models.closed_form.encoder import ClosedForm
 from crossclr.models.closed_form.feature_map import ClosedFormSettings, FeatureSpec
 from crossclr.models.closed_form.pair_moments import Moments
 
 __all__ = [
-    "CCA",
     "LINEAR",
     "ClosedForm",
     "ClosedFormSettings",
@@ -16,5 +14,4 @@ __all__ = [
     "Grid",
     "Moments",
     "Trial",
-    "fit_cca",
 ]

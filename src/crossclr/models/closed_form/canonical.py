@@ -7,7 +7,7 @@ with two modalities they are the singular vectors of one block, which is ordinar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, combinations
 
@@ -119,36 +119,3 @@ def _singular(block: Tensor) -> tuple[list[Tensor], Tensor]:
     values, vectors = squares.flip(0).clamp_min(0).sqrt(), vectors.flip(1)
     others = small.T @ vectors / values.clamp_min(values[0] * UNCORRELATED)
     return ([vectors, others] if wide else [others, vectors]), values
-
-
-@dataclass(frozen=True)
-class CCA(Canonical):
-    """Linear CCA of two modalities: the baseline without training that a learned embedding has to beat."""
-
-    means: Mapping[str, Tensor]  # by modality, (channels,) subtracted from its rows
-
-    def encode(self, modality: str, rows: Tensor, dim: int | None = None, weighting: float = 0.0) -> Tensor:
-        """(rows, dim) float32 coordinates of a modality's rows (rows, channels) along the most correlated directions.
-
-        Each is multiplied by its correlation to the power ``weighting``, so that weakly correlated directions count
-        less in a cosine.
-        """
-        centred = rows.to(torch.float64) - self.means[modality]
-        return (centred @ self.directions(modality, dim, weighting)).to(torch.float32)
-
-    def directions(self, modality: str, dim: int | None = None, weighting: float = 0.0) -> Tensor:
-        """(channels, dim) matrix that `encode` multiplies centred rows by."""
-        return self.bases[modality][:, :dim] * self.correlations[:dim] ** weighting
-
-
-def fit_cca(moments: Moments, regularisations: Sequence[float] = (0.01,), between: Tensor | None = None) -> list[CCA]:
-    """CCA for several strengths of regularisation, as multiples of the mean diagonal; they share decompositions.
-
-    ``between`` (dim, dim) replaces the covariance between the modalities, if more samples than those of a pair belong
-    together. Correlations then have its scale.
-    """
-    x, y = moments.names
-    problem = Problem.of(moments, None if between is None else {(x, y): between.to(torch.float64)})
-    means = {name: moments.mean(name) for name in (x, y)}
-    found = [problem.solve(strength) for strength in regularisations]
-    return [CCA(one.bases, one.correlations, means) for one in found]
