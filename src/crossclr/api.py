@@ -17,7 +17,7 @@ from crossclr.evaluation.baselines.cca_baseline import cca_baseline
 from crossclr.evaluation.retrieval.validation import check_selection, retrieval_validator
 from crossclr.evaluation.runs.evaluate import embed_run as embed
 from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
-from crossclr.evaluation.runs.fit_space import SpaceFit, below_closed_form, facts_of, measure_parts
+from crossclr.evaluation.runs.fit_space import SpaceFit, below_closed_form, measure_parts
 from crossclr.evaluation.runs.model_card import write_card
 from crossclr.evaluation.runs.result_tables import parts_table, results_table, summarise, summary_table
 from crossclr.features import DataError, Source, open_source
@@ -249,7 +249,7 @@ class _Session:
         except Interrupted:
             raise Interrupted(run.path) from None
         run.write_space(space)
-        results = self._head(run) | {"space": facts_of(space)}
+        results = self._head(run) | {"space": space.facts.to_dict()}
         if config.splits.test is not None:
             parts = measure_parts(space, space_fit.source, config.splits.test, config.validation.batch_size)
             results |= {"test": parts.pop(""), "parts": parts, "warning": None}

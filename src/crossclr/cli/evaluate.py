@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -65,7 +66,7 @@ def evaluate(
         progress=True,
     )
     if as_json:
-        typer.echo(json.dumps(evaluation.to_dict(), indent=2))
+        typer.echo(json.dumps(asdict(evaluation), indent=2))
     else:
         console = Console()
         for table in evaluation.tables():

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +119,7 @@ def test_table_and_json(runs):
     for shown in ("CCA baseline", "one", "two", "⊕ all runs", "text → video", "R@50", "20 text"):
         assert shown in text
     assert f"{evaluation.runs['one']['clip/text->video']['MnR']:.1f}" in text
-    assert json.loads(json.dumps(evaluation.to_dict()))["runs"] == evaluation.runs
+    assert json.loads(json.dumps(asdict(evaluation)))["runs"] == evaluation.runs
 
 
 def test_faults_are_named(runs, tmp_path):

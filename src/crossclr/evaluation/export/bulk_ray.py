@@ -45,11 +45,7 @@ def embed_with_ray(
     workers: int | None = None,
     address: str | None = None,
 ) -> Iterator[str]:
-    """Embed shards on a cluster; yield the path of each when it is finished.
-
-    Raises:
-        ValueError: Ray is not installed.
-    """
+    """Embed shards on a cluster; yield the path of each when it is finished."""
     if not shards:
         return
     try:

@@ -177,10 +177,6 @@ def fused_directions(modalities: Sequence[str]) -> list[str]:
 def targets_between(query_of: Tensor, item_of: Tensor) -> tuple[Tensor, Targets]:
     """The queries that have a target in the gallery, and the targets of each: the items of the same clip.
 
-    Args:
-        query_of: (queries,) the clip of each query.
-        item_of: (items,) the clip of each gallery row.
-
     Example:
         >>> import torch
         >>> asked, targets = targets_between(torch.arange(3), torch.tensor([2, 0, 2]))

@@ -16,13 +16,7 @@ from crossclr.training.trainable import Progress, Validate, Validation
 
 
 def retrieval_validator(source: Source, split: str | None, batch_size: int) -> Validate | None:
-    """A function that embeds a split with a model and measures retrieval; None if there is no split.
-
-    Args:
-        source: the data.
-        split: its validation split.
-        batch_size: samples that are embedded at once.
-    """
+    """A function that embeds a split with a model and measures retrieval; None if there is no split."""
     if split is None:
         return None
 
@@ -36,14 +30,7 @@ def retrieval_validator(source: Source, split: str | None, batch_size: int) -> V
 
 
 def check_selection(name: str, modalities: Sequence[str]) -> None:
-    """Check that validation measures what ``validation.select_by`` names, before anything is trained or written.
-
-    Args:
-        name: ``level/metric`` or ``level/direction/metric``.
-        modalities: names of the modalities of the data.
-
-    Raises:
-        ConfigError: the data does not have this direction, or there is no such metric.
+    """Check that validation measures what ``validation.select_by`` names: a level or direction, and a metric.
 
     Example:
         >>> check_selection("clip/text->video/R@1", ("video", "text"))
@@ -65,10 +52,7 @@ def check_selection(name: str, modalities: Sequence[str]) -> None:
 
 
 def mean_cosine(rows: Tensor) -> float:
-    """The mean cosine between two different rows; near 1 means that the embeddings have collapsed.
-
-    Args:
-        rows: (count, dim); need not be normalised.
+    """The mean cosine between two different rows (count, dim); near 1 means that the embeddings have collapsed.
 
     Example:
         >>> import torch

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.markup import escape
 from rich.table import Table
@@ -13,11 +13,10 @@ from rich.table import Table
 from crossclr.evaluation.baselines.cca_baseline import embed_baseline
 from crossclr.evaluation.baselines.pooled_inputs import pooled_split
 from crossclr.evaluation.meaning.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
-from crossclr.evaluation.progress_bar import progress_bar
+from crossclr.evaluation.progress_bar import show_progress
 from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings, fused_directions
 from crossclr.evaluation.runs.fusion import fuse
-from crossclr.evaluation.runs.pair_grid import SHOWN, fused_only, grid_rows, is_grid, modalities_of
-from crossclr.evaluation.runs.result_tables import plain_table
+from crossclr.evaluation.runs.result_tables import grid_table, is_grid, plain_table
 from crossclr.models import Embeddings, embed_source
 from crossclr.models.directions import direction_words
 from crossclr.training import Run, RunConfig
@@ -47,10 +46,6 @@ class Evaluation:
     baseline: Results | None = None
     neighbours: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything in types that JSON has."""
-        return asdict(self)
-
     def rows(self) -> dict[str, Results]:
         """Results by the name that a table shows, the baseline first."""
         rows = {} if self.baseline is None else {"CCA baseline": self.baseline}
@@ -63,17 +58,16 @@ class Evaluation:
         """Tables for a terminal of 80 columns: strict metrics, meaning-aware metrics, neighbours kept."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.samples.items())
         title = f"Retrieval on {self.split!r}: {counts}"
-        if any(is_grid(results) for results in self.rows().values()):
-            tables = [self._grid(name, results, title) for name, results in self.rows().items()]
-            fused = {name: fused_only(results) for name, results in self.rows().items()}
+        rows = self.rows()
+        if any(map(is_grid, rows.values())):
+            tables = [grid_table(results, f"{title}\n{name}") for name, results in rows.items()]
+            fused = {name: {key: one[key] for key in one if "+" in key} for name, one in rows.items()}
             if any(fused.values()):
-                tables.append(self._table("Fused modalities (normalised mean of those present)", tuple(METRICS), fused))
+                tables.append(_table("Fused modalities (normalised mean of those present)", tuple(METRICS), fused))
         else:
-            tables = [self._table(title, tuple(METRICS))]
-        if any(
-            metric in found for results in self.rows().values() for found in results.values() for metric in SEMANTIC
-        ):
-            tables.append(self._table(f"Meaning-aware metrics on {self.split!r}", SEMANTIC))
+            tables = [_table(title, tuple(METRICS), rows)]
+        if any(metric in found for results in rows.values() for found in results.values() for metric in SEMANTIC):
+            tables.append(_table(f"Meaning-aware metrics on {self.split!r}", SEMANTIC, rows))
         if self.neighbours:
             modalities = list(dict.fromkeys(modality for kept in self.neighbours.values() for modality in kept))
             table = plain_table(f"Neighbours kept ({KEPT}, %)", [f"within {modality}" for modality in modalities])
@@ -82,27 +76,6 @@ class Evaluation:
                 table.add_row(escape(name), *cells)
             tables.append(table)
         return tables
-
-    def _grid(self, name: str, results: Results, title: str) -> Table:
-        """The pairs of one run: a row for each query, a column for each searched modality."""
-        columns = [f"→ {searched}" for searched in modalities_of(results)]
-        table = plain_table(f"{title}\n{name}, {' / '.join(SHOWN)}", columns)
-        for query, *cells in grid_rows(results):
-            table.add_row(escape(query), *cells)
-        return table
-
-    def _table(self, title: str, metrics: Sequence[str], chosen: Mapping[str, Any] | None = None) -> Table:
-        """One block of rows for each level and direction."""
-        table, rows = plain_table(title, metrics), chosen or self.rows()
-        for direction, words in direction_words(key for results in rows.values() for key in results).items():
-            found = {name: results[direction] for name, results in rows.items() if direction in results}
-            if not any(metric in scores for scores in found.values() for metric in metrics):
-                continue
-            table.add_row(f"[bold]{escape(words)}[/bold]")
-            for name, scores in found.items():
-                cells = (f"{scores[metric]:.1f}" if metric in scores else "" for metric in metrics)
-                table.add_row(f"  {escape(name)}", *cells)
-        return table
 
 
 def evaluate_runs(
@@ -193,16 +166,8 @@ def embed_run(
         run = Run.open(run)
     source = run.open_source()
     split = split or default_split(run.config)
-    with progress_bar(progress) as bar:
-        task = bar.add_task(f"embedding {split} with {run.path.name}", total=None)
-        return embed_source(
-            run.load_space(which).to(device),
-            source,
-            split,
-            batch_size=batch_size,
-            device=device,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with show_progress(f"embedding {split} with {run.path.name}", progress) as report:
+        return embed_source(run.load_space(which).to(device), source, split, batch_size, device, report)
 
 
 def default_split(config: RunConfig) -> str:
@@ -211,6 +176,19 @@ def default_split(config: RunConfig) -> str:
     if split is None:
         raise ValueError("the run's config names neither a test nor a validation split; name one with --split")
     return split
+
+
+def _table(title: str, metrics: Sequence[str], rows: Mapping[str, Results]) -> Table:
+    """One block of rows for each level and direction."""
+    table = plain_table(title, metrics)
+    for direction, words in direction_words(key for results in rows.values() for key in results).items():
+        found = {name: results[direction] for name, results in rows.items() if direction in results}
+        if any(metric in scores for scores in found.values() for metric in metrics):
+            table.add_row(f"[bold]{escape(words)}[/bold]")
+            for name, scores in found.items():
+                cells = (f"{scores[metric]:.1f}" if metric in scores else "" for metric in metrics)
+                table.add_row(f"  {escape(name)}", *cells)
+    return table
 
 
 def _neighbours_of(

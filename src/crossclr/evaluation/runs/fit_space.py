@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
@@ -23,16 +23,11 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 Results = dict[str, dict[str, float]]
+RECALLS = ("R@1", "R@5", "R@10")
 
 
 class ChosenKeys(SourceWrapper):
-    """A source whose training split has other samples.
-
-    Args:
-        source: the data.
-        split: the training split.
-        keys: its samples.
-    """
+    """A source in which a split has other samples."""
 
     def __init__(self, source: Source, split: str, keys: Sequence[str]) -> None:
         super().__init__(source)
@@ -45,14 +40,9 @@ class ChosenKeys(SourceWrapper):
 
 
 class SpaceFit:
-    """Fits the search space of a run.
+    """Fits the search space of a run whose recipe is ``best`` or ``closed-form``, in one process.
 
-    Args:
-        config: of the run, with recipe ``best`` or ``closed-form``.
-        source: its data.
-        fabric: where encoders are trained; one process.
-        loss: a loss of the caller's own.
-        console: where to show the progress of the last training.
+    ``loss`` is one of the caller's own; ``console`` shows the progress of the last training.
     """
 
     def __init__(
@@ -131,11 +121,3 @@ def below_closed_form(parts: dict[str, Results]) -> str | None:
         f"the search space ({mean(parts['']):.1f}) is below its closed form ({mean(closed):.1f}) on the test split; "
         "train with recipe=closed-form, or with more samples"
     )
-
-
-RECALLS = ("R@1", "R@5", "R@10")
-
-
-def facts_of(space: SearchSpace) -> dict[str, Any]:
-    """How a space was chosen, for ``results.json``."""
-    return space.facts.to_dict()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.evaluation.retrieval.metrics import METRICS
-from crossclr.evaluation.runs.pair_grid import SHOWN, grid_rows, is_grid, modalities_of
+from crossclr.evaluation.runs.result_tables import GRID, grid_rows, is_grid, modalities_of
 from crossclr.models.directions import direction_words
 from crossclr.storage import write_file
 from crossclr.storage.json_yaml import read_json_object
@@ -70,10 +70,8 @@ def _results(results: Mapping[str, Any] | None) -> str:
         epoch = f"\n\n{_space(results['space'])}"
     if is_grid(results["test"]):
         names = modalities_of(results["test"])
-        head = (
-            f"| split `{results['split']}`, {' / '.join(SHOWN)} | " + " | ".join(f"→ {name}" for name in names) + " |"
-        )
-        lines = [head, "|---" * (len(names) + 1) + "|"]
+        head = [f"split `{results['split']}`, {' / '.join(GRID)}", *(f"→ {name}" for name in names)]
+        lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in grid_rows(results["test"])]
         return "\n".join(lines) + f"\n\nA row for each query. {explained} {epoch}"
     words = direction_words(results["test"])

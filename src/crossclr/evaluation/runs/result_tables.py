@@ -1,19 +1,16 @@
-"""Results of runs as tables for the terminal."""
-
-from __future__ import annotations
+"""Results of runs as tables for the terminal; with more than two modalities, as a grid of query and searched one."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
-from crossclr.evaluation.runs.pair_grid import SHOWN as GRID
-from crossclr.evaluation.runs.pair_grid import grid_rows, is_grid, modalities_of
-from crossclr.models.directions import direction_words
+from crossclr.models.directions import Direction, direction_words
 
-SHOWN = ("R@1", "R@5", "R@10", "MdR")
+SHOWN, GRID = ("R@1", "R@5", "R@10", "MdR"), ("R@1", "R@10")
 Results = dict[str, dict[str, float]]
 
 
@@ -32,38 +29,68 @@ def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for metric in tests[0][direction]:
             values = [test[direction][metric] for test in tests]
             mean.setdefault(direction, {})[metric] = statistics.fmean(values)
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            deviation.setdefault(direction, {})[metric] = spread
+            deviation.setdefault(direction, {})[metric] = statistics.stdev(values) if len(values) > 1 else 0.0
     return {"runs": len(tests), "mean": mean, "std": deviation}
 
 
 def summary_table(summary: Mapping[str, Any], title: str) -> Table:
     """Mean ± standard deviation as a table for the terminal."""
     table = plain_table(title, SHOWN)
-    words = direction_words(summary["mean"])
-    for direction, metrics in summary["mean"].items():
-        spread = summary["std"][direction]
-        table.add_row(words[direction], *(f"{metrics[name]:.1f} ± {spread[name]:.1f}" for name in SHOWN))
+    for direction, words in direction_words(summary["mean"]).items():
+        mean, std = summary["mean"][direction], summary["std"][direction]
+        table.add_row(words, *(f"{mean[name]:.1f} ± {std[name]:.1f}" for name in SHOWN))
     return table
 
 
 def results_table(results: Mapping[str, Any], title: str) -> Table:
     """The final evaluation as a table for the terminal, with the CCA baseline for comparison."""
-    table = plain_table(title, SHOWN)
-    beside = {**(results.get("parts") or {}), "linear CCA baseline": results.get("cca_baseline")}
     measured = results.get("test") or {}
     if is_grid(measured):
-        grid = plain_table(f"{title}, {' / '.join(GRID)}", [f"→ {name}" for name in modalities_of(measured)])
-        for cells in grid_rows(measured):
-            grid.add_row(*cells)
-        return grid
-    words = direction_words(measured)
-    for direction, metrics in measured.items():
-        table.add_row(words[direction], *(f"{metrics[name]:.1f}" for name in SHOWN))
-        for title, other in beside.items():
-            if other and direction in other and other[direction] != metrics:
-                table.add_row(f"  {title}", *(f"{other[direction][name]:.1f}" for name in SHOWN), style="dim")
+        return grid_table(measured, title)
+    table = plain_table(title, SHOWN)
+    others = {**(results.get("parts") or {}), "linear CCA baseline": results.get("cca_baseline")}
+    for direction, words in direction_words(measured).items():
+        table.add_row(words, *(f"{measured[direction][name]:.1f}" for name in SHOWN))
+        for name, other in others.items():
+            if other and direction in other and other[direction] != measured[direction]:
+                table.add_row(f"  {name}", *(f"{other[direction][metric]:.1f}" for metric in SHOWN), style="dim")
     return table
+
+
+def grid_table(results: Results, title: str) -> Table:
+    """Every ordered pair of modalities: a row for each query, a column for each searched modality."""
+    table = plain_table(f"{title}, {' / '.join(GRID)}", [f"→ {name}" for name in modalities_of(results)])
+    for query, *cells in grid_rows(results):
+        table.add_row(escape(query), *cells)
+    return table
+
+
+def is_grid(results: Mapping[str, Any]) -> bool:
+    """Whether there are more than two modalities, so that a grid is easier to read than a list."""
+    return len(modalities_of(results)) > 2
+
+
+def modalities_of(results: Mapping[str, Any]) -> list[str]:
+    """The modalities of the results at clip level, without fused ones."""
+    found = [Direction.parse(key) for key in results]
+    names = [name for one in found if one.level == "clip" for name in (one.searched, one.query)]
+    return [name for name in dict.fromkeys(names) if "+" not in name]
+
+
+def grid_rows(results: Results) -> list[list[str]]:
+    """The rows of a grid: the query's modality, then the metrics of each searched modality.
+
+    Example:
+        >>> scores = {"R@1": 10.0, "R@10": 30.0}
+        >>> grid_rows({"clip/text->video": scores, "clip/video->text": scores, "clip/sound->text": scores})
+        [['video', '', '10.0 / 30.0', ''], ['text', '10.0 / 30.0', '', ''], ['sound', '', '10.0 / 30.0', '']]
+    """
+    names = modalities_of(results)
+    rows = []
+    for query in names:
+        found = [results.get(Direction("clip", query, searched).key) for searched in names]
+        rows.append([query, *(" / ".join(f"{one[metric]:.1f}" for metric in GRID) if one else "" for one in found)])
+    return rows
 
 
 def parts_table(space: Mapping[str, Any]) -> Table:
