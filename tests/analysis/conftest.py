@@ -49,7 +49,7 @@ def write_study(folder: Path, **changes) -> Path:
         "sweeps": {"temperature": [0.05, 0.2], "queue_size": [0, 60]},
         "positives": [1],
         "positive_weights": [0.1, 0.2],
-        "modalities": {"sound": {"a": {}}, "text": {"b": {}}},
+        "modalities": {"sound": {"sound": {}}, "text": {"text": {}}},
         "experts": {"one": {}, "two": {"data.modalities.sound": {"values": "second.npy"}}},
         "joined_experts": {"one + two": {"data.modalities.sound": [{"values": "a.npy"}, {"values": "second.npy"}]}},
         "fused_experts": [["one", "two"]],

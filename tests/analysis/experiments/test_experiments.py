@@ -14,7 +14,6 @@ from crossclr.analysis.experiments.experts import Experts
 from crossclr.analysis.experiments.losses import Losses
 from crossclr.analysis.experiments.modalities import Modalities
 from crossclr.analysis.studies.compared_losses import loss_option
-from crossclr.analysis.studies.open_study import TO_A
 from crossclr.analysis.studies.run_experiments import missing_jobs
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.evaluation import evaluate_runs, retrieval_metrics
@@ -73,15 +72,15 @@ def test_ablation_has_all_eight_combinations(tables, study):
 
 
 def test_the_gain_of_a_part_is_the_mean_difference(tables, study):
-    ablation = Ablation()
+    ablation, main = Ablation(), study.directions[0]
     for place, part in enumerate(PARTS):
         differences = []
         for on in product((False, True), repeat=3):
             if on[place]:
                 off = tuple(used and number != place for number, used in enumerate(on))
-                pairs = (study.values(ablation.variant(study, which), TO_A, "R@1") for which in (on, off))
+                pairs = (study.values(ablation.variant(study, which), main, "R@1") for which in (on, off))
                 differences += [x - y for x, y in zip(*pairs, strict=True)]
-        assert ablation.gain(study, part).difference == pytest.approx(np.mean(differences))
+        assert ablation.gain(study, part, main).difference == pytest.approx(np.mean(differences))
 
 
 def test_pairs_of_modalities_keep_their_direction(tables, study):
@@ -90,7 +89,7 @@ def test_pairs_of_modalities_keep_their_direction(tables, study):
         f"{m}: {x}" for m in ("sound", "text") for x in ("NT-Xent", "CrossCLR")
     ]
     variant = Modalities().variant(study, ("sound", "text"), "crossclr")
-    assert table.rows[3][1].mean == pytest.approx(np.mean(study.values(variant, TO_A, "R@1")))  # text asks sound
+    assert table.rows[3][1].mean == pytest.approx(np.mean(study.values(variant, "clip/text->sound", "R@1")))
     assert str(table.rows[3][3]) == "–"  # text asks text
 
 

@@ -1,7 +1,5 @@
 """Table 2: all combinations of weighting, intra-modal term and pruning."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -11,10 +9,8 @@ import numpy as np
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.significance import Comparison, paired
 from crossclr.analysis.studies.compared_losses import loss_option
-from crossclr.analysis.studies.open_study import TO_A, Study, Variant
-from crossclr.analysis.tables import Cell, Table
-
-PARTS = ("weighting", "intra-modal term", "pruning")
+from crossclr.analysis.studies.open_study import Study, Variant, words
+from crossclr.analysis.tables import Table
 
 
 @dataclass(frozen=True)
@@ -31,6 +27,8 @@ SWITCHES = {
     "intra-modal term": Switch("intra_weight", 0.0, 0.8),
     "pruning": Switch("prune_threshold", None, 0.9),
 }
+PARTS = tuple(SWITCHES)
+COMBINATIONS = list(product((False, True), repeat=len(PARTS)))
 
 
 class Ablation(Experiment):
@@ -41,14 +39,13 @@ class Ablation(Experiment):
 
     def variants(self, study: Study) -> list[Variant]:
         """All eight combinations."""
-        return [self.variant(study, on) for on in product((False, True), repeat=len(PARTS))]
+        return [self.variant(study, on) for on in COMBINATIONS]
 
     def variant(self, study: Study, on: tuple[bool, ...]) -> Variant:
         """One combination."""
         options: dict[str, Any] = {}
         whole = study.tuned("crossclr")
-        for part, used in zip(PARTS, on, strict=True):
-            switch = SWITCHES[part]
+        for switch, used in zip(SWITCHES.values(), on, strict=True):
             if not used:
                 options[switch.option] = switch.off
             elif loss_option(whole, switch.option) in (None, switch.off):
@@ -58,25 +55,20 @@ class Ablation(Experiment):
 
     def tables(self, study: Study) -> list[Table]:
         """Table 2, and the gain of each part."""
-        variants = self.variants(study)
-        heads, groups, cells = study.score_columns(variants)
-        rows = []
-        for on, line in zip(product((False, True), repeat=len(PARTS)), cells, strict=True):
-            rows.append([*(Cell(text="✓" if used else "–") for used in on), *line])
-        caption = " ".join(f"{part.capitalize()}: {self.gain(study, part).words()}." for part in PARTS)
-        caption = f"Change of {study.arrow(TO_A)} R@1 by each part, over all combinations of the others. {caption}"
-        return [Table("ablation", "Ablation", [*PARTS, *heads], rows, caption, [("", len(PARTS)), *groups])]
+        main = study.directions[0]
+        gains = (f"{part.capitalize()}: {self.gain(study, part, main).words()}." for part in PARTS)
+        caption = f"Change of {words(main)} R@1 by each part, over all combinations of the others. {' '.join(gains)}"
+        rows = {tuple("✓" if used else "–" for used in on): self.variant(study, on) for on in COMBINATIONS}
+        return [study.score_table("ablation", self.title, PARTS, rows, caption)]
 
-    def gain(self, study: Study, part: str, side: str = TO_A, metric: str = "R@1") -> Comparison:
+    def gain(self, study: Study, part: str, direction: str, metric: str = "R@1") -> Comparison:
         """The gain of a part: for each seed the mean over all combinations of the other parts, paired by seed.
 
         Trainings of one seed share initial weights and batches, so they count as one observation.
         """
         place = PARTS.index(part)
         found: dict[bool, list[list[float]]] = {False: [], True: []}
-        for others in product((False, True), repeat=len(PARTS) - 1):
-            for used, values in found.items():
-                on = (*others[:place], used, *others[place:])
-                values.append(study.values(self.variant(study, on), side, metric))
+        for on in COMBINATIONS:
+            found[on[place]].append(study.values(self.variant(study, on), direction, metric))
         without, with_it = (np.mean(found[used], axis=0).tolist() for used in (False, True))
         return paired(with_it, without, "without it")

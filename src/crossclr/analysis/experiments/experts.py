@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from crossclr.analysis.experiments.contract import Experiment
-from crossclr.analysis.studies.open_study import TO_A, Study, Variant
+from crossclr.analysis.studies.open_study import Study, Variant, words
 from crossclr.analysis.studies.study import with_overrides
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.tables import Cell, Table
 from crossclr.evaluation import fuse
-from crossclr.models import Embeddings
-from crossclr.models.directions import direction_keys
+from crossclr.models.directions import directions_of
 
 METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "nDCG", "sR@1")
 
@@ -22,7 +21,7 @@ class Experts(Experiment):
 
     def skip(self, study: Study) -> str | None:
         """The study must name experts."""
-        return None if study.settings.experts else "the study names no experts; its modality A has only one"
+        return None if study.settings.experts else "the study names no experts; its first modality has only one"
 
     def variants(self, study: Study) -> list[Variant]:
         """Single experts, whose weights ⊕ needs, and joined experts."""
@@ -41,37 +40,31 @@ class Experts(Experiment):
 
     def tables(self, study: Study) -> list[Table]:
         """Every expert and combination."""
-        rows = []
-        named = [(name, self.single(study, name)) for name in study.settings.experts]
-        named += [(name, self.joined(study, name)) for name in study.settings.joined_experts]
-        for name, variant in named:
-            cells = [Cell.of(study.values(variant, TO_A, metric)) for metric in METRICS]
+        rows, main = [], study.directions[0]
+        named = {name: self.single(study, name) for name in study.settings.experts}
+        named |= {name: self.joined(study, name) for name in study.settings.joined_experts}
+        for name, variant in named.items():
+            cells = [Cell.of(study.values(variant, main, metric)) for metric in METRICS]
             rows.append([Cell(text=name), *cells])
         for names in study.settings.fused_experts:
-            results = [self.fused(study, names, seed) for seed in range(len(study.few_seeds))]
-            cells = [Cell.of([found[TO_A].get(metric, float("nan")) for found in results]) for metric in METRICS]
+            results = [self.fused(study, names, seed)[main] for seed in range(len(study.few_seeds))]
+            cells = [Cell.of([found.get(metric, float("nan")) for found in results]) for metric in METRICS]
             rows.append([Cell(text=" ⊕ ".join(names)), *cells])
         heads = ["experts", *METRICS]
         best = max(rows, key=lambda row: row[1].mean)
         alone = max(rows[: len(study.settings.experts)], key=lambda row: row[1].mean)
         caption = (
-            f"{study.arrow(TO_A)}, CrossCLR, {len(study.few_seeds)} seeds. The best is {best[0]} with R@1 "
+            f"{words(main)}, CrossCLR, {len(study.few_seeds)} seeds. The best is {best[0]} with R@1 "
             f"{best[1]}; the best single expert is {alone[0]} with {alone[1]}."
         )
         lowest = frozenset(heads.index(metric) for metric in ("MdR", "MnR"))
         return [Table("experts", self.title, heads, rows, caption, lowest=lowest)]
 
     def fused(self, study: Study, names: list[str], number: int) -> dict[str, dict[str, float]]:
-        """Metrics of several fused experts for one of the seeds, by the side that is searched."""
-        embeddings = fuse([_embedded(study, self.single(study, name), number) for name in names])
-        config = self.single(study, names[0]).config
-        split = config.splits.test or ""
-        found = open_trainer(config).measure(embeddings, split)
-        return {side: found[key] for side, key in direction_keys(embeddings.names).items()}
-
-
-def _embedded(study: Study, variant: Variant, number: int) -> Embeddings:
-    job = variant.jobs()[number]
-    run = study.finished.open(job)
-    trainer = open_trainer(job.config)
-    return trainer.embed(run.load_model(), job.config.splits.test or "")
+        """Metrics of several fused experts for one of the seeds, by direction."""
+        jobs = [self.single(study, name).jobs()[number] for name in names]
+        split = study.base.splits.test or ""
+        parts = [open_trainer(job.config).embed(study.finished.open(job).load_model(), split) for job in jobs]
+        fused = fuse(parts)
+        found = open_trainer(jobs[0].config).measure(fused, split)
+        return {key: found[own] for key, own in zip(study.directions, directions_of(fused.names), strict=True)}

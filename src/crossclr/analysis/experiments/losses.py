@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.significance import Comparison, Interval, against_best, bootstrap_interval
 from crossclr.analysis.studies.compared_losses import METHODS
-from crossclr.analysis.studies.open_study import SEMANTIC, STRICT, TO_A, TO_B, Study, Variant
+from crossclr.analysis.studies.open_study import SEMANTIC, STRICT, Study, Variant, words
 from crossclr.analysis.tables import Cell, Table
 
 
@@ -34,29 +35,27 @@ class Losses(Experiment):
 
     def scores(self, study: Study) -> Table:
         """Table 1."""
-        variants = self.variants(study)
-        heads, groups, cells = study.score_columns(variants)
-        rows = [[Cell(text=v.name), *line] for v, line in zip(variants, cells, strict=True)]
-        baseline = study.baseline()
-        metrics = heads[: groups[0][1]]  # of one direction
-        plain = [Cell.of([baseline[study.directions[d]][m]]) for d in (TO_A, TO_B) for m in metrics]
-        rows.append([Cell(text="CCA (closed form)"), *plain, Cell(text="–"), Cell(text="–")])
-        return Table("losses", "Losses", ["loss", *heads], rows, self._sentence(study), [("", 1), *groups])
+        rows = {(variant.name,): variant for variant in self.variants(study)}
+        table = study.score_table("losses", self.title, ["loss"], rows, self._sentence(study))
+        baseline, metrics = study.baseline(), table.columns[1 : 1 + table.groups[1][1]]
+        cells = [Cell.of([baseline[direction][metric]]) for direction in study.directions for metric in metrics]
+        cca = [Cell(text="linear CCA"), *cells, Cell(text="–"), Cell(text="–")]
+        return replace(table, rows=[*table.rows, cca])
 
     def differences(self, study: Study) -> Table:
         """Each loss of ours against the best rival, metric by metric."""
         rows = []
         for name in self._ours(study):
-            for side in (TO_A, TO_B):
+            for direction in study.directions:
                 for metric in (*STRICT, *SEMANTIC):
-                    found = self.compare(study, name, side, metric)
+                    found = self.compare(study, name, direction, metric)
                     if found is None or math.isnan(found.difference):
                         continue
-                    interval = self.interval(study, METHODS[name].title, found.rival, side, metric)
-                    words = [METHODS[name].title, f"{study.arrow(side)} {metric}", found.rival]
-                    words += [f"{found.difference:+.2f}", "–" if interval is None else str(interval)]
-                    words += [f"{found.relative:+.1f}%", found.shown]
-                    rows.append([Cell(text=word) for word in words])
+                    interval = self.interval(study, METHODS[name].title, found.rival, direction, metric)
+                    texts = [METHODS[name].title, f"{words(direction)} {metric}", found.rival]
+                    texts += [f"{found.difference:+.2f}", "–" if interval is None else str(interval)]
+                    texts += [f"{found.relative:+.1f}%", found.shown]
+                    rows.append([Cell(text=text) for text in texts])
         heads = ["loss", "metric", "best rival", "difference", "95% interval", "relative", "p"]
         caption = (
             f"Difference to the rival with the best mean, over {len(study.seeds)} seeds. The interval is a bootstrap "
@@ -68,13 +67,13 @@ class Losses(Experiment):
         """The tuned options of every loss."""
         rows = []
         for name in study.methods:
-            words = [METHODS[name].title, _options(study.options(name))]
+            texts = [METHODS[name].title, _options(study.options(name))]
             if name in study.given:
-                rows.append([Cell(text=w) for w in (*words, "–", f"tuned in {study.tuned_in}", "–", "0")])
+                rows.append([Cell(text=text) for text in (*texts, "–", f"tuned in {study.tuned_in}", "–", "0")])
                 continue
             found = study.tuner.best(name)
             first = found.trials[0]
-            cells = [*(Cell(text=word) for word in words), Cell(found.best.score), Cell(text=_options(first.options))]
+            cells = [*(Cell(text=text) for text in texts), Cell(found.best.score), Cell(text=_options(first.options))]
             rows.append([*cells, Cell(first.score), Cell(text=str(len(found.trials)))])
         heads = ["loss", "tuned options", "score", "first options", "their score", "trials"]
         caption = (
@@ -83,42 +82,42 @@ class Losses(Experiment):
         )
         return Table("losses-tuning", "Tuned options", heads, rows, caption)
 
-    def compare(self, study: Study, name: str, side: str, metric: str) -> Comparison | None:
+    def compare(self, study: Study, name: str, direction: str, metric: str) -> Comparison | None:
         """A loss against the best rival in one metric."""
-        values = self.values(study, side, metric)
+        values = self.values(study, direction, metric)
         rivals = [METHODS[rival].title for rival in study.methods if not METHODS[rival].ours]
         return against_best(METHODS[name].title, values, rivals)
 
-    def interval(self, study: Study, title: str, rival: str, side: str, metric: str) -> Interval | None:
+    def interval(self, study: Study, title: str, rival: str, direction: str, metric: str) -> Interval | None:
         """Bootstrap interval of the difference between two losses; None if there are no ranks to compute it from."""
         if metric not in STRICT:
             return None
         cutoff = int(metric.removeprefix("R@"))
         variants = {variant.name: variant for variant in self.variants(study)}
-        ranks = [study.ranks(variants[name], side) for name in (title, rival)]
+        ranks = [study.ranks(variants[name], direction) for name in (title, rival)]
         if ranks[0] is None or ranks[1] is None:
             return None
         return bootstrap_interval(100.0 * (ranks[0] <= cutoff), 100.0 * (ranks[1] <= cutoff))
 
-    def values(self, study: Study, side: str, metric: str) -> dict[str, Sequence[float]]:
+    def values(self, study: Study, direction: str, metric: str) -> dict[str, Sequence[float]]:
         """One metric of every loss, for each seed."""
-        return {variant.name: study.values(variant, side, metric) for variant in self.variants(study)}
+        return {variant.name: study.values(variant, direction, metric) for variant in self.variants(study)}
 
     def _ours(self, study: Study) -> list[str]:
         return [name for name in study.methods if METHODS[name].ours]
 
     def _sentence(self, study: Study) -> str:
-        parts = []
+        parts, main = [], study.directions[0]
         for metric in ("R@1", "nDCG"):
-            values = self.values(study, TO_A, metric)
+            values = self.values(study, main, metric)
             means = {name: float(np.mean(found)) for name, found in values.items()}
             means = {name: mean for name, mean in means.items() if not math.isnan(mean)}
             if not means:
                 continue
             first = max(means, key=lambda name: means[name])
-            part = f"{first} has the best {study.arrow(TO_A)} {metric} ({means[first]:.1f})"
+            part = f"{first} has the best {words(main)} {metric} ({means[first]:.1f})"
             ours = self._ours(study)[:1]
-            found = self.compare(study, ours[0], TO_A, metric) if ours else None
+            found = self.compare(study, ours[0], main, metric) if ours else None
             if found is not None:
                 part += f"; {METHODS[ours[0]].title} differs by {found.words()}"
             parts.append(part)

@@ -1,15 +1,13 @@
 """Table 5: every pair of modalities, CrossCLR against NT-Xent."""
 
-from __future__ import annotations
-
 import math
-from itertools import combinations
+from itertools import permutations
 
 import numpy as np
 
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.studies.compared_losses import METHODS
-from crossclr.analysis.studies.open_study import TO_A, TO_B, Study, Variant
+from crossclr.analysis.studies.open_study import Study, Variant
 from crossclr.analysis.studies.study import with_overrides
 from crossclr.analysis.tables import Cell, Table
 
@@ -35,14 +33,12 @@ class Modalities(Experiment):
         return list(COMPARED)
 
     def pairs(self, study: Study) -> list[Pair]:
-        """The pairs (A, B) that the study allows."""
-        known = study.settings.modalities
-        pairs = []
-        for x, y in combinations(known, 2):
-            if known[x].a is not None and known[y].b is not None:
+        """The pairs that the study allows: what replaces its first modality, and what replaces its second."""
+        known, (first, second) = study.settings.modalities, study.names
+        pairs: list[Pair] = []
+        for x, y in permutations(known, 2):
+            if first in known[x] and second in known[y] and (y, x) not in pairs:
                 pairs.append((x, y))
-            elif known[y].a is not None and known[x].b is not None:
-                pairs.append((y, x))
         return pairs
 
     def variants(self, study: Study) -> list[Variant]:
@@ -51,11 +47,10 @@ class Modalities(Experiment):
 
     def variant(self, study: Study, pair: Pair, method: str) -> Variant:
         """One pair with one loss."""
-        a, b = (study.settings.modalities[name] for name in pair)
-        first, second = a.a or {}, b.b or {}
-        changes = {**first, **second}
-        if MODALITIES in first and MODALITIES in second:
-            changes[MODALITIES] = {**first[MODALITIES], **second[MODALITIES]}
+        one, other = (study.settings.modalities[x][name] for x, name in zip(pair, study.names, strict=True))
+        changes = {**one, **other}
+        if MODALITIES in one and MODALITIES in other:
+            changes[MODALITIES] = {**one[MODALITIES], **other[MODALITIES]}
         config = with_overrides(study.tuned(method), changes)
         return Variant(f"{METHODS[method].title} {pair[0]} {pair[1]}", config, study.few_seeds)
 
@@ -69,13 +64,10 @@ class Modalities(Experiment):
             for x, y in zip(*(lines[method] for method in COMPARED), strict=True):
                 if not math.isnan(x.mean):
                     wins, total = wins + (y.mean > x.mean), total + 1
-            for method in COMPARED:
-                line = lines[method]
-                means = [
-                    [cell.mean for cell in line[number :: len(METRICS)] if not math.isnan(cell.mean)]
-                    for number in range(len(METRICS))
-                ]
-                mean = [Cell(float(np.mean(found))) if found else Cell(text="–") for found in means]
+            for method, line in lines.items():
+                means = [[cell.mean for cell in line[number :: len(METRICS)]] for number in range(len(METRICS))]
+                known = [[mean for mean in found if not math.isnan(mean)] for found in means]
+                mean = [Cell(float(np.mean(found))) if found else Cell(text="–") for found in known]
                 rows.append([Cell(text=f"{query}: {METHODS[method].title}"), *line, *mean])
         heads = ["query: loss", *(metric for _ in (*names, "mean") for metric in METRICS)]
         groups = [("", 1), *((name, len(METRICS)) for name in (*names, "mean"))]
@@ -88,10 +80,10 @@ class Modalities(Experiment):
         cells = []
         for target in study.settings.modalities:
             pair = next((pair for pair in self.pairs(study) if set(pair) == {query, target}), None)
-            for metric in METRICS:
-                if pair is None or query == target:
-                    cells.append(Cell(text="–"))
-                    continue
-                side = TO_A if pair[1] == query else TO_B
-                cells.append(Cell.of(study.values(self.variant(study, pair, method), side, metric)))
+            if pair is None:
+                cells += [Cell(text="–") for _ in METRICS]
+                continue
+            variant = self.variant(study, pair, method)
+            direction = variant.directions[pair.index(target)]
+            cells += [Cell.of(study.values(variant, direction, metric)) for metric in METRICS]
         return cells

@@ -1,15 +1,13 @@
 """The curves over γ, κ, λ, τ and the size of the queue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from crossclr.analysis.experiments.contract import Curve, Experiment
 from crossclr.analysis.studies.compared_losses import loss_option
-from crossclr.analysis.studies.open_study import TO_A, TO_B, Study, Variant
-from crossclr.analysis.tables import Cell, Table
+from crossclr.analysis.studies.open_study import Study, Variant, words
+from crossclr.analysis.tables import Table
 
 TITLES = {
     "prune_threshold": "pruning threshold γ",
@@ -39,14 +37,10 @@ class Sweeps(Experiment):
     def tables(self, study: Study) -> list[Table]:
         """One table for each option."""
         tables = []
-        for option, values in study.settings.sweeps.items():
-            variants = [self.variant(study, option, value) for value in values]
-            heads, groups, cells = study.score_columns(variants)
-            rows = [[Cell(text=f"{value:g}"), *line] for value, line in zip(values, cells, strict=True)]
-            title = TITLES.get(option, option)
-            caption = self.curve(study, option).sentence
-            name = f"sweep-{option.replace('_', '-')}"
-            tables.append(Table(name, title.capitalize(), [title, *heads], rows, caption, [("", 1), *groups]))
+        for curve in self.curves(study):
+            rows = {(f"{value:g}",): self.variant(study, curve.option, value) for value in curve.values}
+            name = f"sweep-{curve.option.replace('_', '-')}"
+            tables.append(study.score_table(name, curve.title.capitalize(), [curve.title], rows, curve.sentence))
         return tables
 
     def curves(self, study: Study) -> list[Curve]:
@@ -56,18 +50,15 @@ class Sweeps(Experiment):
     def curve(self, study: Study, option: str) -> Curve:
         """Mean and standard deviation of the main metrics over the values of an option."""
         values = study.settings.sweeps[option]
-        shown = {f"{study.arrow(d)} {m}": (d, m) for m in ("R@1", "nDCG") for d in (TO_A, TO_B)}
-        means: dict[str, list[float]] = {name: [] for name in shown}
-        stds: dict[str, list[float]] = {name: [] for name in shown}
-        for value in values:
-            variant = self.variant(study, option, value)
-            for name, (side, metric) in shown.items():
-                found = study.values(variant, side, metric)
-                means[name].append(float(np.mean(found)))
-                stds[name].append(float(np.std(found, ddof=1)) if len(found) > 1 else 0.0)
-        means = {name: line for name, line in means.items() if not np.isnan(line).all()}
-        stds = {name: stds[name] for name in means}
-        chosen = loss_option(study.tuned("crossclr"), option)
+        variants = [self.variant(study, option, value) for value in values]
+        means, stds = {}, {}
+        for metric in ("R@1", "nDCG"):
+            for direction in study.directions:
+                found = np.array([study.values(variant, direction, metric) for variant in variants])  # (values, seeds)
+                if not np.isnan(found).all():
+                    name = f"{words(direction)} {metric}"
+                    means[name] = found.mean(axis=1).tolist()
+                    stds[name] = found.std(axis=1, ddof=1).tolist() if found.shape[1] > 1 else [0.0] * len(values)
         first = next(iter(means))
         best, worst = int(np.nanargmax(means[first])), int(np.nanargmin(means[first]))
         title = TITLES.get(option, option)
@@ -77,4 +68,4 @@ class Sweeps(Experiment):
             f"mean and standard deviation over {len(study.few_seeds)} seeds on the test split. The marked value was "
             "tuned on the validation split."
         )
-        return Curve(option, title, values, means, stds, chosen, sentence)
+        return Curve(option, title, values, means, stds, loss_option(study.tuned("crossclr"), option), sentence)

@@ -11,7 +11,7 @@ from crossclr.analysis.experiments.sweeps import Sweeps
 from crossclr.analysis.figures.similarities import Similarities
 from crossclr.analysis.significance import Comparison, paired
 from crossclr.analysis.studies.compared_losses import METHODS
-from crossclr.analysis.studies.open_study import TO_A, TO_B, Study
+from crossclr.analysis.studies.open_study import Study, words
 from crossclr.analysis.tables import Cell, Table
 
 PARTS = {
@@ -32,18 +32,18 @@ class Claim:
 
 def claims(study: Study, found: Sequence[Similarities]) -> list[Claim]:
     """All claims; the experiments losses, ablation and sweeps must be finished."""
+    gain = Ablation().gain
     answers = [
-        Claim(question, *_verdict([(_arrow(study, d, m), Ablation().gain(study, part, d, m)) for d, m in _MAIN]))
+        Claim(question, *_verdict([(f"{words(d)} {m}", gain(study, part, d, m)) for d, m in _main(study)]))
         for part, question in PARTS.items()
     ]
     return [*answers, *_queue(study), *_similarities(found), *_neighbours(study)]
 
 
-_MAIN = ((TO_A, "R@1"), (TO_A, "nDCG"), (TO_B, "R@1"))
-
-
-def _arrow(study: Study, side: str, metric: str) -> str:
-    return f"{study.arrow(side)} {metric}"
+def _main(study: Study) -> list[tuple[str, str]]:
+    """The directions and metrics that answer a question, the decisive one first."""
+    there, back = study.directions
+    return [(there, "R@1"), (there, "nDCG"), (back, "R@1")]
 
 
 def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
@@ -64,8 +64,8 @@ def _queue(study: Study) -> list[Claim]:
         return []
     none, long = (Sweeps().variant(study, "queue_size", size) for size in (sizes[0], sizes[-1]))
     compared = [
-        (_arrow(study, d, m), paired(study.values(long, d, m), study.values(none, d, m), f"{sizes[0]}"))
-        for d, m in _MAIN
+        (f"{words(d)} {m}", paired(study.values(long, d, m), study.values(none, d, m), f"{sizes[0]}"))
+        for d, m in _main(study)
     ]
     return [Claim(f"Does a larger queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
 
@@ -92,8 +92,8 @@ def _neighbours(study: Study) -> list[Claim]:
     if ours not in variants or rival not in variants:
         return []
     compared = [
-        (f"within {name}", paired(study.kept(variants[ours], side), study.kept(variants[rival], side), rival))
-        for side, name in zip("ab", study.base.data.modality_names, strict=True)
+        (f"within {name}", paired(study.kept(variants[ours], name), study.kept(variants[rival], name), rival))
+        for name in study.names
     ]
     question = f"Does the joint space keep more input-space neighbours than with {rival} (kept@10, %)?"
     return [Claim(question, *_verdict(compared))]

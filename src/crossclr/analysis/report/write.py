@@ -21,7 +21,7 @@ from crossclr.analysis.figures.images import image_uri
 from crossclr.analysis.report.claims import claims, claims_table
 from crossclr.analysis.report.html_page import Page
 from crossclr.analysis.studies.compared_losses import METHODS, loss_option
-from crossclr.analysis.studies.open_study import TO_A, Study
+from crossclr.analysis.studies.open_study import Study, words
 from crossclr.analysis.studies.run_experiments import TABLES, run_experiments
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.tables import Table
@@ -121,15 +121,14 @@ _WORDS = '<table class="words">'
 
 
 def _scores(study: Study) -> plots.Plot:
-    losses = Losses()
-    rows = []
-    for name, variant in zip(study.methods, losses.variants(study), strict=True):
+    rows, main = [], study.directions[0]
+    for name, variant in zip(study.methods, Losses().variants(study), strict=True):
         metrics = {}
         for metric in ("R@1", "R@10", "nDCG", "sR@1"):
-            values = study.values(variant, TO_A, metric)
+            values = study.values(variant, main, metric)
             if not np.isnan(values).all():
                 spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-                metrics[f"{study.arrow(TO_A)} {metric}"] = (float(np.nanmean(values)), spread)
+                metrics[f"{words(main)} {metric}"] = (float(np.nanmean(values)), spread)
         rows.append((variant.name, METHODS[name].ours, metrics))
     return plots.scores(rows)
 
@@ -177,7 +176,7 @@ class Drawn:
         self._source(page, shown[0])
         ours = self._config("crossclr")
         pruning = (loss_option(ours, name) for name in ("prune_threshold", "prune_by", "min_keep"))
-        page.section("graph", "Connectivity", f"Inputs of modality {study.base.data.modality_names[1]}, split {train}.")
+        page.section("graph", "Connectivity", f"Inputs of modality {study.names[1]}, split {train}.")
         network = graph.connectivity_graph(trainer.inputs(train), *pruning)
         page.plot(plots.network(network), graph.sentence(network))
         self._source(page, "crossclr")
@@ -200,10 +199,10 @@ class Drawn:
         )
         self._source(page, "crossclr")
         embeddings = self.embeddings("crossclr")
-        a, b = study.base.data.modality_names
+        clips, texts = study.names
         for anchor, title, found_examples in (
-            ("text-examples", f"Retrieval: {b} → {a}", examples.choose_examples(embeddings, by_text=True)),
-            ("clip-examples", f"Retrieval: {a} → {a}", examples.choose_examples(embeddings, by_text=False)),
+            ("text-examples", f"Retrieval: {texts} → {clips}", examples.choose_examples(embeddings, by_text=True)),
+            ("clip-examples", f"Retrieval: {clips} → {clips}", examples.choose_examples(embeddings, by_text=False)),
         ):
             page.section(anchor, title, f"CrossCLR, seed {study.seeds[0]}: the three nearest clips.")
             cards = []
@@ -226,10 +225,10 @@ def _card(
 ) -> str:
     """A query, with or without its image, and its answers."""
     items = []
-    for other, words, right in lines:
+    for other, line, right in lines:
         note = {"own": "its own", "shared": "shares a caption"}.get(right, "")
         tag = f'<span class="tag {right}">{note}</span>' if note else ""
-        items.append(f"<li>{_image(image(other))}{html.escape(words)}{tag}</li>")
+        items.append(f"<li>{_image(image(other))}{html.escape(line)}{tag}</li>")
     query = f'<div class="query">{_image(image(key)) if with_image else ""}<span>{html.escape(text)}</span></div>'
     return f'<div class="card">{query}<ol>{"".join(items)}</ol></div>'
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from crossclr.analysis.experiments.ablation import Ablation
+from crossclr.analysis.experiments import EXPERIMENTS
 from crossclr.analysis.experiments.experts import Experts
 from crossclr.analysis.experiments.losses import Losses
 from crossclr.analysis.experiments.modalities import Modalities
-from crossclr.analysis.experiments.sweeps import Sweeps
 from crossclr.analysis.reproduce.paper_numbers import PaperTable
 from crossclr.analysis.studies.compared_losses import METHODS, configure
-from crossclr.analysis.studies.open_study import TO_A, TO_B, Study, Variant
+from crossclr.analysis.studies.open_study import Study, Variant, words
 from crossclr.training import load_config
 
 Results = Mapping[str, Mapping[str, float]]  # group of columns -> metric -> value
@@ -33,14 +32,7 @@ def planned(study: Study, table: PaperTable) -> list[Variant]:
         losses = [*study.settings.histograms, "crossclr", "ntxent"]
         titles = {METHODS[name].title for name in losses}
         return [_kept(variant, 1) for variant in Losses().variants(study) if variant.name in titles]
-    experiments = {
-        "losses": Losses(),
-        "ablation": Ablation(),
-        "modalities": Modalities(),
-        "experts": Experts(),
-        "sweeps": Sweeps(),
-    }
-    variants = experiments[table.target].variants(study)
+    variants = EXPERIMENTS[table.target].variants(study)
     if table.target in ("losses", "ablation"):  # the paper prints five of the eight combinations
         variants = [variant for variant in variants if variant.name in table.rows]
     return variants
@@ -89,26 +81,24 @@ def _kept(variant: Variant, seeds: int) -> Variant:
 def _directions(study: Study, variant: Variant) -> list[Results]:
     """By seed: metrics by direction in words; a training that failed has none."""
     tests = [results.get("test") or {} for results in study.results(variant)]
-    return [
-        {study.arrow(side): found[key] for side, key in variant.directions.items() if key in found} for found in tests
-    ]
+    return [{words(key): found[key] for key in variant.directions if key in found} for found in tests]
 
 
 def _fused(study: Study, names: list[str]) -> list[Results]:
     found = [Experts().fused(study, names, number) for number in range(len(study.few_seeds))]
-    return [{study.arrow(side): metrics for side, metrics in results.items()} for results in found]
+    return [{words(key): metrics for key, metrics in results.items()} for results in found]
 
 
 def _modality_rows(study: Study) -> dict[str, list[Results]]:
     rows: dict[str, list[Results]] = {}
     experiment = Modalities()
-    for a, b in experiment.pairs(study):
+    for first, second in experiment.pairs(study):
         for method in ("ntxent", "crossclr"):
-            variant = experiment.variant(study, (a, b), method)
+            variant = experiment.variant(study, (first, second), method)
             tests = [results.get("test") or {} for results in study.results(variant)]
-            for name, side in ((f"{b} → {a}", TO_A), (f"{a} → {b}", TO_B)):
+            for name, key in zip((f"{second} → {first}", f"{first} → {second}"), variant.directions, strict=True):
                 row = f"{name}: {METHODS[method].title}"
-                rows[row] = [{"retrieval": found.get(variant.directions[side], {})} for found in tests]
+                rows[row] = [{"retrieval": found.get(key, {})} for found in tests]
     return rows
 
 

@@ -17,39 +17,31 @@ from crossclr.analysis.studies.stored_trainings import Finished, Job, digest
 from crossclr.analysis.studies.study import StudyConfig, base_config, load_study
 from crossclr.analysis.studies.trainer import open_trainer
 from crossclr.analysis.studies.tuning import Tuner
-from crossclr.analysis.tables import Cell
+from crossclr.analysis.tables import Cell, Table
 from crossclr.evaluation import embed_baseline
 from crossclr.evaluation.retrieval.validation import check_selection
-from crossclr.models.directions import Direction, direction_keys
+from crossclr.models.directions import Direction, directions_of
 from crossclr.storage import write_file, write_json
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import RunConfig
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
 STUDY, TUNED = "study.yaml", "tuned.json"
-TO_A, TO_B = "a", "b"  # a direction at clip level, by the side that is searched
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of a table: a name and the config that all its seeds share.
+    """One row of a table: a name and the config that all its seeds share."""
 
-    Args:
-        name: shown in tables and progress.
-        config: of every training.
-        seeds: one training for each.
-        keep: keep the weights of this many seeds, from the first on.
-    """
-
-    name: str
-    config: RunConfig
-    seeds: Sequence[int]
-    keep: int = 0
+    name: str  # shown in tables and progress
+    config: RunConfig  # of every training
+    seeds: Sequence[int]  # one training for each
+    keep: int = 0  # keep the weights of this many seeds, from the first on
 
     @property
-    def directions(self) -> dict[str, str]:
-        """Keys of the directions in results, by the side that is searched."""
-        return direction_keys(self.config.data.modality_names)
+    def directions(self) -> list[str]:
+        """Keys of the directions in results: from the second modality to the first, and back."""
+        return directions_of(self.config.data.modality_names)
 
     def jobs(self) -> list[Job]:
         """One training for each seed."""
@@ -60,18 +52,7 @@ class Variant:
 
 
 class Study:
-    """A study in its folder; see `open_study`.
-
-    Args:
-        settings: what to vary.
-        base: the config that every training starts from.
-        out: the study's folder.
-        seeds: seeds of the tables; None: those of the settings.
-        trials: tuning runs for each loss; None: those of the settings. 0: the config's own options are used.
-        data: how the user named the study, for the commands in the report.
-        overrides: what the user changed in the config, likewise.
-        tuned_in: folder of another study whose tuned options are used here.
-    """
+    """A study in its folder; `open_study` explains the arguments. ``base`` is the config of every training."""
 
     def __init__(
         self,
@@ -90,6 +71,8 @@ class Study:
         self.ablation_seeds = self.seeds[: settings.ablation_seeds]
         self.data, self.overrides = data or settings.config, list(overrides)
         self.tuned_in = tuned_in
+        self.names = base.data.modality_names
+        self.directions = directions_of(self.names)  # keys: from the second modality to the first, and back
         self.given: dict[str, dict[str, float]] = {} if tuned_in is None else read_tuned(tuned_in)
         self.finished = Finished(out)
         self.trials = settings.trials if trials is None else trials
@@ -134,44 +117,41 @@ class Study:
         """The results of every seed of a variant."""
         return [self.finished.results(job) for job in variant.jobs()]
 
-    def values(self, variant: Variant, side: str, metric: str) -> list[float]:
+    def values(self, variant: Variant, direction: str, metric: str) -> list[float]:
         """One metric for each seed; NaN where a training failed or the data does not have the metric."""
-        direction = variant.directions[side]
         tests = [results.get("test") or {} for results in self.results(variant)]
         return [float(test.get(direction, {}).get(metric, math.nan)) for test in tests]
 
-    def ranks(self, variant: Variant, side: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    def ranks(self, variant: Variant, direction: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         """(seeds, queries) ranks on the test split; None where a training stored none."""
-        found = [self.finished.ranks(job).get(variant.directions[side]) for job in variant.jobs()]
+        found = [self.finished.ranks(job).get(direction) for job in variant.jobs()]
         known = [ranks for ranks in found if ranks is not None]
         return np.stack(known) if len(known) == len(found) else None
 
-    def kept(self, variant: Variant, side: str) -> list[float]:
+    def kept(self, variant: Variant, modality: str) -> list[float]:
         """Percent of input-space neighbours that each seed keeps within a modality."""
         found = [results.get("neighbours") or {} for results in self.results(variant)]
-        name = dict(zip("ab", variant.config.data.modality_names, strict=True))[side]
-        return [float(kept.get(name, math.nan)) for kept in found]
+        return [float(kept.get(modality, math.nan)) for kept in found]
 
-    @property
-    def directions(self) -> dict[str, str]:
-        """Keys of the directions in results, by the side that is searched."""
-        return direction_keys(self.base.data.modality_names)
-
-    def arrow(self, side: str) -> str:
-        """A direction in words, such as ``text → video``."""
-        return Direction.parse(self.directions[side]).words
-
-    def score_columns(self, variants: Sequence[Variant]) -> tuple[list[str], list[tuple[str, int]], list[list[Cell]]]:
-        """Heads, groups and cells of a table: metrics of both directions and the neighbours kept."""
-        has_texts = not math.isnan(self.values(variants[0], TO_A, "nDCG")[0])
+    def score_table(
+        self, name: str, title: str, heads: Sequence[str], rows: Mapping[tuple[str, ...], Variant], caption: str
+    ) -> Table:
+        """Metrics of both directions and the neighbours kept; ``heads`` and the keys of ``rows`` name the rows."""
+        first = next(iter(rows.values()))
+        has_texts = not math.isnan(self.values(first, self.directions[0], "nDCG")[0])
         metrics = [*STRICT, *(SEMANTIC if has_texts else ())]
-        heads = [*metrics, *metrics, *self.base.data.modality_names]
-        groups = [(self.arrow(TO_A), len(metrics)), (self.arrow(TO_B), len(metrics)), ("neighbours kept", 2)]
-        rows = []
-        for variant in variants:
-            cells = [Cell.of(self.values(variant, d, m)) for d in (TO_A, TO_B) for m in metrics]
-            rows.append([*cells, *(Cell.of(self.kept(variant, side)) for side in ("a", "b"))])
-        return heads, groups, rows
+        groups = [("", len(heads)), *((words(one), len(metrics)) for one in self.directions), ("neighbours kept", 2)]
+        lines = []
+        for texts, variant in rows.items():
+            cells = [Cell.of(self.values(variant, one, metric)) for one in self.directions for metric in metrics]
+            kept = [Cell.of(self.kept(variant, modality)) for modality in self.names]
+            lines.append([*(Cell(text=text) for text in texts), *cells, *kept])
+        return Table(name, title, [*heads, *metrics, *metrics, *self.names], lines, caption, groups)
+
+
+def words(direction: str) -> str:
+    """The words of a direction's key, such as ``text → video``."""
+    return Direction.parse(direction).words
 
 
 def open_study(
@@ -223,11 +203,7 @@ def open_study(
 
 
 def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
-    """The options of every loss that another study has tuned; fields of the config are not carried over.
-
-    Raises:
-        ValueError: the folder holds no study with finished tuning.
-    """
+    """The options of every loss that another study has tuned; fields of the config are not carried over."""
     path = folder / TUNED
     if not path.is_file():
         raise ValueError(f"{path} is missing; finish `crossclr experiment losses --out {folder}` first")

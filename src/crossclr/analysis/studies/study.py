@@ -13,16 +13,8 @@ from crossclr.training import ConfigError, RunConfig, config_names, dump_config,
 from crossclr.training.config.config_files import check_config, check_values, config_text, put_value, read_values
 from crossclr.training.config.run_config import StrictConfig
 
-EXPERIMENTS = ("losses", "ablation", "sweeps", "modalities", "experts", "positives")
 SHIPPED = "analysis/studies/shipped"
 Overrides = dict[str, Any]
-
-
-class Modality(StrictConfig):
-    """The changes to the config that select a modality."""
-
-    a: Overrides | None = Field(default=None, description="Changes that make it modality A; null: not possible.")
-    b: Overrides | None = Field(default=None, description="Changes that make it modality B; null: not possible.")
 
 
 class StudyConfig(StrictConfig):
@@ -64,8 +56,11 @@ class StudyConfig(StrictConfig):
     )
     positives: list[int] = Field(default=[1, 2, 5], description="K, extra positives, of the table of positives.")
     positive_weights: list[float] = Field(default=[0.05, 0.15, 0.3], description="β, their weights.")
-    modalities: dict[str, Modality] = Field(default={}, description="Modalities of the grid of pairs.")
-    experts: dict[str, Overrides] = Field(default={}, description="Single experts of modality A.")
+    modalities: dict[str, dict[str, Overrides]] = Field(
+        default={},
+        description="Modalities of the grid of pairs; the changes by the modality of the config that each replaces.",
+    )
+    experts: dict[str, Overrides] = Field(default={}, description="Single experts of the first modality.")
     joined_experts: dict[str, Overrides] = Field(default={}, description="Experts joined before the encoder (+).")
     fused_experts: list[list[str]] = Field(default=[], description="Experts fused after the encoder (⊕).")
     histograms: list[str] = Field(
