@@ -104,11 +104,7 @@ def diagnose() -> Diagnosis:
 
 
 def install_without_dependencies(packages: tuple[Package, ...]) -> None:
-    """Install the packages of `WITHOUT_DEPENDENCIES` that cannot be used, without what they depend on.
-
-    Raises:
-        OSError: pip failed; its output went to the terminal.
-    """
+    """Install the packages of `WITHOUT_DEPENDENCIES` that cannot be used, without what they depend on."""
     wanted = [
         package.name + (f"=={version}" if (version := WITHOUT_DEPENDENCIES[package.name]) else "")
         for package in packages

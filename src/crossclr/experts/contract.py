@@ -162,11 +162,7 @@ class SoundExpert(Expert):
 
 
 class SoundStream:
-    """The sound of one file on its way through an expert; it holds one block at a time.
-
-    Args:
-        expert: the expert that encodes the sound.
-    """
+    """The sound of one file on its way through an expert; it holds one block at a time."""
 
     def __init__(self, expert: SoundExpert) -> None:
         self.expert = expert
@@ -188,11 +184,7 @@ class SoundStream:
         return parts
 
     def end(self, samples: int | None = None) -> list[FloatRows]:
-        """The remaining rows; every sound has at least one row.
-
-        Args:
-            samples: the expected length of the sound. Missing samples are silence, and surplus ones give no rows.
-        """
+        """The remaining rows, at least one; up to an expected length, missing samples are silence and others ignored."""
         needs = self.expert.needs
         wanted = max(1, int((self._samples if samples is None else samples) / needs.stride + 0.5))
         missing = (wanted - 1 - self.rows) * needs.stride + needs.window - self._held

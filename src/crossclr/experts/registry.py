@@ -33,11 +33,7 @@ class Spec:
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        """Read ``name``, ``name=model``, ``name:model``, ``label=name`` or ``label=name:model``.
-
-        Raises:
-            ExpertError: the label has characters that a file name should not have.
-        """
+        """Read ``name``, ``name=model``, ``name:model``, ``label=name`` or ``label=name:model``."""
         before, equals, after = text.strip().partition("=")
         if not equals or ":" in before:
             name, _, model = text.strip().partition(":")
@@ -117,11 +113,7 @@ def load_experts(specs: Sequence[str], options: Mapping[str, Mapping[str, Any]] 
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of a name.
-
-    Raises:
-        ExpertError: there is none; the message suggests the most similar name.
-    """
+    """The preset of a name."""
     if name not in PRESETS:
         raise ExpertError(f"there is no expert {name!r}; {suggest(name, PRESETS)}")
     return PRESETS[name]

@@ -105,14 +105,7 @@ def read_word_vectors(
 ) -> tuple[Tensor, int]:
     """A vector for each word of the vocabulary (words, dim), and how many words the file has.
 
-    Args:
-        path: GloVe's text format (a word and its numbers on each line) or an ``.npz`` with ``words`` and ``vec``.
-        vocabulary: the words.
-        dim: numbers of each vector.
-        generator: samples vectors for words that are not in the file.
-
-    Raises:
-        ValueError: the file's vectors have another length, or it has none of the words.
+    The file has GloVe's text format (a word and its numbers on each line) or is an ``.npz`` with ``words`` and ``vec``.
     """
     path = Path(path)
     vectors = torch.empty(len(vocabulary), dim).normal_(0.0, SPREAD, generator=generator)

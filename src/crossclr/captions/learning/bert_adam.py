@@ -24,14 +24,6 @@ def warmup_linear(progress: float, warmup: float) -> float:
 class BertAdam(torch.optim.Optimizer):
     """m = β₁ m + (1−β₁) g;  v = β₂ v + (1−β₂) g²;  p −= rate · (m / (√v + ε) + decay · p).
 
-    Args:
-        params: parameters or groups of them.
-        lr: the rate; a schedule sets it in the groups.
-        betas: decay of the two moments.
-        eps: added to the root of the second moment.
-        weight_decay: decoupled decay.
-        max_norm: largest norm of each tensor's gradient.
-
     Example:
         >>> weight = torch.nn.Parameter(torch.ones(1))
         >>> weight.grad = torch.tensor([0.5])

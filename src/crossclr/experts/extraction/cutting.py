@@ -41,12 +41,7 @@ class Cutting:
         return cls(window, step)
 
     def spans(self, duration: float, rows: FloatRows | None = None) -> list[Span]:
-        """First and last second of each segment of a recording, which together cover all of it.
-
-        Args:
-            duration: its length in seconds.
-            rows: (rows, dim) its features, spread evenly over time; scenes need them, and are one span without.
-        """
+        """First and last second of each segment of a recording; scenes need its features (rows, dim), even in time."""
         if self.window:
             return _windows(duration, self.window, self.step)
         edges = [0.0, *(_changes(rows, duration) if rows is not None else []), duration]

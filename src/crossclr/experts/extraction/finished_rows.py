@@ -34,12 +34,7 @@ class Joined:
 
 
 class FinishedRows:
-    """The finished rows in an output folder.
-
-    Args:
-        out: the output folder.
-        stored: number type of the rows, ``float16`` or ``float32``.
-    """
+    """The finished rows in an output folder."""
 
     def __init__(self, out: Path, stored: str) -> None:
         self.out, self.stored, self.folder = out, stored, out / FOLDER
@@ -48,12 +43,7 @@ class FinishedRows:
         self._without: dict[str, dict[str, str]] = {}  # key -> expert -> fingerprint of an input without such rows
 
     def expect(self, expert: Expert, made_from: Mapping[str, Any]) -> None:
-        """Declare what the rows of each key are made from; rows made from anything else count as absent.
-
-        Args:
-            expert: the expert.
-            made_from: for each key its input, as JSON values: size and time of a file, or sentences.
-        """
+        """Declare the input of each key (size and time of a file, or sentences); rows of other inputs count as absent."""
         common = [asdict(expert.origin()), asdict(expert.needs), self.stored]
         self._wanted[expert.name] = {key: _digest([*common, source]) for key, source in made_from.items()}
         self._earlier[expert.name] = _describe_file(self.out / f"{expert.name}.h5")
@@ -80,11 +70,7 @@ class FinishedRows:
         return {name: mark for name, mark in known.items() if self._wanted.get(name, {}).get(key) == mark}
 
     def add(self, expert: Expert, key: str, rows: FloatRows, **about: Any) -> None:
-        """Store the rows of a recording or paragraph, with what is known about them, as JSON values.
-
-        Raises:
-            ExpertError: rows are not finite, or too large for float16.
-        """
+        """Store the rows of a recording or paragraph, with what is known about them, as JSON values."""
         if not np.isfinite(rows).all():
             raise ExpertError(f"expert {expert.name!r} returned NaN or infinite values for {key!r}")
         if self.stored == "float16" and np.abs(rows).max(initial=0) > np.finfo(np.float16).max:

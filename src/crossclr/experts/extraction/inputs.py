@@ -26,17 +26,7 @@ class Input:
 def prepared_inputs(
     path: Path, experts: Sequence[Expert], threads: int = 1, decoder: Decoder = decode
 ) -> Iterator[Input | End]:
-    """The inputs of all experts as the file is decoded, then the end of the file.
-
-    Args:
-        path: the recording.
-        experts: experts for images and sound.
-        threads: threads of the video decoder.
-        decoder: what decodes the file.
-
-    Raises:
-        MediaError: the file cannot be decoded.
-    """
+    """The inputs of all experts as the file is decoded, then the end of the file."""
     frames = [expert for expert in experts if isinstance(expert, FrameExpert)]
     sounds = [expert for expert in experts if isinstance(expert, SoundExpert)]
     rates = sorted({expert.needs.rate for expert in frames})

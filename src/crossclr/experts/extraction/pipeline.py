@@ -61,14 +61,7 @@ class _Work:
 
 
 class Pipeline:
-    """Runs recordings through experts.
-
-    Args:
-        workers: recordings decoded at once.
-        threads: threads of each video decoder.
-        progress: called with the name of an expert and the number of rows it has finished.
-        decoder: what decodes a file.
-    """
+    """Runs recordings through experts."""
 
     def __init__(
         self, workers: int = 1, threads: int = 1, progress: Progress | None = None, decoder: Decoder = decode
@@ -78,11 +71,7 @@ class Pipeline:
         self._stop = threading.Event()
 
     def run(self, jobs: Iterable[tuple[Recording, Sequence[Expert]]]) -> Iterator[Finished]:
-        """Yield every recording with its rows, soon after its last batch, in no fixed order.
-
-        Args:
-            jobs: recordings, each with its experts for images and sound.
-        """
+        """Yield every recording with its rows, soon after its last batch, in no fixed order."""
         batches: dict[int, _Batch] = {}
         open_works: list[_Work] = []
         self._stop.clear()

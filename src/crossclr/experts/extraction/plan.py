@@ -55,12 +55,7 @@ class Plan:
 
 
 def plan_extraction(job: Extraction, measure: bool = True) -> Plan:
-    """Read the headers of everything that is missing.
-
-    Args:
-        job: the extraction; it is not run.
-        measure: also run each network once and decode for a moment, to estimate the time.
-    """
+    """Read the headers of everything that is missing; ``measure`` also runs each network and decodes for a moment."""
     todo = job.missing()
     plan = Plan(len(todo), len(job.listing.recordings) - len(todo), problems=list(job.listing.problems))
     rows = {expert.name: _token_rows(job) if isinstance(expert, TokenExpert) else 0 for expert in job.experts}

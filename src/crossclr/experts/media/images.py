@@ -18,11 +18,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
 def as_rgb(image: Any) -> Image:
-    """An RGB image from a PIL image (transparent parts become white) or a (height, width, 3) uint8 array.
-
-    Raises:
-        TypeError: it is neither.
-    """
+    """An RGB image from a PIL image (transparent parts become white) or a (height, width, 3) uint8 array."""
     with requires_extra("experts", "Preparing images"):
         import PIL.Image
 

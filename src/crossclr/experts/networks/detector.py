@@ -108,11 +108,6 @@ class Detector(FrameExpert):
 def class_weighted(scores: Tensor, states: Tensor, threshold: float) -> Tensor:
     """(images, dim): the mean of the states of boxes above the threshold, weighted by score; zeros without boxes.
 
-    Args:
-        scores: (images, queries) probability of the most likely class.
-        states: (images, queries, dim).
-        threshold: the lowest score that counts.
-
     Example:
         >>> class_weighted(torch.tensor([[0.9, 0.8, 0.1]]), torch.tensor([[[1.0], [3.0], [9.0]]]), 0.7).item()
         1.9411765336990356

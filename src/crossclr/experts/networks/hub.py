@@ -21,15 +21,6 @@ def load_pretrained(loader: str, model: str, revision: str | None = None) -> Any
     """``transformers.<loader>.from_pretrained(model)``, with one-line errors.
 
     Models of sentence-transformers load too, also those that keep their network in a sub-folder.
-
-    Args:
-        loader: a class of transformers, such as ``AutoModel``.
-        model: a hub name or a local folder.
-        revision: revision of the hub.
-
-    Raises:
-        MissingExtraError: transformers is not installed.
-        ExpertError: there is no such folder, the model cannot be fetched, or it is of another type.
     """
     with requires_extra("experts", f"The model {model!r}"):
         import transformers
@@ -60,15 +51,8 @@ def load_network(model: str, revision: str | None, device: torch.device | str, l
 def run_layer(network: Any, layer: str, model: str, **inputs: Tensor) -> Tensor:
     """(samples, dim): one row for each sample from a transformers vision or sound model.
 
-    Args:
-        network: it returns states (samples, tokens, dim) or (samples, dim, height, width).
-        layer: ``mean`` (of the last state over its positions), ``first`` (its first token), ``pooled`` (the model's own
-            pooler), or the number of a hidden state, such as ``-2``, which is averaged.
-        model: its name, for error messages.
-        inputs: the network's arguments.
-
-    Raises:
-        ExpertError: the model does not have this layer.
+    The layer is ``mean`` (of the last state over its positions), ``first`` (its first token), ``pooled`` (the model's
+    own pooler), or the number of a hidden state, such as ``-2``, which is averaged.
     """
     with torch.inference_mode():
         outputs = network(**inputs, output_hidden_states=layer.lstrip("-").isdigit())
@@ -96,11 +80,7 @@ def pooler_output(outputs: Any, model: str) -> Tensor:
 
 
 def count_channels(encode: Callable[[], Tensor], model: str, hint: str) -> int:
-    """Run a network once on a blank input and return the channels of its rows.
-
-    Raises:
-        ExpertError: the network cannot take this input, or does not return rows.
-    """
+    """Run a network once on a blank input and return the channels of its rows."""
     try:
         found = encode()
     except ExpertError:

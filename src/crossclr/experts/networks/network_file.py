@@ -128,11 +128,8 @@ class FileWindows(NetworkFile, WindowExpert):
 def open_network(path: str | Path, layer: str | None, device: torch.device) -> Callable[[Tensor], Tensor]:
     """A function from the input tensor to the rows of the chosen output, averaged over positions, on the CPU.
 
-    Args:
-        path: ``.onnx``, or TorchScript (``.pt``, ``.ts``, ``.torchscript``, ``.pth``). Loading runs no Python code of
-            the file.
-        layer: the name of the output, or the key if TorchScript returns a dictionary; default: the first output.
-        device: where TorchScript runs; ONNX runs on the CPU.
+    ``layer`` is the name of the output, or the key if TorchScript returns a dictionary; None takes the first. Loading
+    runs no Python code of the file.
     """
     path = Path(path).expanduser()
     if path.suffix not in ENDINGS:

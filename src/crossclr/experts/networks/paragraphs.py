@@ -116,14 +116,9 @@ def mark_paragraph(sentences: Sequence[str], cls: str = "[CLS]", sep: str = "[SE
 
 
 def fit_paragraph(sentences: Sequence[Sequence[int]], limit: int) -> list[list[list[int]]]:
-    """Shorten a paragraph to the network's limit, from the last sentence backwards.
+    """Shorten a paragraph (token ids, each sentence ending with ``[SEP]``) from the last sentence backwards.
 
-    Args:
-        sentences: token ids of each sentence, each ending with ``[SEP]``.
-        limit: tokens that fit.
-
-    Returns:
-        one part, or several parts of whole sentences if shortening is not enough.
+    The result is one part, or several parts of whole sentences if shortening is not enough.
 
     Example:
         >>> fit_paragraph([[1, 2, 3], list(range(8))], 9)

@@ -68,11 +68,7 @@ class Speech(SoundExpert):
 
 
 def weights_folder() -> Path:
-    """The folder with the networks of the installed package, which is not imported.
-
-    Raises:
-        ModuleNotFoundError: the package or its networks are not installed.
-    """
+    """The folder with the networks of the installed package, which is not imported."""
     found = find_spec(PACKAGE)
     for place in (found.submodule_search_locations or ()) if found else ():
         folder = Path(place) / "resources" / "models"

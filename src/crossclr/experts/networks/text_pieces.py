@@ -23,12 +23,6 @@ def cut_pieces(ids: Sequence[int], limit: int, before: int, after: int) -> Piece
     middle of it, the second keeps the rest. The first piece keeps the leading special tokens, the last piece the
     trailing ones.
 
-    Args:
-        ids: token ids of the text, with special tokens.
-        limit: tokens that a piece may have, with special tokens.
-        before: special tokens before the text.
-        after: special tokens after the text.
-
     Example:
         >>> cut_pieces([0, 11, 12, 13, 14, 15, 16, 9], 6, 1, 1)
         Pieces(ids=[[0, 11, 12, 13, 14, 9], [0, 13, 14, 15, 16, 9]], kept=[slice(0, 4, None), slice(2, 6, None)])
@@ -51,12 +45,7 @@ def cut_pieces(ids: Sequence[int], limit: int, before: int, after: int) -> Piece
 
 
 def join_pieces(pieces: Pieces, rows: Sequence[FloatRows]) -> FloatRows:
-    """(tokens, dim): the rows of the text, one for each of its tokens.
-
-    Args:
-        pieces: how the text was cut.
-        rows: the rows of each piece.
-    """
+    """(tokens, dim): the rows of the text, one for each of its tokens."""
     if len(rows) == 1:
         return rows[0]
     return np.concatenate([part[kept] for part, kept in zip(rows, pieces.kept, strict=True)])

@@ -14,11 +14,7 @@ class Segment:
     stop: float | None = None  # seconds; None is its end
 
     def within(self, duration: float) -> tuple[float, float]:
-        """Start and stop in a recording of this duration.
-
-        Raises:
-            ValueError: the segment is empty, reversed, negative or starts after the end.
-        """
+        """Start and stop in a recording of this duration."""
         start = 0.0 if self.start is None else self.start
         stop = duration if self.stop is None else self.stop
         if start < 0 or stop <= start:

@@ -29,11 +29,7 @@ def subtitles_in(folder: Path) -> dict[str, Path]:
 
 
 def read_subtitles(path: Path) -> list[Segment]:
-    """The cues of a file in their order, without tags; cues without words are omitted.
-
-    Raises:
-        ValueError: the file has no cue.
-    """
+    """The cues of a file in their order, without tags; cues without words are omitted."""
     raw = path.read_bytes()
     try:
         text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
