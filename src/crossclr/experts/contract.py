@@ -184,7 +184,7 @@ class SoundStream:
         return parts
 
     def end(self, samples: int | None = None) -> list[FloatRows]:
-        """The remaining rows, at least one; up to an expected length, missing samples are silence and others ignored."""
+        """The remaining rows, at least one. Samples missing up to an expected length are silence."""
         needs = self.expert.needs
         wanted = max(1, int((self._samples if samples is None else samples) / needs.stride + 0.5))
         missing = (wanted - 1 - self.rows) * needs.stride + needs.window - self._held

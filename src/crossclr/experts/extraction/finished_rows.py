@@ -43,7 +43,7 @@ class FinishedRows:
         self._without: dict[str, dict[str, str]] = {}  # key -> expert -> fingerprint of an input without such rows
 
     def expect(self, expert: Expert, made_from: Mapping[str, Any]) -> None:
-        """Declare the input of each key (size and time of a file, or sentences); rows of other inputs count as absent."""
+        """Declare the input of each key (size and time of a file, or sentences); other rows count as absent."""
         common = [asdict(expert.origin()), asdict(expert.needs), self.stored]
         self._wanted[expert.name] = {key: _digest([*common, source]) for key, source in made_from.items()}
         self._earlier[expert.name] = _describe_file(self.out / f"{expert.name}.h5")
