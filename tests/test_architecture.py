@@ -11,7 +11,13 @@ for name in ("storage", "experts", "features", "models", "losses", "training", "
     BEFORE[name] = set(BEFORE) | {name}
 for name in ("search", "captions", "analysis"):  # side by side: none knows another
     BEFORE[name] = BEFORE["evaluation"] | {name}
-BOTTOM = {"extras", "lazy_exports", "notices", "suggestions"}  # below all stages: every module may import these
+BOTTOM = {
+    "extras",
+    "lazy_exports",
+    "notices",
+    "progress_bar",
+    "suggestions",
+}  # below all stages: every module may import these
 FREE = {"cli", "api", "doctor", "estimator", "protocol", "__init__", "__main__", "demo"}  # these join stages
 
 

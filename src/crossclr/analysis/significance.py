@@ -17,36 +17,25 @@ DRAWS, CONFIDENCE = 2_000, 95.0
 class Comparison:
     """A loss against a rival over the same seeds.
 
-    Args:
-        rival: the rival's name.
-        difference: mean over seeds of (loss - rival).
-        relative: the difference in percent of the rival's mean.
-        p: two-sided p-value of the paired t-test; NaN for a single seed.
+    Example:
+        >>> one, other = Comparison("x", 1.0, 1.0, 0.00001), Comparison("x", 1.0, 1.0, 0.04)
+        >>> one.shown, other.shown, one.p_in_words, other.p_in_words
+        ('< 0.001', '0.040', 'p < 0.001', 'p = 0.040')
     """
 
-    rival: str
-    difference: float
-    relative: float
-    p: float
+    rival: str  # the rival's name
+    difference: float  # mean over seeds of (loss - rival)
+    relative: float  # the difference in percent of the rival's mean
+    p: float  # two-sided p-value of the paired t-test; NaN for a single seed
 
     @property
     def shown(self) -> str:
-        """The p-value as a table shows it.
-
-        Example:
-            >>> Comparison("x", 1.0, 1.0, 0.00001).shown, Comparison("x", 1.0, 1.0, 0.04).shown
-            ('< 0.001', '0.040')
-        """
+        """The p-value as a table shows it."""
         return "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
 
     @property
     def p_in_words(self) -> str:
-        """The p-value in words.
-
-        Example:
-            >>> Comparison("x", 1.0, 1.0, 0.00001).p_in_words, Comparison("x", 1.0, 1.0, 0.04).p_in_words
-            ('p < 0.001', 'p = 0.040')
-        """
+        """The p-value in words."""
         return f"p {self.shown}" if self.p < 0.001 else f"p = {self.shown}"
 
     def words(self) -> str:
@@ -106,16 +95,10 @@ def against_best(name: str, values: Mapping[str, Sequence[float]], rivals: Seque
     return paired(values[name], values[best], best)
 
 
-def bootstrap_interval(
-    values: npt.NDArray[Any], rival: npt.NDArray[Any], draws: int = DRAWS, confidence: float = CONFIDENCE
-) -> Interval:
-    """Confidence interval of the mean difference, by resampling seeds and queries with replacement.
+def bootstrap_interval(values: npt.NDArray[Any], rival: npt.NDArray[Any]) -> Interval:
+    """95% confidence interval of the mean difference, by resampling seeds and queries with replacement.
 
-    Args:
-        values: (seeds, queries) a metric of every query, such as 100 for a hit and 0 for a miss.
-        rival: (seeds, queries) the same queries and seeds with the rival.
-        draws: resampled means.
-        confidence: percent of them inside the interval.
+    Both are (seeds, queries) metrics of the same queries, such as 100 for a hit and 0 for a miss.
 
     Example:
         >>> found = bootstrap_interval(np.ones((3, 50)), np.zeros((3, 50)))
@@ -127,9 +110,9 @@ def bootstrap_interval(
     differences = values.astype(np.float64) - rival
     seeds, queries = differences.shape
     rng = np.random.default_rng(0)
-    means = np.empty(draws)
-    for draw in range(draws):
+    means = np.empty(DRAWS)
+    for draw in range(DRAWS):
         mean_of_seeds = np.bincount(rng.integers(seeds, size=seeds), minlength=seeds) @ differences / seeds
         means[draw] = np.bincount(rng.integers(queries, size=queries), minlength=queries) @ mean_of_seeds / queries
-    low, high = np.percentile(means, [(100 - confidence) / 2, (100 + confidence) / 2])
+    low, high = np.percentile(means, [(100 - CONFIDENCE) / 2, (100 + CONFIDENCE) / 2])
     return Interval(float(low), float(high))

@@ -14,13 +14,11 @@ from pathlib import Path
 from crossclr.captions.data.caption_set import CaptionSet
 from crossclr.captions.scoring.caption_metrics import METRICS, Scores, clean, shown_name
 from crossclr.captions.scoring.predictions import Caption
+from crossclr.evaluation.meaning.relevance import FUNCTION_WORDS
 from crossclr.features import clip_keys
 
 SHARE = 0.25  # good captions are among this share of the videos, those with the best scores; bad ones likewise
 LIMIT = 8_000_000  # bytes of a file that is embedded in the page; a larger one is linked
-_FUNCTION_WORDS = """a an the and or of to in on at with into up out from for by as is are was be being it its some his
-her their"""
-FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from crossclr.captions.network.captioner import Captioner
 from crossclr.captions.scoring.caption_metrics import Scores, score_captions
 from crossclr.captions.scoring.meteor import Meteor
 from crossclr.captions.scoring.predictions import Predictions, save_predictions
-from crossclr.evaluation.progress_bar import show_progress
+from crossclr.progress_bar import show_progress
 from crossclr.storage import FolderLock
 from crossclr.training import Validation, fit_run, seed_everything
 from crossclr.training.run_folder.folder import Which, free_folder

@@ -50,7 +50,7 @@ def check_command(
 
         crossclr data check msvd --root ~/data/msvd --strict
     """
-    from crossclr.evaluation.progress_bar import show_progress
+    from crossclr.progress_bar import show_progress
 
     try:
         with show_progress("checking") as progress:

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from crossclr.cli.options import Checkpoint, Json, RunFolder
+from crossclr.cli.options import Checkpoint, Device, Json, RunFolder
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; several are also fused (⊕).")]
 Split = Annotated[str | None, typer.Option(help="Split to use; default: the test split of the run's config.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples embedded at once.")]
-Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, mps.")]
 
 
 def evaluate(
@@ -124,8 +123,8 @@ def embed(
 
 def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | None, **options: Any) -> None:
     from crossclr.evaluation.export.bulk import embed_shards
-    from crossclr.evaluation.progress_bar import show_progress
     from crossclr.evaluation.runs.evaluate import default_split
+    from crossclr.progress_bar import show_progress
     from crossclr.training import Run
 
     opened = Run.open(run)

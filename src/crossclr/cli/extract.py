@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossclr.cli.options import Captions, Device, duration, say
 from crossclr.storage.json_yaml import parse_yaml
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ def extract(
     source: Annotated[
         Path | None, typer.Argument(help="Folder of recordings, one recording, or a CSV or JSON file that names them.")
     ] = None,
-    captions: Annotated[
-        Path | None, typer.Option(help="Sentences, as JSON or CSV; default: the subtitles next to each video.")
-    ] = None,
+    captions: Captions = None,
     experts: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,7 +60,7 @@ def extract(
         ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="Number type of the rows: float16 or float32.")] = "float16",
-    device: Annotated[str, typer.Option(help="Where the networks run: cpu, cuda, cuda:1, mps.")] = "cpu",
+    device: Device = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Recordings decoded at once.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of the networks.")] = None,
 ) -> None:
@@ -129,11 +128,11 @@ def show_experts(console: Console) -> None:
         offline = works_offline(name)
         style = "green" if offline.startswith("yes") else "yellow"
         console.print(Text.assemble((f"{name:17}", "bold"), preset.about), soft_wrap=True)
-        _say(console, f"{'':17}needs {preset.kind}, {preset.dim:,} channels; model: {preset.model}")
+        say(console, f"{'':17}needs {preset.kind}, {preset.dim:,} channels; model: {preset.model}")
         weights = f"{'':17}weights: {preset.source}, licence {preset.licence}; works offline here: "
         console.print(Text.assemble(weights, (offline, style)), soft_wrap=True)
     hub, file = (", ".join(name for name in PRESETS if PRESETS[name].builder(kind)) for kind in ("hub", "file"))
-    _say(console, f"NAME=MODEL uses another model: a name on the hub or a folder ({hub}), or a file ({file}).")
+    say(console, f"NAME=MODEL uses another model: a name on the hub or a folder ({hub}), or a file ({file}).")
 
 
 def show_plan(job: Extraction, console: Console) -> None:
@@ -149,14 +148,22 @@ def show_plan(job: Extraction, console: Console) -> None:
         table.add_column(head, overflow="fold", no_wrap=head not in ("model", "network time"))
     for share, expert in zip(plan.shares, job.experts, strict=True):
         table.add_row(
-            share.expert, expert.model, f"{share.rows:,}", f"{expert.dim:,}", _bytes(share.bytes), _time(share.seconds)
+            share.expert,
+            expert.model,
+            f"{share.rows:,}",
+            f"{expert.dim:,}",
+            _bytes(share.bytes),
+            duration(share.seconds),
         )
     console.print(table)
     _show_problems(plan.problems, "will be omitted", console, "")
     hours = f"{plan.hours:.1f} hours" if plan.hours >= 1 else f"{plan.hours * 60:.1f} minutes"
-    _say(console, f"{plan.recordings} files to encode ({hours}), {plan.finished} already finished")
-    _say(console, f"about {_time(plan.seconds)} (decoding {_time(plan.decoding)}, at the same time as the networks)")
-    _say(console, f"{_bytes(plan.bytes)} in {job.out}; nothing was written")
+    say(console, f"{plan.recordings} files to encode ({hours}), {plan.finished} already finished")
+    say(
+        console,
+        f"about {duration(plan.seconds)} (decoding {duration(plan.decoding)}, at the same time as the networks)",
+    )
+    say(console, f"{_bytes(plan.bytes)} in {job.out}; nothing was written")
 
 
 def show_report(report: Report, console: Console) -> None:
@@ -164,19 +171,19 @@ def show_report(report: Report, console: Console) -> None:
     show_problems(report, console)
     if report.unused:
         some = ", ".join(report.unused[:3]) + (", ..." if len(report.unused) > 3 else "")
-        _say(console, f"{len(report.unused)} files are not named in the captions: {some}")
+        say(console, f"{len(report.unused)} files are not named in the captions: {some}")
     for name, long_texts in report.long_texts.items():
-        _say(console, f"{name}: {long_texts}")
+        say(console, f"{name}: {long_texts}")
     rows = ", ".join(f"{name} {count:,}" for name, count in report.rows.items())
     kept = f" ({report.done} decoded now, {report.kept} already finished)" if report.kept else ""
-    _say(console, f"{report.done + report.kept} files{kept}, {report.datapoints} datapoints, {report.clips} clips")
-    _say(console, f"rows: {rows}")
-    _say(console, f"written to {report.out}")
+    say(console, f"{report.done + report.kept} files{kept}, {report.datapoints} datapoints, {report.clips} clips")
+    say(console, f"rows: {rows}")
+    say(console, f"written to {report.out}")
     if report.config is None:
-        _say(console, "training needs a second modality: add --captions, or two experts such as appearance,audio")
+        say(console, "training needs a second modality: add --captions, or two experts such as appearance,audio")
         return
-    _say(console, f"check it: crossclr data check {report.out}")
-    _say(console, f"next: crossclr train {report.config}")
+    say(console, f"check it: crossclr data check {report.out}")
+    say(console, f"next: crossclr train {report.config}")
 
 
 def show_problems(report: Report, console: Console) -> None:
@@ -198,16 +205,16 @@ def _show_problems(problems: Sequence[Problem], word: str, console: Console, lis
         else:
             lines.append(f"{word}: {len(found)} files, such as {', '.join(found[:2])}: {what}")
     for line in lines[:SHOWN]:
-        _say(console, line)
+        say(console, line)
     if len(lines) > SHOWN:
-        _say(console, f"... and {len(lines) - SHOWN} more{listed}")
+        say(console, f"... and {len(lines) - SHOWN} more{listed}")
 
 
 def _run_and_exit(job: Extraction, console: Console) -> None:
     try:
         report = _run(job, console)
     except KeyboardInterrupt:
-        _say(console, "stopped; run the same command again to resume")
+        say(console, "stopped; run the same command again to resume")
         raise typer.Exit(130) from None
     show_report(report, console)
     raise typer.Exit(OMITTED if any(not problem.minor for problem in report.problems) else CLEAN)
@@ -236,7 +243,6 @@ def _run(job: Extraction, console: Console) -> Report:
 
 
 def _options(values: list[str], specs: list[str], device: str) -> dict[str, dict[str, Any]]:
-
     from crossclr.experts.registry import Spec
 
     options: dict[str, dict[str, Any]] = {
@@ -265,13 +271,3 @@ def _bytes(count: float) -> str:
             return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
         count /= 1000
     return ""
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; repeatable.")
 ]
+Captions = Annotated[
+    Path | None, typer.Option(help="Sentences, as JSON or CSV; default: the subtitles next to each video.")
+]
+Host = Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines connect.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Checkpoint = Annotated[Literal["best", "last"], typer.Option(help="Checkpoint to use.")]
 Meteor = Annotated[bool, typer.Option(help="Include METEOR; needs Java.")]
@@ -22,11 +31,25 @@ Media = Annotated[
 Jobs = Annotated[int | None, typer.Option(min=1, help="Trainings at the same time; default: the number of CPU cores.")]
 
 
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, without colours, markup or line breaks of our own."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """A duration for a person.
+
+    Example:
+        >>> duration(40), duration(600), duration(9000)
+        ('40.0 s', '10.0 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def parse_seeds(text: str) -> list[int]:
     """The numbers of ``--seeds 0,1,2``.
-
-    Raises:
-        ValueError: the text is not a list of different numbers.
 
     Example:
         >>> parse_seeds("0,1,2")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crossclr.cli.experiment import Seeds, Set, given_seeds
-from crossclr.cli.options import resumable
+from crossclr.cli.options import duration, resumable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ def reproduce(
 
 
 def _show_plan(wanted: Reproduction, console: Console) -> None:
-    from crossclr.analysis.reproduce.time_estimate import estimated_seconds, in_words
+    from crossclr.analysis.reproduce.time_estimate import estimated_seconds
 
     console.print(*wanted.plan().rich())
     missing = wanted.missing()
@@ -91,8 +91,8 @@ def _show_plan(wanted: Reproduction, console: Console) -> None:
         return
     each = estimated_seconds(missing[0].config)
     typer.echo(
-        f"{len(missing)} trainings to run, about {in_words(each)} each on this machine, "
-        f"{in_words(each * len(missing))} in total."
+        f"{len(missing)} trainings to run, about {duration(each)} each on this machine, "
+        f"{duration(each * len(missing))} in total."
     )
 
 

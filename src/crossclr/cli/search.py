@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossclr.cli.options import Device, Host, Json, Media, Port, RunFolder, say
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.search import Hit, Searcher
     from crossclr.search.building.update import Changes
     from crossclr.search.queries.file_queries import FileQuery
-
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
 class Backend(StrEnum):
@@ -40,9 +40,7 @@ def index(
     modalities: Annotated[
         str | None, typer.Option(help="Modalities to index, such as text,video. Default: all that the data has.")
     ] = None,
-    media: Annotated[
-        Path | None, typer.Option(help="Folder of images, videos or sounds named like the samples, or a JSON table.")
-    ] = None,
+    media: Media = None,
     update: Annotated[
         bool, typer.Option("--update", help="Add or replace the items of --splits and keep everything else.")
     ] = False,
@@ -63,7 +61,7 @@ def index(
         Backend, typer.Option(help="Store vectors in files (faiss) or on a Milvus server.")
     ] = Backend.faiss,
     uri: Annotated[str | None, typer.Option(help="Address of the Milvus server, or a file that ends in .db.")] = None,
-    device: Annotated[str, typer.Option(help="Where to embed: cpu, cuda, cuda:1 or mps.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Build the index that `crossclr search` and `crossclr serve` use.
 
@@ -133,7 +131,7 @@ def search(
     ] = None,
     split: Annotated[list[str] | None, typer.Option(help="Only items of this split. Repeatable.")] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only items of this group. Repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Find clips by a sentence, a file, items of the index, or several of these.
 
@@ -162,7 +160,11 @@ def search(
     if answer is not None:
         hits, nonsense = answer.hits, answer.nonsense
     else:
-        searcher = (open_without_torch(run, sentence) if file is None else None) or _open_with_torch(run)
+        searcher = open_without_torch(run, sentence) if file is None else None
+        if searcher is None:
+            from crossclr.search import Searcher
+
+            searcher = Searcher.open(run)
         try:
             hits = searcher.search(**query, file=_encoded(searcher, file), more=more or (), less=less or ())
         except KeyError as error:
@@ -178,8 +180,8 @@ def search(
 
 def serve(
     run: RunFolder,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines connect.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     token_file: Annotated[
         Path | None, typer.Option(help="File with a token that every request must carry. Default: no token.")
     ] = None,
@@ -210,7 +212,7 @@ def serve(
 
     def ready(address: str) -> None:
         shown = address if token is None else f"{address}?token=..."
-        console.print(f"open {shown} in a browser; Ctrl-C stops the service", highlight=False, markup=False)
+        say(console, f"open {shown} in a browser; Ctrl-C stops the service")
 
     serve_run(opened, host=host, port=port, ready=ready, token=token, log=log)
 
@@ -254,11 +256,8 @@ def _report_index(run: Path, console: Console) -> None:
     searcher = Searcher.open(run, text=False)
     parts = [f"{about['count']:,} {about['label']} ({about['kind']})" for about in searcher.meta["modalities"].values()]
     searcher.close()
-    for line in (
-        f"indexed {', '.join(parts)} in {run / 'index'}",
-        f'search: crossclr search {run} "..."   or open the page: crossclr serve {run}',
-    ):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    say(console, f"indexed {', '.join(parts)} in {run / 'index'}")
+    say(console, f'search: crossclr search {run} "..."   or open the page: crossclr serve {run}')
 
 
 def _add_folder(run: Path, folder: Path, segments: str | None, watch: bool, console: Console) -> None:
@@ -272,7 +271,7 @@ def _add_folder(run: Path, folder: Path, segments: str | None, watch: bool, cons
 
 
 def _report_changes(changes: Changes, console: Console) -> None:
-    console.print(f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted", highlight=False)
+    say(console, f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted")
 
 
 def _listed(names: str | None) -> list[str] | None:
@@ -290,12 +289,6 @@ def _refuse_paths(sentence: str) -> None:
             f"{sentence!r} looks like a file, but a query is a sentence: search with the file by --file {sentence}, or "
             "describe in words what you are looking for"
         )
-
-
-def _open_with_torch(run: Path) -> Searcher:
-    from crossclr.search import Searcher
-
-    return Searcher.open(run)
 
 
 def _encoded(searcher: Searcher, file: Path | None) -> FileQuery | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crossclr.cli.options import resumable
+from crossclr.cli.options import Captions, Host, Port, resumable, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,12 +22,10 @@ STEPS = ["Look at the files and turn them into features", "Train", "Build the in
 
 def start(
     folder: Annotated[Path, typer.Argument(help="Folder of videos, images or sounds.")],
-    captions: Annotated[
-        Path | None, typer.Option(help="Sentences, as JSON or CSV; default: the subtitles next to each video.")
-    ] = None,
+    captions: Captions = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; default: runs/<name of the folder>.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines connect.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     serve: Annotated[bool, typer.Option(help="Start the service at the end.")] = True,
 ) -> None:
     """Extract, train, index and serve a folder of recordings.
@@ -51,7 +49,7 @@ def start(
     base = out or Path("runs") / name_of(folder)
     page = ProgressPage(name_of(folder), STEPS, host, port)
     try:
-        _say(console, f"open {page.address} in a browser; Ctrl-C stops")
+        say(console, f"open {page.address} in a browser; Ctrl-C stops")
         with resumable():
             prepare(folder, captions, base, page, console)
     finally:
@@ -61,7 +59,7 @@ def start(
             base / "run",
             host=host,
             port=page.port,
-            ready=lambda address: _say(console, f"ready: {address}; Ctrl-C stops the service"),
+            ready=lambda address: say(console, f"ready: {address}; Ctrl-C stops the service"),
         )
 
 
@@ -85,7 +83,7 @@ def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage,
     if report.config is None:
         raise ValueError("training needs sentences (--captions, or subtitles next to the videos) or videos with sound")
     page.begin(1)
-    _say(console, f"training on {report.clips} clips")
+    say(console, f"training on {report.clips} clips")
     trained = (run / "config.yaml").is_file()
     if trained:
         api.resume(run, baseline=False)
@@ -93,7 +91,7 @@ def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage,
         api.train(report.config, {"name": name_of(folder)}, out=run, baseline=False)
     page.begin(2)
     if report.done or not trained or current_generation(Run.open(run).path / INDEX) is None:
-        _say(console, "building the index")
+        say(console, "building the index")
         build_index(run, media=features / "media.json", progress=lambda what, done, total: page.begin(2, what))
     page.begin(3)
 
@@ -113,7 +111,3 @@ def _extract(folder: Path, captions: Path | None, out: Path, page: ProgressPage)
         page.begin(0, ", ".join(f"{done:,} rows of {name}" for name, done in rows.items()))
 
     return extract(folder, out, experts, captions, settings, progress)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -16,19 +16,12 @@ QUERIES, TOP = 6, 3
 
 @dataclass(frozen=True)
 class Hit:
-    """One retrieved clip.
-
-    Args:
-        key: its key.
-        text: one of its sentences.
-        cosine: its similarity to the query.
-        right: ``own`` for the query's own clip, ``shared`` for a clip that shares a caption with it, else empty.
-    """
+    """One retrieved clip."""
 
     key: str
-    text: str
-    cosine: float
-    right: str
+    text: str  # one of its sentences
+    cosine: float  # its similarity to the query
+    right: str  # ``own`` for the query's own clip, ``shared`` for one that shares a caption with it, else empty
 
 
 @dataclass(frozen=True)
@@ -40,13 +33,13 @@ class Example:
     hits: list[Hit]
 
 
-def choose_examples(embeddings: Embeddings, by_text: bool, seed: int = 0) -> list[Example]:
+def choose_examples(embeddings: Embeddings, by_text: bool) -> list[Example]:
     """Random sentences, or random clips, with their nearest (other) clips."""
     items, sentences = embeddings.pair()
     shared = SharedCaptions(sentences.texts, sentences.clip_of.tolist(), len(items.rows))
     clips = normalize(items.rows, dim=1)
     queries = normalize(sentences.rows, dim=1) if by_text else clips
-    chosen = np.random.default_rng(seed).choice(len(queries), size=min(QUERIES, len(queries)), replace=False)
+    chosen = np.random.default_rng(0).choice(len(queries), size=min(QUERIES, len(queries)), replace=False)
     examples = []
     for number in sorted(chosen.tolist()):
         own = int(sentences.clip_of[number]) if by_text else number
@@ -54,7 +47,10 @@ def choose_examples(embeddings: Embeddings, by_text: bool, seed: int = 0) -> lis
         if not by_text:
             scores[own] = -torch.inf
         right = shared.block([own])[0]
-        hits = [_hit(embeddings, clip, scores, own, bool(right[clip])) for clip in scores.topk(TOP).indices.tolist()]
+        hits = []
+        for clip in scores.topk(TOP).indices.tolist():
+            kind = "own" if clip == own else "shared" if right[clip] else ""
+            hits.append(Hit(embeddings.clip_keys[clip], _text(embeddings, clip), float(scores[clip]), kind))
         text = sentences.texts[number] if by_text else _text(embeddings, own)
         examples.append(Example(embeddings.clip_keys[own], text, hits))
     return examples
@@ -73,11 +69,6 @@ def sentence(examples: list[Example], by_text: bool = True) -> str:
         f"Random examples: {own} of {len(examples)} queries have their own clip among the first three, {shared} have "
         "it or one that shares a caption with it."
     )
-
-
-def _hit(embeddings: Embeddings, clip: int, scores: torch.Tensor, own: int, shares: bool) -> Hit:
-    right = "own" if clip == own else "shared" if shares else ""
-    return Hit(embeddings.clip_keys[clip], _text(embeddings, clip), float(scores[clip]), right)
 
 
 def _text(embeddings: Embeddings, clip: int) -> str:

@@ -30,8 +30,7 @@ class Map:
     keys: list[str]  # the clips' keys
     texts: list[str]  # the sentences
     groups: list[str]  # a label for each point
-    # percent of the ten nearest neighbours (in the joint space, within modality B) with the same label
-    agreement: float
+    agreement: float  # percent of the ten nearest texts in the joint space with the same label
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,11 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     return Points(clips, sentences, _clusters(inputs, texts.texts, sentences))
 
 
-def tsne(loss: str, embeddings: Embeddings, points: Points, seed: int = 0) -> Map:
+def tsne(loss: str, embeddings: Embeddings, points: Points) -> Map:
     """The map of an embedding."""
     clips, sentences = embeddings.pair()
     a, b = normalize(clips.rows[points.clips], dim=1), normalize(sentences.rows[points.sentences], dim=1)
-    places = plane(torch.cat([a, b]), seed)
+    places = plane(torch.cat([a, b]))
     near = (b @ b.T).fill_diagonal_(-torch.inf).topk(min(NEIGHBOURS, len(b) - 1), dim=1).indices
     labels = {group: number for number, group in enumerate(dict.fromkeys(points.groups))}
     number = torch.tensor([labels[group] for group in points.groups])
@@ -99,12 +98,12 @@ def first_sentences(sentences: Vectors) -> dict[int, int]:
     return first
 
 
-def plane(rows: Tensor, seed: int = 0) -> npt.NDArray[np.float64]:
+def plane(rows: Tensor) -> npt.NDArray[np.float64]:
     """Places of rows in the plane by t-SNE: (rows, 2)."""
     from openTSNE import TSNE
 
     perplexity = min(30.0, (len(rows) - 1) / 3.5)
-    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=seed, n_jobs=1)
+    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=0, n_jobs=1)
     return np.asarray(how.fit(rows.double().numpy()))
 
 

@@ -26,15 +26,3 @@ def estimated_seconds(config: RunConfig) -> float:
             count += 1
         seconds = (time.monotonic() - began) / max(1, count)
     return seconds * training.batches_per_epoch * config.training.epochs * VALIDATION
-
-
-def in_words(seconds: float) -> str:
-    """A duration for a person.
-
-    Example:
-        >>> in_words(40), in_words(600), in_words(9000)
-        ('40 s', '10 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -40,21 +40,13 @@ CROSSCLR_SPACE = {"temperature": TEMPERATURE, "intra_weight": Range(low=0.02, hi
 
 @dataclass(frozen=True)
 class Method:
-    """One loss of a comparison.
+    """One loss of a comparison."""
 
-    Args:
-        title: its name in tables.
-        loss: the loss and its options; None uses those of the study's config.
-        options: replace options of the loss.
-        space: the options that are tuned.
-        ours: whether it is CrossCLR; all others are rivals.
-    """
-
-    title: str
-    loss: Mapping[str, Any] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    space: Mapping[str, Range] = field(default_factory=dict)
-    ours: bool = False
+    title: str  # its name in tables
+    loss: Mapping[str, Any] | None = None  # the loss and its options; None uses those of the study's config
+    options: Mapping[str, Any] = field(default_factory=dict)  # replace options of the loss
+    space: Mapping[str, Range] = field(default_factory=dict)  # the options that are tuned
+    ours: bool = False  # whether it is CrossCLR; all others are rivals
 
 
 METHODS: dict[str, Method] = {

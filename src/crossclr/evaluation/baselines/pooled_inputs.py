@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.features.sample import Rows, Sample
 from crossclr.features.source import Source
 from crossclr.models.embed_split import EmbeddingColumns
 from crossclr.models.embeddings import Embeddings, join_embeddings
 from crossclr.models.search_space.choice import SpaceData
+from crossclr.progress_bar import progress_bar
 
 BATCH = 256  # samples read at once
 

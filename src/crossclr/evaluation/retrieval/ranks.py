@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from crossclr.evaluation.progress_bar import progress_bar
 from crossclr.evaluation.retrieval.ground_truth import Targets
+from crossclr.progress_bar import progress_bar
 
 Matrix = Tensor | npt.NDArray[np.floating]
 

@@ -13,12 +13,12 @@ from rich.table import Table
 from crossclr.evaluation.baselines.cca_baseline import embed_baseline
 from crossclr.evaluation.baselines.pooled_inputs import pooled_split
 from crossclr.evaluation.meaning.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
-from crossclr.evaluation.progress_bar import show_progress
 from crossclr.evaluation.retrieval.metrics import METRICS, evaluate_embeddings, fused_directions
 from crossclr.evaluation.runs.fusion import fuse
 from crossclr.evaluation.runs.result_tables import grid_table, is_grid, plain_table
 from crossclr.models import Embeddings, embed_source
 from crossclr.models.directions import direction_words
+from crossclr.progress_bar import show_progress
 from crossclr.training import Run, RunConfig
 
 Results = dict[str, dict[str, float]]  # metrics by level and direction

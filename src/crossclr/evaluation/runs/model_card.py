@@ -43,7 +43,7 @@ def model_card(run: Run) -> str:
         "## Data\n\n" + _data(config, shape),
         *([f"> **Warning.** {results['warning']}"] if results and results.get("warning") else []),
         "## Results\n\n" + _results(results),
-        "## Training\n\n" + _training(config, results, environment),
+        "## Training\n\n" + _training(config, environment),
         "## Limits\n\n" + _limits(config, shape),
         "## Licence\n\n" + _licence(config),
         "## Use\n\n" + _use(run.path.name),
@@ -103,7 +103,7 @@ def _row(name: str, metrics: Mapping[str, float]) -> str:
     return f"| {name} | " + " | ".join(f"{metrics[metric]:.1f}" for metric in METRICS) + " |"
 
 
-def _training(config: RunConfig, results: Mapping[str, Any] | None, environment: Mapping[str, Any]) -> str:
+def _training(config: RunConfig, environment: Mapping[str, Any]) -> str:
     local = config.loss.local
     options = ", ".join(f"{name} {value}" for name, value in local.options.items())
     names = config.data.modality_names

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from crossclr.experts.media import MediaError
 from crossclr.experts.media.file_types import IMAGES, starts_like_image
 from crossclr.experts.media.grids import Frame, FrameGrids, Sound, SoundGrids
-from crossclr.experts.media.images import image_size, read_image
+from crossclr.experts.media.images import check_image, read_image
 from crossclr.extras import requires_extra
 
 IMAGE_SECONDS = 1.0  # duration of a single image
@@ -29,9 +29,6 @@ class Header:
     duration: float  # seconds; 0 if the header does not say
     images: bool  # whether there are frames
     sound: bool  # whether there is a sound track
-    width: int = 0  # pixels, before rotation
-    height: int = 0  # pixels, before rotation
-    frame_rate: float = 0.0  # average frames per second
 
 
 @dataclass(frozen=True)
@@ -49,15 +46,11 @@ def probe(path: Path) -> Header:
         MediaError: the file is absent or damaged.
     """
     if path.suffix.lower() in IMAGES:
-        return Header(IMAGE_SECONDS, True, False, *image_size(path), 1 / IMAGE_SECONDS)
+        check_image(path)
+        return Header(IMAGE_SECONDS, True, False)
     with _opened(path) as container:
         video, audio = _streams(container)
-        duration = _header_duration(container, video or audio)
-        if video is None:
-            return Header(duration, False, True)
-        context = video.codec_context
-        rate = float(video.average_rate or 0)
-        return Header(duration, True, audio is not None, context.width, context.height, rate)
+        return Header(_header_duration(container, video or audio), video is not None, audio is not None)
 
 
 def decode(

@@ -38,10 +38,9 @@ def as_rgb(image: Any) -> Image:
     return PIL.Image.fromarray(pixels)
 
 
-def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of an image file, without decoding it."""
-    width, height = _open_image(path, lambda image: image.size)
-    return width, height
+def check_image(path: Path) -> None:
+    """Check that a file is an image, without decoding it."""
+    _open_image(path, lambda image: image.size)
 
 
 def read_image(path: Path | BinaryIO) -> Any:

@@ -1,7 +1,6 @@
 """Images to object features with a transformers detector of the DETR family."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,24 +10,6 @@ from torch import Tensor
 from crossclr.experts.contract import ExpertError, FloatRows, FrameExpert, Needs
 from crossclr.experts.media.images import as_rgb
 from crossclr.experts.networks.hub import image_processor, load_network, version_of
-
-
-@dataclass(frozen=True)
-class Box:
-    """An object that was detected in an image."""
-
-    label: str  # its class
-    score: float  # the detector's confidence, 0 to 1
-    place: tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the image's width and height
-
-
-@dataclass(frozen=True)
-class _Detections:
-    """The detector's output."""
-
-    probabilities: Tensor  # (images, queries, classes)
-    boxes: Tensor  # (images, queries, 4): centre, width and height
-    states: Tensor  # (images, queries, dim)
 
 
 class Detector(FrameExpert):
@@ -65,7 +46,7 @@ class Detector(FrameExpert):
         self.model, self.threshold, self.batch_size = model, threshold, batch_size
         self.layer = f"last decoder state, weighted by class probability, boxes above {threshold:g}"
         self.version = version_of(self._network, model)
-        self.dim = int(self._detect([self.prepare(np.zeros((64, 64, 3), np.uint8))]).states.shape[2])
+        self.dim = int(self._detect([self.prepare(np.zeros((64, 64, 3), np.uint8))])[1].shape[2])
 
     def prepare(self, image: Any) -> Tensor:
         """The detector's own preparation of the whole, uncropped image."""
@@ -78,31 +59,19 @@ class Detector(FrameExpert):
             by_shape.setdefault(image.shape, []).append(index)
         rows = np.zeros((len(prepared), self.dim), dtype=np.float32)
         for chosen in by_shape.values():
-            found = self._detect([prepared[index] for index in chosen])
-            rows[chosen] = class_weighted(found.probabilities.amax(2), found.states, self.threshold).cpu().numpy()
+            probabilities, states = self._detect([prepared[index] for index in chosen])
+            rows[chosen] = class_weighted(probabilities.amax(2), states, self.threshold).cpu().numpy()
         return rows
 
-    def detect(self, image: Any) -> list[Box]:
-        """The boxes of one image above the threshold, highest score first."""
-        detections = self._detect([self.prepare(image)])
-        scores, labels = detections.probabilities[0].max(1)
-        names = self._network.config.id2label
-        found = []
-        for query in torch.argsort(scores, descending=True).tolist():
-            if scores[query] > self.threshold:
-                x, y, width, height = detections.boxes[0, query].tolist()
-                place = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-                found.append(Box(str(names[int(labels[query])]), float(scores[query]), place))
-        return found
-
-    def _detect(self, images: Sequence[Tensor]) -> _Detections:
+    def _detect(self, images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """(images, queries, classes) probabilities and (images, queries, dim) states."""
         with torch.inference_mode():
             outputs = self._network(pixel_values=torch.stack(list(images)).to(self.device))
         logits = outputs.logits.float()
         # DETR has one more class for "no object"; later models of its family score each class separately.
         has_empty_class = logits.shape[2] == self._network.config.num_labels + 1
         probabilities = logits.softmax(2)[..., :-1] if has_empty_class else logits.sigmoid()
-        return _Detections(probabilities, outputs.pred_boxes.float(), outputs.last_hidden_state.float())
+        return probabilities, outputs.last_hidden_state.float()
 
 
 def class_weighted(scores: Tensor, states: Tensor, threshold: float) -> Tensor:
