@@ -1,5 +1,6 @@
 """JointEmbedding: what it accepts, what it chooses, scikit-learn's manners, and its errors."""
 
+import copy
 import subprocess
 import sys
 
@@ -10,10 +11,13 @@ import scipy.sparse
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state, estimator_checks
 
 from crossclr import JointEmbedding
+from crossclr.estimator.joint_embedding import _seed
 from tests.test_api import OwnLoss
 
 NAMES = ["checksums.json", "estimator.json", "joint", "model.safetensors"]
@@ -165,6 +169,45 @@ def test_scikit_learns_manners(data, closed):
     assert pipeline.transform(data[0]).shape[0] == 160
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_do_not_raise_errors_in_init_or_set_params",
+        "check_estimator_cloneable",
+        "check_estimator_repr",
+        "check_estimator_tags_renamed",
+        "check_get_params_invariance",
+        "check_mixin_order",
+        "check_no_attributes_set_in_init",
+        "check_parameters_default_constructible",
+        "check_set_params",
+        "check_valid_tag_types",
+    ],
+)
+def test_the_checks_of_scikit_learn_that_apply(check):
+    """Those of `check_estimator` that do not fit on labels: a joint embedding has no labels."""
+    getattr(estimator_checks, check)("JointEmbedding", JointEmbedding())
+
+
+def test_parameters_of_a_search(data):
+    search = GridSearchCV(JointEmbedding("closed-form"), {"random_state": [0, 1]}, cv=2).fit(*data)
+    assert search.best_score_ > 0.9
+    with pytest.raises(ValueError, match="no parameter 'epoch'; did you mean 'epochs'"):
+        JointEmbedding().set_params(epoch=3)
+
+
+@pytest.mark.parametrize("seed", [3, np.int64(3), np.random.RandomState(5)])
+def test_seeds_are_read_as_scikit_learn_reads_them(data, seed):
+    expected = check_random_state(copy.deepcopy(seed)).randint(2**31 - 1)
+    assert _seed(seed) == expected
+    np.random.seed(7)  # noqa: NPY002
+    expected = check_random_state(None).randint(2**31 - 1)
+    np.random.seed(7)  # noqa: NPY002
+    assert _seed(None) == expected
+    with pytest.raises(ValueError, match="random_state: 'x' is not a seed"):
+        _seed("x")
+
+
 def test_equal_concepts_are_never_negatives():
     """With one concept for all there are no negatives, so nothing can be learned from them: the loss is zero."""
     joint = JointEmbedding("paper", loss="clip", dim=8, epochs=1, batch_size=32).fit(*pairs(32), concepts=["same"] * 32)
@@ -214,4 +257,6 @@ def test_bad_parameters_show_at_fit_in_one_line(data, options, message):
 
 def test_import_is_quick_and_lazy():
     code = "import sys, crossclr; assert not {'torch', 'numpy', 'sklearn'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import sys; from crossclr import JointEmbedding; assert not {'sklearn', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,12 +12,10 @@ import numpy.typing as npt
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from crossclr.estimator.encoder_training import EncoderTraining, read_columns, read_labels
+from crossclr.estimator.parameters import Parameters
 from crossclr.evaluation import retrieval_metrics
 from crossclr.features.sources.arrays.python_samples import Column, read_column
 from crossclr.models import ModelConfig, build_model
@@ -41,7 +39,7 @@ RECIPES = {
 }
 
 
-class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class JointEmbedding(Parameters):
     """One search space for several modalities.
 
     Pass two arrays, or a mapping from names to arrays; row i of each belongs to sample i. A sample that is None or all
@@ -134,7 +132,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         columns = read_columns(X, y)
         count = len(next(iter(columns.values())).rows)
         labels = {"concepts": read_labels(concepts, count, "concepts"), "groups": read_labels(groups, count, "groups")}
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = _seed(self.random_state)
         together = labels["groups"] if labels["groups"] is not None else labels["concepts"]
         settings = None if self.recipe == "closed-form" else self._config(columns, seed)
         train = EncoderTraining(self.loss, settings, self.device, columns, labels["concepts"])
@@ -168,7 +166,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
         All modalities have the same kind of vector. For search, compare `queries` with `items`, which may differ.
         """
-        check_is_fitted(self, "space_")
+        self._check_fitted("space_")
         if (X is None) == (not data):
             raise ValueError(f"pass one array, or name it: transform({self.space_.modalities[0]}=...)")
         return self._encoded(data or {self.space_.modalities[0]: X}, "plain")
@@ -181,7 +179,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             y: as for `fit`.
             concepts: a label for each sample; any partner of the same label is right.
         """
-        check_is_fitted(self, "space_")
+        self._check_fitted("space_")
         columns = read_columns(X, y)
         labels = read_labels(concepts, len(next(iter(columns.values())).rows), "concepts")
         found = []
@@ -199,12 +197,12 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     @property
     def parts_(self) -> tuple[Part, ...]:
         """What the search space consists of, and what each part gains."""
-        check_is_fitted(self, "space_")
+        self._check_fitted("space_")
         return self.space_.parts
 
     def save(self, path: str | Path) -> None:
         """Write the estimator to a folder: its parameters as JSON, its weights as safetensors."""
-        check_is_fitted(self, "space_")
+        self._check_fitted("space_")
         path = Path(path)
         if path.exists():
             raise FileExistsError(f"{path} already exists; choose another folder")
@@ -252,7 +250,7 @@ class JointEmbedding(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.n_features_, self.estimate_ = dict(space.dims), space.facts.estimate
 
     def _encoded(self, data: Mapping[str, Any], kind: str) -> Any:
-        check_is_fitted(self, "space_")
+        self._check_fitted("space_")
         if not data:
             raise ValueError(f"name what to encode, such as {kind}({self.space_.modalities[-1]}=...)")
         found = {}
@@ -317,6 +315,18 @@ def _report(space: SearchSpace) -> None:
                 f"trained encoders are not used: next to the closed form they gain {part.gain:+.1f} ± {part.error:.1f} "
                 "points; recipe='closed-form' gives the same result in seconds"
             )
+
+
+def _seed(random_state: Any) -> int:
+    """A seed from a seed, from a generator, or from numpy's global generator for None."""
+    if random_state is None:
+        return int(np.random.randint(2**31 - 1))  # noqa: NPY002  # as scikit-learn does
+    if not isinstance(random_state, np.random.RandomState):
+        try:
+            random_state = np.random.RandomState(random_state)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"random_state: {random_state!r} is not a seed ({error})") from None
+    return int(random_state.randint(2**31 - 1))
 
 
 def _plain(value: Any) -> Any:

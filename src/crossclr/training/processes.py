@@ -13,18 +13,48 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from crossclr.features import Batch, Inputs, Ragged
 from crossclr.losses.sums.across_processes import count_rows, gather_rows
 
-if TYPE_CHECKING:  # importing it takes two seconds, so only training does
+if TYPE_CHECKING:  # importing it takes as long as importing PyTorch
     from lightning_fabric import Fabric
+
+
+class OneProcess:
+    """The methods of `Fabric` that training uses, for one process on the CPU."""
+
+    world_size, global_rank, is_global_zero, device = 1, 0, True, torch.device("cpu")
+
+    def setup(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Both, on the device."""
+        return model.to(self.device), optimiser
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute gradients."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def clip_gradients(self, _: nn.Module, optimiser: torch.optim.Optimizer, max_norm: float) -> None:
+        """Scale the gradients of everything that is trained down to this norm."""
+        trained = [weights for group in optimiser.param_groups for weights in group["params"]]
+        nn.utils.clip_grad_norm_(trained, max_norm, error_if_nonfinite=True)
+
+    def broadcast(self, value: Any) -> Any:
+        """The value of the first process."""
+        return value
+
+    def all_gather(self, value: Tensor) -> Tensor:
+        """The values of all processes, which for one process is its own."""
+        return value
+
+    def barrier(self) -> None:
+        """Wait for the other processes: there are none."""
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true", nodes: int = 1) -> Fabric:
@@ -38,6 +68,10 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "3
         >>> make_fabric("cpu").world_size
         1
     """
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if launch() is None and accelerator == "cpu" and devices * nodes == 1 and precision == "32-true":
+        return cast("Fabric", OneProcess())
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.precision.amp import MixedPrecision
 
@@ -47,8 +81,6 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: str = "3
         def convert_input(self, data: Any) -> Any:
             return data
 
-    if accelerator == "auto":
-        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if launch() is not None:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices

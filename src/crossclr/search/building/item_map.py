@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import faiss
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from crossclr.search.building.tsne import main_components, tsne
 from crossclr.search.index.contract import Ids, Index, Vectors
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from crossclr.search.building.run_items import EmbeddedItems
 
 Places = npt.NDArray[np.float32]  # (items, 2) between 0 and 1
-LANDMARKS = 800
+LANDMARKS = 600
 MOST_POINTS = 8000
 _NEIGHBOURS = 5000  # items on the map that new items are compared with
 _LONGEST_TEXT = 70
@@ -74,7 +75,8 @@ def project(vectors: Vectors, modality: npt.NDArray[np.int64], landmarks: int = 
     centred = centre(vectors, modality)
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.choice(len(centred), min(landmarks, len(centred)), replace=False))
-    arranged = _to_unit_square(_arrange(centred[chosen]))
+    with threadpool_limits(1, user_api="blas"):  # the matrices are small: more threads only wait for each other
+        arranged = _to_unit_square(_arrange(centred[chosen]))
     places = np.empty((len(centred), 2), dtype=np.float32)
     places[chosen] = arranged
     others = np.setdiff1d(np.arange(len(centred)), chosen)

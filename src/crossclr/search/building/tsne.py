@@ -37,7 +37,7 @@ def tsne(rows: Rows, perplexity: float, steps: int = 400) -> Rows:
 
 def neighbour_shares(rows: Rows, perplexity: float) -> Rows:
     """(points, points) joint probabilities of neighbours; each point's own have the given perplexity."""
-    distances = _distances(rows)
+    distances = np.maximum(_distances(rows), 0.0)
     np.fill_diagonal(distances, np.inf)
     distances -= distances.min(1, keepdims=True)  # the same shares, without underflow
     low, high = np.zeros(len(rows)), np.full(len(rows), np.inf)
@@ -58,22 +58,25 @@ def neighbour_shares(rows: Rows, perplexity: float) -> Rows:
 def main_components(rows: Rows, count: int) -> Rows:
     """(points, count) coordinates along the directions of largest variance; missing directions are zeros."""
     centred = rows - rows.mean(0)
-    left, lengths, _ = np.linalg.svd(centred, full_matrices=False)
-    found: Rows = (left * lengths)[:, :count].astype(np.float32)
+    _, directions = np.linalg.eigh(centred.T @ centred)  # in rising order of variance
+    found: Rows = (centred @ directions[:, ::-1][:, :count]).astype(np.float32)
     return np.pad(found, ((0, 0), (0, count - found.shape[1])))
 
 
 def _gradient(shares: Rows, places: Rows) -> Rows:
     """The gradient of the Kullback-Leibler divergence by the positions."""
-    closeness = 1 / (1 + _distances(places))
+    closeness = _distances(places, plus=1.0)
+    np.reciprocal(closeness, out=closeness)
     np.fill_diagonal(closeness, 0.0)
-    pull = (shares - closeness / closeness.sum()) * closeness
+    pull = closeness * np.float32(-1 / closeness.sum())
+    pull += shares
+    pull *= closeness
     slope: Rows = 4 * (pull.sum(1, keepdims=True) * places - pull @ places)
     return slope
 
 
-def _distances(rows: Rows) -> Rows:
-    """(points, points) squared distances."""
-    squares = np.square(rows).sum(1)
-    found: Rows = np.maximum(squares[:, None] + squares - 2 * rows @ rows.T, 0.0)
+def _distances(rows: Rows, plus: float = 0.0) -> Rows:
+    """(points, points) squared distances plus a constant, as one matrix product."""
+    squares, ones = np.square(rows).sum(1, keepdims=True), np.ones((len(rows), 1), dtype=rows.dtype)
+    found: Rows = np.hstack([-2 * rows, squares + np.float32(plus), ones]) @ np.hstack([rows, ones, squares]).T
     return found

@@ -50,12 +50,9 @@ class Language:
             sorted({letter for text in own for word in _words(text) for letter in word if _code(letter) < 0})
         )
         limits = []
+        halved = [cls(counts, others, -np.inf) for counts in halves]
         for texts in (own, general):
-            usual = [
-                cls(halves[1 - part], others, -np.inf).usual(query)
-                for part in (0, 1)
-                for query in _queries(texts[part::2])
-            ]
+            usual = [halved[1 - part].usual(query) for part in (0, 1) for query in _queries(texts[part::2])]
             limits += [float(np.quantile(usual, LOST))] if usual else []
         return cls(halves[0] + halves[1], others, min(limits))
 
