@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crossclr.features import batches, open_source
 from crossclr.features.batching.order import bounds
-from crossclr.training import Run
+from crossclr.training import JointTraining, Run
 from crossclr.training.config.config_files import check_config
 from crossclr.training.processes import launch, make_fabric, part
 
@@ -63,6 +63,23 @@ def test_several_machines_need_to_know_each_other(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match=r"training\.nodes is 2: set MASTER_ADDR, MASTER_PORT and NODE_RANK"):
         make_fabric("cpu", devices=1, nodes=2)
+
+
+@pytest.mark.slow
+def test_one_process_trains_as_fabric_does(tiny):
+    """The same numbers, bit for bit, with clipped gradients and a loss that has weights of its own."""
+    from lightning_fabric import Fabric
+
+    tiny["loss"] = {"local": {"name": "clip", "learnable": True}}
+    tiny["training"] |= {"gradient_clip": 0.1, "micro_batch": 2}
+    config = check_config(tiny)
+    found = []
+    for processes in (make_fabric("cpu"), Fabric(accelerator="cpu", devices=1)):
+        training = JointTraining(config, open_source(config.data), processes)
+        found.append([training.step(batch)["loss"] for batch in training.batches(0)])
+        found[-1] += [*training.model.state_dict().values(), *training.objective.state_dict().values()]
+        found[-1].append(training.state_dict()["random_of_processes"])
+    assert all(torch.equal(torch.as_tensor(one), torch.as_tensor(other)) for one, other in zip(*found, strict=True))
 
 
 def test_a_launch_keeps_its_name(monkeypatch):
