@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,10 +25,19 @@ def build_optimiser(config: OptimiserConfig, *modules: nn.Module) -> torch.optim
         if params
     ]
     # foreach on the CPU too, where torch would go parameter by parameter
-    kind: Any = {
-        "radam": RAdam,
-        "adam": partial(torch.optim.Adam, foreach=True),
-        "adamw": partial(torch.optim.AdamW, foreach=True),
+    kind, options = {
+        "radam": (RAdam, {}),
+        "adam": (torch.optim.Adam, {"foreach": True}),
+        "adamw": (torch.optim.AdamW, {"foreach": True}),
     }[config.name]
-    built: torch.optim.Optimizer = kind(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon)
-    return built
+    return _without_compiler(kind)(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, **options)
+
+
+def _without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
+    """The same optimiser without the decorators that import ``torch.compile``, which takes two seconds."""
+
+    def plain(name: str) -> Any:
+        return getattr(getattr(kind, name), "__wrapped__", getattr(kind, name))
+
+    methods = {name: plain(name) for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict")}
+    return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(plain("step"))})
