@@ -28,6 +28,15 @@ def test_a_package_that_is_too_old_is_not_called_absent():
         from json import no_such_name  # noqa: F401
 
 
+def test_a_missing_core_package_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "crossclr.api", raising=False)
+    monkeypatch.setattr(sys, "argv", ["crossclr", "train", "emoji"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "'torch' is not installed. Run: pip install" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("package", "command"),
     [

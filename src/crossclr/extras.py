@@ -18,6 +18,7 @@ PROVIDES = {
     "report": ("optuna", "openTSNE", "plotly"),
 }
 """The modules that each extra brings."""
+CORE = ("torch", "scipy", "sklearn", "h5py", "pyarrow", "tensorboard")  # absent after `pip install --no-deps`
 
 
 class MissingExtraError(ImportError):
@@ -45,13 +46,16 @@ def requires_extra(extra: str, purpose: str, then: str = "") -> Iterator[None]:
 
 
 def explain_missing(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """The error message for a module that an extra brings; None for any other module.
+    """The error message for a module that an extra or the core brings; None for any other module.
 
     Example:
         >>> str(explain_missing(ModuleNotFoundError(name="faiss")))
         "This command needs the package 'faiss', which is not installed. Run: pip install 'crossclr[search]'"
     """
     module = (error.name or "").partition(".")[0]
+    if module in CORE:
+        text = f"The core package {module!r} is not installed. Run: pip install --force-reinstall crossclr"
+        return MissingExtraError(text, name=module)
     for extra, modules in PROVIDES.items():
         if module in modules:
             text = f"This command needs the package {module!r}, which is not installed. Run: pip install"

@@ -28,7 +28,7 @@ def client(indexed):
 def body(rng, right):
     """(bytes, must_refuse) of a broken search."""
     values = dict(right)
-    kind = rng.choice(["odd", "unknown", "bytes", "two queries", "none", "deep"])
+    kind = rng.choice(["odd", "unknown", "bytes", "two queries", "none", "deep", "repeated"])
     if kind == "odd":
         values[rng.choice(FIELDS)] = rng.choice(ODD)
     elif kind == "unknown":
@@ -37,6 +37,10 @@ def body(rng, right):
     elif kind == "two queries":
         values["vector"] = [0.5] * 16
         return json.dumps(values).encode(), True
+    elif kind == "repeated":
+        again = rng.choice([*values, "weights"])
+        more = '{"text": 1, "text": 1}' if again == "weights" else json.dumps(rng.choice([values[again], 1]))
+        return json.dumps(values)[:-1].encode() + f', "{again}": {more}}}'.encode(), True
     elif kind == "none":
         return json.dumps({"top": 3}).encode(), True
     elif kind == "deep":

@@ -25,14 +25,15 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 @contextlib.contextmanager
 def torch_settings(config: TrainingConfig) -> Iterator[None]:
     """Use deterministic algorithms and the number of threads of the config; restore everything afterwards."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before = torch.get_deterministic_debug_mode()
     memory: Any = torch.utils.deterministic
     filling = memory.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(config.deterministic or before[0], warn_only=True)
+    # not use_deterministic_algorithms, which imports the compiler: two seconds
+    torch.set_deterministic_debug_mode("warn" if config.deterministic or before else "default")
     memory.fill_uninitialized_memory = False  # costs time and only helps to debug
     try:
         with torch_threads(config.threads):
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_deterministic_debug_mode(before)
         memory.fill_uninitialized_memory = filling

@@ -173,6 +173,8 @@ def test_wrong_requests_get_a_clear_4xx(address, values, status, message):
         (b'{"text": "' + b"x" * 1_000_000 + b'"}', 413),
         (b'{"text": "' + b"x" * (LARGEST_BODY - 1000) + b'"}', 422),
         (b"", 422),
+        (b'{"text": "a", "text": "a"}', 422),
+        (b'{"text": "a", "weights": {"text": 1, "text": 2}}', 422),
     ],
 )
 def test_bodies_that_are_no_request(address, body, status):

@@ -1,7 +1,9 @@
 """Limits on requests: size, time, encoding and host."""
 
 import asyncio
+import contextlib
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -72,10 +74,8 @@ class Limits:
             except TimeoutError:
                 refusal = 408, f"sending the request took longer than {self.body_seconds:g} s"
             else:
-                if body is None:
-                    refusal = TOO_LARGE
-                else:
-                    receive = _replay(body, receive)
+                refusal = TOO_LARGE if body is None else _repeated_key(body)
+                receive = _replay(body or b"", receive)
         try:
             if refusal is not None:
                 await refuse(careful_send, *refusal)
@@ -184,6 +184,19 @@ async def _read(receive: Receive) -> bytes | None:
             return None
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+def _repeated_key(body: bytes) -> tuple[int, str] | None:
+    """The refusal of JSON with a key that occurs twice in one object; other faults are left to the application."""
+    repeated: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            repeated.append(Counter(name for name, _ in pairs).most_common(1)[0][0])
+
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(body, object_pairs_hook=look)
+    return (422, f"the key {repeated[0][:100]!r} occurs twice in one object; remove one of them") if repeated else None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
