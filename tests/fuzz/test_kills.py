@@ -1,64 +1,44 @@
 """kill -9 at random moments of the long commands: the same command again ends with the same bytes, and nothing is left.
 
-The normal suite kills each command once, `make fuzz` thirty times.
+The normal suite kills each command once, `make fuzz` thirty times, and CROSSCLR_KILLS=n as often as it says.
 """
 
 import os
 import random
+import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
 import yaml
 
+from tests.analysis.conftest import write_study
+from tests.fuzz.forked import finish, start
 from tests.fuzz.verdicts import ALL
+from tests.support.media import BLUE, GREEN, RED, write_video
 from tests.support.tiny_runs import tiny_values, write_coot
 
-KILLS = 30 if ALL else 1
+KILLS = int(os.environ.get("CROSSCLR_KILLS", "30" if ALL else "1"))
 QUICK = [f"--set={text}" for text in ("model.dim=16", "model.heads=2", "model.word_dim=8", "vocabulary.min_count=0")]
 QUICK.append("--set=training.epochs=2")
-VOLATILE = ("environment.json", "checksums.json")  # they hold times, commands, or checksums of such files
-
-
-def crossclr(*arguments):
-    """Start a command."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "crossclr", *map(str, arguments)],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-
-
-def finish(*arguments):
-    process = crossclr(*arguments)
-    output, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, output
-
-
-def content(folder):
-    """The bytes of all files that do not hold times."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in VOLATILE and "tensorboard" not in path.parts
-    }
-
-
-def leftovers(folder):
-    return [path for path in folder.rglob(".*") if path.name.endswith((".partial", ".lock"))]
+VOLATILE = ("environment.json", "checksums.json", "README.md")  # they hold times, commands, or checksums of such files
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Data, a config and a finished run."""
+    """Data, a config, a finished run with and without an index, videos, and a finished study."""
     folder = tmp_path_factory.mktemp("kills")
+    log = folder / "log.txt"
     values = tiny_values(write_coot(folder / "data"))
     values["training"].update(epochs=3, checkpoint_every=2)
     (folder / "tiny.yaml").write_text(yaml.safe_dump(values))
-    finish("train", folder / "tiny.yaml", "--no-baseline", "--out", folder / "run")
+    finish(["train", folder / "tiny.yaml", "--no-baseline", "--out", folder / "run"], log)
+    shutil.copytree(folder / "run", folder / "indexed")
+    finish(["index", folder / "indexed", "--splits", "val"], log)
+    (folder / "videos").mkdir()
+    for number, colour in enumerate((RED, GREEN, BLUE) * 2):
+        write_video(folder / "videos" / f"{number}.mp4", [colour] * 10)
+    write_study(folder / "study", methods=["crossclr", "clip"], seeds=[0], few_seeds=1, trials=0)
     return folder
 
 
@@ -79,9 +59,6 @@ def index(place, out):
 
 
 def update(place, out):
-    if not (place / "indexed").exists():
-        shutil.copytree(place / "run", place / "indexed")
-        finish("index", place / "indexed", "--splits", "val")
     if not (out / "run").exists():
         shutil.copytree(place / "indexed", out / "run")
     return ["index", out / "run", "--update", "--splits", "train"]
@@ -93,35 +70,57 @@ def caption(place, out):
     return ["caption", "train", *resume, "--no-meteor"]
 
 
+def extract(place, out):
+    return ["extract", place / "videos", "--experts", "appearance", "--out", out / "features"]
+
+
+def experiment(place, out):
+    return ["experiment", "losses", "--data", place / "study" / "study.yaml", "--out", out / "study", "--jobs", "1"]
+
+
+def report(place, out):
+    if not (place / "tables").exists():
+        finish(experiment(place, place / "tables"), place / "log.txt")
+    if not (out / "study").exists():
+        shutil.copytree(place / "tables" / "study", out / "study")
+    return ["report", "--data", place / "study" / "study.yaml", "--out", out / "study", "--jobs", "1"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [train, embed, index, update, caption])
+@pytest.mark.parametrize("command", [train, embed, index, update, caption, extract, experiment, report])
 def test_a_killed_command_can_be_repeated(place, tmp_path, command):
-    rng = random.Random(command.__name__)
+    rng, log = random.Random(command.__name__), tmp_path / "log.txt"
     (tmp_path / "whole").mkdir()
+    words = command(place, tmp_path / "whole")
     started = time.monotonic()
-    finish(*command(place, tmp_path / "whole"))
+    finish(words, log)
     duration = time.monotonic() - started
-    expected = _compared(tmp_path / "whole", command)
+    expected = content(tmp_path / "whole")
     for number in range(KILLS):
         out = tmp_path / str(number)
         out.mkdir()
-        process = crossclr(*command(place, out))
-        try:
-            process.wait(rng.uniform(0.2, 1.0) * duration)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-        process.communicate()
-        finish(*command(place, out))
-        assert _compared(out, command) == expected, f"kill {number}: other bytes"
+        process = start(command(place, out), log)
+        process.join(rng.uniform(0.0, 1.0) * duration)
+        process.kill()
+        process.join()
+        finish(command(place, out), log)
+        found = content(out)
+        assert found.keys() == expected.keys(), f"kill {number}"
+        assert [name for name in found if found[name] != expected[name]] == [], f"kill {number}: other bytes"
         assert leftovers(out) == [], f"kill {number}"
         shutil.rmtree(out)
 
 
-def _compared(out, command):
-    found = content(out)
-    if command in (
-        index,
-        update,
-    ):  # a second build is another generation
-        return sorted(name.split("/", 3)[-1] for name in found if "generation" in name and name.endswith(".npy"))
-    return {name: data for name, data in found.items() if not name.endswith("README.md")}
+def content(folder):
+    """The bytes of all files that do not hold times; of an index, those of its current generation."""
+    current = [path.parent / path.read_text().strip() for path in folder.rglob("CURRENT")]
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        old = "index" in path.parts and not any(path.is_relative_to(one) for one in current)
+        if path.is_file() and path.name not in VOLATILE and "tensorboard" not in path.parts and not old:
+            found[re.sub("generation-[0-9]+", "generation", str(path.relative_to(folder)))] = path.read_bytes()
+    return found
+
+
+def leftovers(folder):
+    return [path for path in folder.rglob(".*") if path.name.endswith((".partial", ".lock"))]

@@ -30,7 +30,9 @@ def build_optimiser(config: OptimiserConfig, *modules: nn.Module) -> torch.optim
         "adam": (torch.optim.Adam, {"foreach": True}),
         "adamw": (torch.optim.AdamW, {"foreach": True}),
     }[config.name]
-    return _without_compiler(kind)(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, **options)
+    rates = {"lr": config.learning_rate, "betas": config.betas, "eps": config.epsilon}
+    built: torch.optim.Optimizer = _without_compiler(kind)(groups, **rates, **options)
+    return built
 
 
 def _without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
