@@ -57,8 +57,8 @@ class Sample:
         modalities: content by modality; one that the sample lacks is not listed.
         clip_count: number of clips; by default the highest that a modality names.
         group: a coarse label if the data has one (recipe, Unicode group, parent video).
-        concept: what the sample shows, if the data says so. Samples of one concept are never negatives of each other,
-            and each is a right answer for the others.
+        concepts: what each clip shows, if the data says so. Clips of one concept are never negatives of each other, and
+            each is a right answer for the others.
         split: the split that it belongs to, if its source knows and also has splits that are unions of others.
         extra: further facts by name, such as ``media``, the file that shows the sample.
 
@@ -74,7 +74,7 @@ class Sample:
     clip_count: int = 0
     group: str = ""
     split: str = ""
-    concept: str = ""
+    concepts: tuple[str, ...] = ()
     extra: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,14 +88,14 @@ class Sample:
     @property
     def clip_ids(self) -> list[int]:
         """A number for each clip; clips that show the same have equal numbers."""
-        if self.concept:
-            return [self.video_id] * self.clip_count
+        if self.concepts:
+            return [stable_hash(f"concept {concept}") for concept in self.concepts]
         return [stable_hash(key) for key in clip_keys(self.key, self.clip_count)]
 
     @property
     def video_id(self) -> int:
         """A number for the whole sample; samples that show the same have equal numbers."""
-        return stable_hash(f"concept {self.concept}" if self.concept else self.key)
+        return self.clip_ids[0] if self.concepts and self.clip_count == 1 else stable_hash(self.key)
 
     @property
     def captions(self) -> list[tuple[int, str]]:
@@ -104,6 +104,11 @@ class Sample:
             if content.texts:
                 return list(zip(content.clip_of, content.texts, strict=True))
         return []
+
+
+def same_words(sentence: str) -> str:
+    """A sentence without regard to case and spaces, to find equal ones."""
+    return " ".join(sentence.casefold().split())
 
 
 def one_of_each(sample: Sample, rng: np.random.Generator | None = None) -> Sample:

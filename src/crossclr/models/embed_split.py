@@ -114,7 +114,7 @@ class EmbeddingColumns:
             self._keys.append(sample.key)
             self._groups.append(sample.group)
             self._concepts += sample.clip_ids
-            self._any_concept |= bool(sample.concept)
+            self._any_concept |= bool(sample.concepts)
 
     def joined(self) -> Embeddings:
         """Everything that was added."""

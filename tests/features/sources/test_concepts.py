@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -10,7 +12,9 @@ from crossclr.evaluation import evaluate_embeddings
 from crossclr.features import DataError, batches, open_source, parse_data_config
 from crossclr.features.sources.in_memory import MemorySource
 from crossclr.models.embeddings import Embeddings, Vectors
+from tests.support.tiny_runs import write_coot
 
+COOT = {"kind": "coot", "video": "video.h5", "text": "text.h5", "add_stop_frame": 0}
 TEXTS = ["Red cat", "red  CAT", "dog", "Dog", "bird"]
 
 
@@ -40,6 +44,46 @@ def test_samples_of_one_concept_have_equal_ids(data, concepts):
         assert batch.video_ids.tolist() == batch.ids.tolist()
     plain = next(batches(data(None), "train", batch_size=5, seed=0, epoch=0))
     assert len(set(plain.ids.tolist())) == 5
+
+
+@pytest.mark.parametrize("two_level", [True, False])
+@pytest.mark.parametrize("concepts", [{"from": "text"}, "action"])
+def test_clips_of_one_concept_have_equal_ids(tmp_path, concepts, two_level):
+    meta = json.loads((write_coot(tmp_path) / "meta_all.json").read_text())
+    for number, entry in enumerate(meta.values()):
+        for place, segment in enumerate(entry["segments"]):
+            segment |= {"text": f"Step  {number} {place % 2}".swapcase(), "action": f"step {number} {place % 2}"}
+    meta["train01"]["segments"][0] |= {"text": "step 0 1", "action": "step 0 1"}
+    (tmp_path / "meta_all.json").write_text(json.dumps(meta))
+    source = open_source(
+        parse_data_config(COOT | {"root": str(tmp_path), "concepts": concepts, "two_level": two_level})
+    )
+    samples = [source.read(key) for key in source.keys("train")]
+    ids = [number for sample in samples for number in sample.clip_ids]
+    labels = [segment["action"] for key in sorted(meta) if "train" in key for segment in meta[key]["segments"]]
+    assert [[x == y for x in ids] for y in ids] == [[x == y for x in labels] for y in labels]
+    if two_level:  # a whole video shows its own thing
+        assert len({sample.video_id for sample in samples}) == len(samples)
+
+
+def test_a_field_that_segments_lack(tmp_path):
+    write_coot(tmp_path)
+    with pytest.raises(DataError, match=r"no field 'action'.*data\.concepts"):
+        open_source(parse_data_config(COOT | {"root": str(tmp_path), "concepts": "action"}))
+
+
+@pytest.mark.parametrize("concepts", [None, {"from": "text"}])
+def test_shards_have_concepts(tmp_path, concepts):
+    rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32).tolist()
+    table = {"id": list("abcde"), "video": rows, "text_rows": rows, "text": TEXTS}
+    if concepts is None:
+        table["concept"] = list("xxyyz")
+    pq.write_table(pa.table(table), tmp_path / "x.parquet")
+    modalities = {"video": {}, "text": {"column": "text_rows"}}
+    values = {"kind": "shards", "root": str(tmp_path), "shards": {"train": "x.parquet"}, "modalities": modalities}
+    source = open_source(parse_data_config(values | {"concepts": concepts}))
+    ids = [source.read(key).clip_ids[0] for key in source.keys("train")]
+    assert ids[0] == ids[1] != ids[2] == ids[3] != ids[4]
 
 
 def test_texts_are_needed(data):

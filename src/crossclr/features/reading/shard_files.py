@@ -5,7 +5,7 @@
 | ``id`` | a column of text or whole numbers | a data set (samples,) |
 | a modality ``x`` | lists of numbers, or lists of such lists | (samples, dim) or \
 (samples, rows, dim); with ``x_lengths`` (all rows, dim) |
-| ``text``, ``group`` | optional text | optional (samples,) text |
+| ``text``, ``group``, ``concept`` | optional text | optional (samples,) text |
 
 The columns of modalities have any names, by default ``a`` and ``b``. A block is a row group of a Parquet file, or a
 thousand samples of an HDF5 file.
@@ -31,6 +31,7 @@ from crossclr.features.reading.row_files import checked_rows
 from crossclr.storage.read_error import reading
 
 HDF5_BLOCK = 1000
+LABELS = ("text", "group", "concept")  # optional columns of words
 ENDINGS = (".parquet", ".h5", ".hdf5")
 Array = npt.NDArray[Any]
 
@@ -55,6 +56,7 @@ class Block:
     rows: dict[str, ShardRows]  # by column, the rows of the modalities that the shard has
     texts: tuple[str, ...] = ()  # a sentence of each, or empty
     groups: tuple[str, ...] = ()  # a coarse label of each, or empty
+    concepts: tuple[str, ...] = ()  # what each shows, or empty
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -83,9 +85,9 @@ class Shard(ABC):
         """A block from functions that read one column."""
         texts = {
             name: tuple(_as_text(value) for value in words(name)) if name in self.names else ()
-            for name in ("id", "text", "group")
+            for name in ("id", *LABELS)
         }
-        return Block(texts["id"], {column: rows(column) for column in self.columns}, texts["text"], texts["group"])
+        return Block(texts["id"], {column: rows(column) for column in self.columns}, *(texts[name] for name in LABELS))
 
 
 def open_shard(path: str | Path, columns: Sequence[str] = ("a", "b")) -> Shard:
@@ -122,7 +124,7 @@ class ParquetShard(Shard):
 
     def read(self, block: int) -> Block:
         """One row group."""
-        columns = [name for name in ("id", *self.columns, "text", "group") if name in self.names]
+        columns = [name for name in ("id", *self.columns, *LABELS) if name in self.names]
         with open_parquet(self.path) as file:  # opened for each block: any thread or process may read at any time
             table = read_row_group(self.path, file, block, columns)
         return self._block(

@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -18,6 +18,7 @@ def as_list(value: Any) -> Any:
 
 
 Paths = Annotated[list[str], BeforeValidator(as_list)]
+FromText = dict[Literal["from"], Literal["text"]]  # concepts that are equal sentences
 ModalityName = Annotated[str, StringConstraints(pattern=r"^[\w -]+$")]
 """A name without ``/``, ``.``, ``+`` and ``->``, which have a meaning in results."""
 

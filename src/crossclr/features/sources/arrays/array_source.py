@@ -110,7 +110,7 @@ class ArraySource(Source):
                 words = () if modality.texts is None else tuple(modality.texts[row] for row, _ in read)
                 contents[name] = Content(clips, (0,) * len(clips), texts=words)
         group, concept = str(self._groups.get(key, "")), str(self._concepts.get(key, ""))
-        return Sample(key, contents, clip_count=1, group=group, concept=concept)
+        return Sample(key, contents, clip_count=1, group=group, concepts=(concept,) if concept else ())
 
     def missing_experts(self, key: str) -> list[Path]:
         """Files of joined experts that have no rows for a sample, so that their channels are zero."""

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from crossclr.features.sources.config_base import FilesConfig, ModalityName, file_names
+from crossclr.features.sources.config_base import FilesConfig, FromText, ModalityName, file_names
 
 
 class ArrayConfig(BaseModel):
@@ -69,7 +69,7 @@ class ArraysConfig(FilesConfig):
         description="Place of a coarse label of each sample (its parent video): one per row of the first modality, or "
         "JSON key -> label.",
     )
-    concepts: str | dict[Literal["from"], Literal["text"]] | None = Field(
+    concepts: str | FromText | None = Field(
         default=None,
         description="Place of a label of what each sample shows, as for groups, or `{from: text}`: samples with equal "
         "sentences. Samples of one concept are never negatives of each other, and right answers in metrics.",

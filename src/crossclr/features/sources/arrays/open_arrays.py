@@ -10,6 +10,7 @@ import numpy.typing as npt
 from crossclr.features.errors import DataError
 from crossclr.features.reading.file_places import open_sequences, read_values
 from crossclr.features.reading.sequences import JoinedSequences, Sequences
+from crossclr.features.sample import same_words
 from crossclr.features.sources.arrays.array_source import ArraySource
 from crossclr.features.sources.arrays.arrays_config import ArrayModality, ArraysConfig
 from crossclr.features.sources.splits import split_by_fraction
@@ -60,7 +61,7 @@ def _concepts(
     name, sentences = next(iter(texts.items()))
     found: dict[str, str] = {}
     for key, sentence in zip(ids[name], sentences, strict=True):
-        found.setdefault(key, " ".join(sentence.casefold().split()))
+        found.setdefault(key, same_words(sentence))
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from crossclr.features.errors import DataError
-from crossclr.features.sources.config_base import FilesConfig, ModalityName, Paths, file_names
+from crossclr.features.sources.config_base import FilesConfig, FromText, ModalityName, Paths, file_names
 
 
 class CootConfig(FilesConfig):
@@ -60,6 +60,11 @@ class CootConfig(FilesConfig):
         default=0.0,
         ge=0,
         description="Standard deviation of the noise on video rows, truncated at two deviations; training only.",
+    )
+    concepts: str | FromText | None = Field(
+        default=None,
+        description="Field of each segment that says what it shows, or `{from: text}`: segments with equal sentences. "
+        "Clips of one concept are never negatives of each other, and right answers in metrics.",
     )
     max_datapoints: int = Field(
         default=-1, ge=-1, description="Use only the first N keys of the meta file; -1 uses all."

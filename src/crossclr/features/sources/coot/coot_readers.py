@@ -12,7 +12,8 @@ import numpy.typing as npt
 from crossclr.features.errors import DataError
 from crossclr.features.reading.row_files import RowReader, join_rows, open_rows, read_experts
 from crossclr.features.reading.sampling import add_noise, clip_bounds, limit_rows
-from crossclr.features.sample import Rows
+from crossclr.features.sample import Rows, same_words
+from crossclr.features.sources.config_base import FromText
 from crossclr.storage.json_yaml import read_json, read_json_object
 
 
@@ -27,18 +28,22 @@ class Entry:
     texts: tuple[str, ...]
     starts: npt.NDArray[np.float64]
     stops: npt.NDArray[np.float64]
+    concepts: tuple[str, ...] = ()
 
 
-def read_meta(path: Path, max_datapoints: int = -1) -> list[Entry]:
-    """The entries of a meta file in the order of their keys: the first ``max_datapoints``, or all if it is -1."""
+def read_meta(path: Path, max_datapoints: int = -1, concepts: str | FromText | None = None) -> list[Entry]:
+    """The entries of a meta file in the order of their keys: the first ``max_datapoints``, or all if it is -1.
+
+    ``concepts`` is the field of each segment that says what it shows, or {"from": "text"} for its sentence.
+    """
     meta = read_json(path, DataError)
     if not isinstance(meta, dict) or not meta:
         raise DataError(f"{path}: an object with one entry for each datapoint key is needed")
     keys = sorted(meta)
-    return [_entry(path, key, meta[key]) for key in (keys if max_datapoints < 0 else keys[:max_datapoints])]
+    return [_entry(path, key, meta[key], concepts) for key in (keys if max_datapoints < 0 else keys[:max_datapoints])]
 
 
-def _entry(path: Path, key: str, value: Any) -> Entry:
+def _entry(path: Path, key: str, value: Any, concepts: str | FromText | None) -> Entry:
     try:
         segments = value["segments"]
         entry = Entry(
@@ -49,12 +54,13 @@ def _entry(path: Path, key: str, value: Any) -> Entry:
             texts=tuple(_sentence(segment["text"]) for segment in segments),
             starts=np.array([float(segment["start_sec"]) for segment in segments]),
             stops=np.array([float(segment["stop_sec"]) for segment in segments]),
+            concepts=() if concepts is None else tuple(_concept(segment, concepts) for segment in segments),
         )
     except (KeyError, TypeError, ValueError) as error:
         what = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise DataError(
             f"{path}: entry {key!r}: {what}; each entry needs data_key, duration_sec, split and segments with text, "
-            "start_sec and stop_sec"
+            f"start_sec and stop_sec{f' and {concepts} (data.concepts)' if isinstance(concepts, str) else ''}"
         ) from error
     if not segments:
         raise DataError(f"{path}: entry {key!r} has no segments; drop it")
@@ -74,6 +80,10 @@ def _sentence(text: Any) -> str:
     if not isinstance(text, str):
         raise ValueError(f"the text of a segment must be a string, got {text!r:.60}")
     return text
+
+
+def _concept(segment: Mapping[str, Any], concepts: str | FromText) -> str:
+    return str(segment[concepts]) if isinstance(concepts, str) else same_words(segment["text"])
 
 
 class WholeAndParts(NamedTuple):

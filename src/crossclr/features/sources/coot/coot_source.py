@@ -79,7 +79,8 @@ class CootSource(Source):
         for name, (whole, clips) in self._cut(entry, rng).items():
             texts = entry.texts[chosen] if self.readers[name] is self._texts else ()
             contents[name] = Content(clips[chosen], (), whole if self.two_level else None, texts)
-        return Sample(key, contents, clip_count=len(entry.texts[chosen]), group=entry.data_key)
+        count = len(entry.texts[chosen])
+        return Sample(key, contents, clip_count=count, group=entry.data_key, concepts=entry.concepts[chosen])
 
     def _find(self, key: str) -> tuple[Entry, slice]:
         if key not in self._clips:
@@ -137,7 +138,7 @@ class CootSource(Source):
 
 def open_coot(config: CootConfig) -> CootSource:
     """Open data in COOT's layout."""
-    entries = read_meta(config.resolve(config.meta, "meta"), config.max_datapoints)
+    entries = read_meta(config.resolve(config.meta, "meta"), config.max_datapoints, config.concepts)
 
     def frames(paths: Sequence[Path]) -> FrameReader:
         return FrameReader(

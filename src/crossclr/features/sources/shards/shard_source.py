@@ -11,7 +11,7 @@ from crossclr.features.reading.block_cache import BlockCache
 from crossclr.features.reading.row_files import checked_rows
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.features.reading.shard_files import Block, Shard, find_shards, open_shard
-from crossclr.features.sample import Content, Sample
+from crossclr.features.sample import Content, Sample, same_words
 from crossclr.features.source import Source
 from crossclr.features.sources.shards.shard_order import ShardKeys, WindowOrder
 from crossclr.features.sources.shards.shards_config import ShardsConfig
@@ -28,6 +28,7 @@ class ShardSource(Source):
         columns: the column of each modality, by its name. Default: ``{"video": "a", "text": "b"}``.
         max_frames: by modality, the maximum number of rows; longer sequences are subsampled. None keeps all.
         window: blocks whose samples are mixed in training; twice as many are kept in memory.
+        concepts_from_text: samples with equal sentences show the same thing.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class ShardSource(Source):
         columns: Mapping[str, str] | None = None,
         max_frames: Mapping[str, int | None] | None = None,
         window: int = 16,
+        concepts_from_text: bool = False,
     ) -> None:
+        self._concepts_from_text = concepts_from_text
         self.columns = dict(columns or {"video": "a", "text": "b"})
         opened: dict[Path, Shard] = {}
         self._shards: dict[str, list[Shard]] = {}
@@ -120,7 +123,10 @@ class ShardSource(Source):
             raise DataError(f"{path}: sample {sample!r} has no modality; drop it")
         described = "text" if "text" in contents else list(contents)[-1]
         contents[described] = replace(contents[described], texts=block.texts[index : index + 1])
-        return Sample(sample, contents, group=block.groups[index] if block.groups else "")
+        concepts = block.concepts[index : index + 1]
+        if self._concepts_from_text:
+            concepts = tuple(same_words(text) for text in block.texts[index : index + 1])
+        return Sample(sample, contents, group=block.groups[index] if block.groups else "", concepts=concepts)
 
     def _load(self, place: tuple[str, int]) -> Block:
         name, number = place
@@ -141,4 +147,5 @@ def open_shards(config: ShardsConfig) -> ShardSource:
         columns=config.columns,
         max_frames=config.row_limits(),
         window=config.window,
+        concepts_from_text=config.concepts is not None,
     )

@@ -5,9 +5,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from crossclr.features.sources.config_base import FilesConfig, ModalityName, Paths, file_names
+from crossclr.features.sources.config_base import FilesConfig, FromText, ModalityName, Paths, file_names
 
-RESERVED = ("id", "text", "group")
+RESERVED = ("id", "text", "group", "concept")
 
 
 class ShardModality(BaseModel):
@@ -22,7 +22,7 @@ class ShardModality(BaseModel):
 
 
 class ShardsConfig(FilesConfig):
-    """Data larger than memory: Parquet or HDF5 shards with ``id``, modalities and optionally ``text``, ``group``."""
+    """Data larger than memory: Parquet or HDF5 shards with ``id``, modalities and ``text``, ``group``, ``concept``."""
 
     kind: Literal["shards"] = Field(default="shards", description="Files of some thousand samples each.")
     shards: dict[str, Paths] = Field(
@@ -32,6 +32,11 @@ class ShardsConfig(FilesConfig):
         default={"video": ShardModality(column="a", max_frames=80), "text": ShardModality(column="b")},
         min_length=2,
         description="The column of each modality by its name. A shard may lack some of them.",
+    )
+    concepts: FromText | None = Field(
+        default=None,
+        description="`{from: text}`: samples with equal sentences show the same thing; default: the column `concept`, "
+        "if there is one.",
     )
     window: int = Field(
         default=16,
