@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossclr.experts.media.decoding import decode, probe
-from crossclr.experts.media.images import image_size, read_image
+from crossclr.experts.media.images import check_image, read_image
 from tests.fuzz.verdicts import broken_bytes, judge, share
 from tests.support.media import write_video
 
@@ -28,7 +28,7 @@ def use(path):
     """Everything that extraction reads of a file."""
     if path.suffix == ".mp4":
         return probe(path), sum(1 for _ in decode(path, [2.0]))
-    return image_size(path), np.asarray(read_image(path)).shape
+    return check_image(path), np.asarray(read_image(path)).shape
 
 
 @pytest.mark.parametrize("seed", BATCHES)
