@@ -63,7 +63,9 @@ def draw_figure(results: dict[str, dict[int, list[dict[str, float]]]], path: Pat
         for pairs, x in across.items():
             lines.append(f'<text x="{x:.1f}" y="{high + 46}" text-anchor="middle" fill="#475569">{pairs}</text>')
         for place, (method, colour) in enumerate(COLOURS.items()):
-            centre, low, above = [], [], []
+            centre: list[str] = []
+            low: list[str] = []
+            above: list[str] = []
             for pairs, found in by_pairs.items():
                 values = [one[method] for one in found]
                 error = stdev(values) / len(values) ** 0.5

@@ -35,7 +35,7 @@ class Losses(Experiment):
 
     def scores(self, study: Study) -> Table:
         """Table 1."""
-        rows = {(variant.name,): variant for variant in self.variants(study)}
+        rows: dict[tuple[str, ...], Variant] = {(variant.name,): variant for variant in self.variants(study)}
         table = study.score_table("losses", self.title, ["loss"], rows, self._sentence(study))
         baseline, metrics = study.baseline(), table.columns[1 : 1 + table.groups[1][1]]
         cells = [Cell.of([baseline[direction][metric]]) for direction in study.directions for metric in metrics]

@@ -38,7 +38,9 @@ class Sweeps(Experiment):
         """One table for each option."""
         tables = []
         for curve in self.curves(study):
-            rows = {(f"{value:g}",): self.variant(study, curve.option, value) for value in curve.values}
+            rows: dict[tuple[str, ...], Variant] = {
+                (f"{value:g}",): self.variant(study, curve.option, value) for value in curve.values
+            }
             name = f"sweep-{curve.option.replace('_', '-')}"
             tables.append(study.score_table(name, curve.title.capitalize(), [curve.title], rows, curve.sentence))
         return tables
