@@ -12,7 +12,11 @@ from crossclr.models import embed_source
 from crossclr.search import QueryError, Searcher, build_index, update_index
 from crossclr.search.building.index_files import META, read_meta
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
+from crossclr.search.index.faiss_index import FaissIndex
+from crossclr.search.index.fused_items import fuse_items
 from crossclr.search.index.generations import current_generation
+from crossclr.search.items.item_table import Item, Items
+from crossclr.search.queries.combined import Weights
 from crossclr.storage.checksums import seal
 from crossclr.storage.read_error import ReadError
 from crossclr.training import Run, load_config
@@ -87,6 +91,59 @@ def test_all_modalities_are_searched_together(opened, vectors):
     np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.item.name] for hit in hits], atol=1e-5)
 
 
+@pytest.mark.parametrize("find", ["fused", "fluent+words"])
+def test_samples_are_searched_by_the_mean_of_their_vectors(opened, vectors, find):
+    keys, rows = vectors
+    names = ALL if find == "fused" else tuple(find.split("+"))
+    means = [np.mean([rows[name][place].astype(float) for name in names], axis=0) for place in range(len(keys))]
+    scores = [float(mean / np.linalg.norm(mean) @ rows["noto"][3].astype(float)) for mean in means]
+    best = [keys[place] for place in np.argsort(-np.array(scores))]
+    if "noto" in names:
+        best.remove(keys[3])  # the sample of the query
+    hits = opened.search(like=name_of("noto", keys[3]), find=find, top=20, splits=["test"])
+    assert [hit.item.key for hit in hits] == best[:20]
+    np.testing.assert_allclose([hit.score for hit in hits], [scores[keys.index(one)] for one in best[:20]], atol=1e-5)
+    for hit in hits:
+        assert [one.name for one in hit.together] == [name_of(name, hit.item.key) for name in ALL]
+        assert hit.probability is None
+
+
+def test_a_sample_that_lacks_modalities_is_fused_from_what_it_has(tmp_path):
+    items = Items(tmp_path / "items.sqlite", writable=True)
+    items.put(
+        [
+            Item(0, "video/x", "video", "x"),
+            Item(1, "video/y", "video", "y"),
+            Item(2, "text/y", "text", "y"),
+            Item(3, "text/y#2", "text", "y"),
+            Item(4, "text/z", "text", "z"),
+        ]
+    )
+    video, text = FaissIndex(3), FaissIndex(3)  # the third channel is a correction, which is not fused
+    video.add(np.array([0, 1]), np.array([[1, 0, 9], [0, 1, 9]], np.float32))
+    text.add(np.array([2, 3, 4]), np.array([[1, 0, 9], [1, 0, 9], [0, -1, 9]], np.float32))
+    fused = fuse_items(items, {"video": video, "text": text}, dim=2)
+    half = 0.5**0.5  # the two sentences of y count as one
+    np.testing.assert_allclose(fused.vectors(np.array([0, 1, 4])), [[1, 0], [half, half], [0, -1]], atol=1e-6)
+    assert len(fused) == 3
+
+
+def test_a_query_of_several_modalities_with_weights(opened, vectors):
+    keys, rows = vectors
+    drawing, sentence = rows["noto"][5], opened.queries.encode(["at night"])[0]
+    total = 2.0 * drawing + 0.5 * sentence
+    expected = opened.search(vector=total, find="fused", top=11, splits=["test"])
+    found = opened.search(
+        text="at night",
+        more=[name_of("noto", keys[5])],
+        weights=Weights(text=0.5, more=2.0),
+        find="fused",
+        top=11,
+        splits=["test"],
+    )
+    assert [hit.item.key for hit in found] == [hit.item.key for hit in expected]
+
+
 def test_sentences_are_encoded_by_the_modality_that_has_texts(run, opened):
     assert opened.meta["text_modality"] == "words"
     assert (opened.folder / QUERY_ENCODER).is_file()
@@ -95,8 +152,9 @@ def test_sentences_are_encoded_by_the_modality_that_has_texts(run, opened):
     assert {hit.item.modality for hit in hits} == {"twemoji"}
     expected = opened.search(vector=opened.queries.encode(["red fruit"])[0], find="twemoji")
     assert [hit.item.name for hit in hits] == [hit.item.name for hit in expected]
-    with pytest.raises(QueryError, match="no modality 'video'; it has noto, fluent, twemoji, words"):
-        opened.search(text="red fruit", find="video")
+    for find in ("video", "noto+video"):
+        with pytest.raises(QueryError, match="no modality 'video'; it has noto, fluent, twemoji, words"):
+            opened.search(text="red fruit", find=find)
 
 
 def test_an_index_of_some_modalities_and_its_update(run, tmp_path):

@@ -127,7 +127,10 @@ def search(
     more: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find more like this item. Repeatable.")] = None,
     less: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find less like this item. Repeatable.")] = None,
     find: Annotated[
-        str | None, typer.Option(help="Modality of the results, such as video, or all. Default: not the query's own.")
+        str | None,
+        typer.Option(
+            help="Modality of the results; all; fused or video+text: whole samples. Default: not the query's."
+        ),
     ] = None,
     split: Annotated[list[str] | None, typer.Option(help="Only items of this split. Repeatable.")] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only items of this group. Repeatable.")] = None,

@@ -55,10 +55,14 @@ def ask_running_service(
     ids = items.ids_of([found["id"] for found in answer["results"]])
     results = {ids[found["id"]]: found for found in answer["results"] if found["id"] in ids}
     shown = items.get(list(results))
+    together = {item.id: items.together(item.key) for item in shown if "together" in results[item.id]}
     items.close()
     if len(shown) < len(answer["results"]):  # the index has changed in between
         return None
-    hits = [Hit(item, results[item.id]["score"], results[item.id].get("probability")) for item in shown]
+    hits = [
+        Hit(item, results[item.id]["score"], results[item.id].get("probability"), together.get(item.id, ()))
+        for item in shown
+    ]
     return Answer(hits, bool(answer.get("nonsense")))
 
 

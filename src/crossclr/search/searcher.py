@@ -12,6 +12,7 @@ import numpy as np
 from crossclr.search.building.hubness import apply_correction
 from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
 from crossclr.search.index.contract import Index, Mask, Vectors
+from crossclr.search.index.fused_items import fuse_items
 from crossclr.search.index.generations import current_generation
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.items.preview_store import Previews
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 
 MOST = 1000  # results of one query
 ALL = "all"  # in place of a modality: the results are items of all modalities
+FUSED = "fused"  # in place of a modality: the results are whole samples, with all their modalities
 MOST_ITEMS = 50  # items that one query may like or dislike
 LONGEST_TEXT = 1000  # characters of a typed query
 _FILTERS = 32
+_FUSED = 4  # combinations of modalities that are kept in memory
 T = TypeVar("T")
 
 
@@ -80,6 +83,7 @@ class Searcher:
         }
         self._codes = np.load(folder / CODES, mmap_mode="r")  # (ids, 2) split and group
         self._filter = lru_cache(_FILTERS)(self._make_filter)  # many queries share a filter
+        self._fused = lru_cache(_FUSED)(self._fuse)
 
     @classmethod
     def open(cls, run: Run | str | Path, *, text: bool = True) -> Searcher:
@@ -143,7 +147,9 @@ class Searcher:
             less: names of items that they should not resemble; they are not returned.
             weights: how much each part counts.
             vector: a vector of the joint space, alone.
-            find: modality of the results, or ``all``. Default: a file's, or the first that is not the query's own.
+            find: modality of the results; ``all``: items of every modality; ``fused``: whole samples, compared by the
+                normalised mean of their vectors; ``video+picture``: the same with some modalities. Default: a file's
+                modality, or the first that is not the query's own.
             top: number of results.
             splits: return only items of these splits. Default: all.
             groups: return only items of these groups. Default: all.
@@ -160,7 +166,7 @@ class Searcher:
         liked = [*([seed] if seed else []), *map(self.item, more)]
         disliked = [*map(self.item, less)]
         own = seed or (liked[0] if liked and text is None else None)
-        wanted = self.modalities if find == ALL and ALL not in self.indexes else (self.modality(find, own, file),)
+        wanted, fused = self._wanted(find, own, file)
         if vector is not None:
             if text is not None or file is not None or liked or disliked:
                 raise QueryError("a vector is a whole query; give it without a text, a file and items")
@@ -173,19 +179,25 @@ class Searcher:
                 less=self._vectors(disliked),
                 weights=weights,
             )
-        query = apply_correction(query, self.meta["hubness"])
+        query = query if fused else apply_correction(query, self.meta["hubness"])
         allowed = self._filter(tuple(sorted(set(splits))), tuple(sorted(set(groups))))
-        hidden = {item.id for item in [*([seed] if seed else []), *disliked] if item.modality in wanted}
+        unwanted = [item for item in [*([seed] if seed else []), *disliked] if item.modality in wanted]
+        hidden = {one.id for item in unwanted for one in (self.items.of_clip(item.key) if fused else [item])}
         found: list[tuple[int, float]] = []
-        for name in wanted:
-            scores, ids = self.indexes[name].search(query, top + len(hidden), allowed)
+        for index in [self._fused(wanted)] if fused else [self.indexes[name] for name in wanted]:
+            scores, ids = index.search(query, top + len(hidden), allowed)
             found += zip(ids[0].tolist(), scores[0].tolist(), strict=True)
         ranked = sorted(found, key=lambda pair: -pair[1])
         by_id = {key: score for key, score in ranked if key != -1 and key not in hidden}
-        sentence_only = text is not None and file is None and not liked and not disliked
+        sentence_only = text is not None and file is None and not liked and not disliked and not fused
         chances = self._confidence if sentence_only else {}
         return [
-            Hit(item, score, chances[item.modality](score) if item.modality in chances else None)
+            Hit(
+                item,
+                score,
+                chances[item.modality](score) if item.modality in chances else None,
+                self.items.together(item.key) if fused else (),
+            )
             for item in self.items.get(list(by_id)[:top])
             for score in (by_id[item.id],)
         ]
@@ -249,6 +261,17 @@ class Searcher:
         if find not in self.indexes:
             raise QueryError(f"the index has no modality {find!r}; it has {', '.join(self.indexes)}")
         return find
+
+    def _wanted(self, find: str | None, own: Item | None, file: FileQuery | None) -> tuple[tuple[str, ...], bool]:
+        """The modalities to search, and whether they are fused."""
+        if find is None or find in self.indexes:
+            return (self.modality(find, own, file),), False
+        if find in (ALL, FUSED):
+            return self.modalities, find == FUSED
+        return tuple(dict.fromkeys(map(self.modality, find.split("+")))), "+" in find
+
+    def _fuse(self, names: tuple[str, ...]) -> Index:
+        return fuse_items(self.items, {name: self.indexes[name] for name in names}, self.meta["dim"])
 
     def _encode(self, text: str) -> Vectors:
         if self.queries is None:

@@ -97,7 +97,9 @@ def build_index(
             "media_roots": sorted(finder.roots) if shards is None else [],
             "hubness": hubness,
             "backend": backend,
-            "modalities": {name: {"label": label} for name, label in _labels(found, wanted).items()},
+            "modalities": {
+                name: {"label": label, "text": found[name].is_text} for name, label in _labels(found, wanted).items()
+            },
         }
         make_previews(run.path, [found[name] for name in wanted], progress)
         _report(progress, "building the index", 0)

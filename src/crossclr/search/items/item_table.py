@@ -126,6 +126,13 @@ class Items:
         rows = self._run(f"SELECT {_QUOTED} FROM items WHERE key = ? ORDER BY id LIMIT 200", [key])  # noqa: S608
         return [Item(*row) for row in rows]
 
+    def together(self, key: str) -> tuple[Item, ...]:
+        """The first item of each modality of a clip."""
+        found: dict[str, Item] = {}
+        for item in self.of_clip(key):
+            found.setdefault(item.modality, item)
+        return tuple(found.values())
+
     def last_second(self, file: str) -> float | None:
         """The last second that an item of a file covers; None if no item of the file has times."""
         rows = self._run("SELECT MAX(stop) FROM items WHERE file = ?", [file])

@@ -15,11 +15,13 @@ class Hit:
         item: the item.
         score: its cosine to the query, plus the index's correction against hubs if it has one.
         probability: the estimated probability that it is right; None if it cannot be estimated.
+        together: if the result is a whole sample, its first item of each modality.
     """
 
     item: Item
     score: float
     probability: float | None = None
+    together: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True)

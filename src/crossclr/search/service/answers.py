@@ -33,10 +33,15 @@ def plain_item(item: Item) -> dict[str, Any]:
     }
 
 
+def plain_together(hit: Hit) -> dict[str, Any]:
+    """The items of a result that is a whole sample; nothing for other results."""
+    return {"together": [plain_item(item) for item in hit.together]} if hit.together else {}
+
+
 def plain_hit(hit: Hit) -> dict[str, Any]:
     """A result with its score and, for programs on this machine, the path of its file."""
     chance = None if hit.probability is None else round(hit.probability, 4)
-    values = {"score": round(hit.score, 5), "probability": chance, **plain_item(hit.item)}
+    values = {"score": round(hit.score, 5), "probability": chance, **plain_item(hit.item), **plain_together(hit)}
     if values["media"] is not None and not is_built_in(hit.item.file):
         values["media"] = {**values["media"], "file": hit.item.file}
     return values

@@ -15,7 +15,7 @@ from crossclr.search.items.item_table import Item
 from crossclr.search.items.things import Hit, Thing, group_hits
 from crossclr.search.queries.combined import Weights
 from crossclr.search.searcher import LONGEST_TEXT, MOST, Searcher
-from crossclr.search.service.answers import plain_item
+from crossclr.search.service.answers import plain_item, plain_together
 from crossclr.search.service.file_routes import FileTokens
 from crossclr.search.service.index_reload import ReloadingSearcher
 from crossclr.search.service.limits import LARGEST_FILE
@@ -45,7 +45,9 @@ class SearchRequest(BaseModel):
         default=None, description="A vector of the joint space."
     )
     find: Name | None = Field(
-        default=None, description="Modality of the results, or all. Default: not the query's own."
+        default=None,
+        description="Modality of the results; all; fused, or several joined by + for whole samples. Default: not the "
+        "query's own.",
     )
     top: int = Field(default=24, ge=1, le=MOST_RESULTS, strict=True, description="Number of results.")
     fold: bool = Field(default=False, description="Whether several items of one thing are one result.")
@@ -64,7 +66,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         if query.pop("fold"):
             query["top"] = min(MOST, HITS_OF_A_THING * request.top)
         try:
-            if request.text is None:  # takes a millisecond, less than handing it to a thread
+            if request.text is None and request.find in (None, *searcher.modalities):  # takes a millisecond
                 hits = searcher.search(**query)
             else:
                 hits = await run_in_threadpool(searcher.search, **query)
@@ -149,7 +151,12 @@ def find_item(searcher: Searcher, name: str) -> Item:
 
 def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
     chance = None if hit.probability is None else round(hit.probability, 3)
-    return {"score": round(hit.score, 5), "probability": chance, **_with_remarks(searcher, hit.item)}
+    return {
+        "score": round(hit.score, 5),
+        "probability": chance,
+        **_with_remarks(searcher, hit.item),
+        **plain_together(hit),
+    }
 
 
 def _thing(searcher: Searcher, thing: Thing) -> dict[str, Any]:

@@ -104,20 +104,35 @@ export class ItemViews {
     }));
   }
 
+  dot(modality) { return make("span", { class: `dot ${shade(this.info, modality)}`, title: modality }); }
+
+  // All modalities of a sample: its images, its texts, and the names of the others.
+  together(items) {
+    const of = (test) => items.filter(test);
+    const texts = of((one) => this.info.modalities[one.modality].text && one.text), bare = of((one) => !one.media && !texts.includes(one));
+    const drawn = of((one) => one.media?.kind === "image").map((one) => image(one));
+    return {
+      images: drawn.length ? make("div", { class: drawn.length > 1 ? "stage several" : "stage" }, ...drawn) : null,
+      lines: [...texts.map((one) => make("p", { class: "text", title: one.text }, this.dot(one.modality), " ", ...textOf(one))),
+        bare.length ? make("p", { class: "facts" }, ...bare.flatMap((one) => [this.dot(one.modality), one.modality])) : null],
+    };
+  }
+
   card(item, index, digits, state) {
-    const stage = poster(item);
+    const whole = item.together ? this.together(item.together) : null;
+    const stage = poster(item.together?.find((one) => poster(one)) || item);
     const body = make("div", { class: "body" },
-      make("p", { class: "text" }, ...textOf(item)),
+      ...(whole ? whole.lines : [make("p", { class: "text" }, ...textOf(item))]),
       make("p", { class: "facts" },
         item.score === undefined ? null : make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
         typeof item.probability === "number" ? make("span", { title: "estimated chance that this is the right one, from the validation data" }, `${Math.round(100 * item.probability)}% sure`) : null,
         item.media?.start != null && item.media.start > 0 ? make("span", {}, seconds(item.media.start)) : null,
-        item.variant ? make("span", {}, item.variant) : null,
-        ...item.remarks.map((remark) => make("span", { class: "pill strong", title: remark.text }, remark.label))));
+        item.variant && !whole ? make("span", {}, item.variant) : null,
+        ...(whole ? [] : item.remarks).map((remark) => make("span", { class: "pill strong", title: remark.text }, remark.label))));
     const open = make("button", {
       type: "button", class: "open", "data-index": index, "aria-label": item.score === undefined ? title(item) : `${title(item)}, similarity ${item.score.toFixed(2)}`,
       onclick: () => this.go({ item: item.id }),
-    }, stage || images(item), body);
+    }, stage, whole ? whole.images : stage ? null : images(item), body);
     if (stage?.play) {
       for (const event of ["pointerenter", "focus"]) open.addEventListener(event, stage.play);
       for (const event of ["pointerleave", "blur"]) open.addEventListener(event, stage.stop);

@@ -54,8 +54,10 @@ function show() {
 
 function asking() { return state.like ? state.like.split("/")[0] : info.text_modality; }
 
+const WHOLE = { all: "all", fused: "together" }; // besides one modality: items of all, or whole samples
+
 function wanted() {
-  if (state.find in info.modalities) return state.find;
+  if (state.find in info.modalities || state.find in WHOLE || state.find.includes("+")) return state.find;
   const names = Object.keys(info.modalities);
   return names.find((name) => name !== asking()) || names[0];
 }
@@ -125,7 +127,7 @@ async function welcome() {
   running = new AbortController();
   const { signal } = running;
   try {
-    const { results } = await ask(`/api/sample${toAddress({ find: wanted(), top: SAMPLE })}`, signal);
+    const { results } = await ask(`/api/sample${toAddress({ find: wanted() in info.modalities ? wanted() : "", top: SAMPLE })}`, signal);
     if (!signal.aborted) fill(results, 2);
   } catch { /* the words above are enough */ }
 }
@@ -155,7 +157,7 @@ function suggestions() {
 function showResults(results, seed, milliseconds) {
   clear();
   if (seed) showSeed(seed);
-  map.mark([...results.map((item) => item.id), ...(seed ? [seed.id] : [])]);
+  map.mark([...results.flatMap((item) => item.together || [item]).map((item) => item.id), ...(seed ? [seed.id] : [])]);
   if (!results.length) {
     say("No results", state.split || state.group ? "No item passes the filters." : "The index has no such items.", everywhere());
     return;
@@ -164,7 +166,7 @@ function showResults(results, seed, milliseconds) {
   const digits = results.length === 1 ? 2 : spread < 0.02 ? 4 : spread < 0.1 ? 3 : 2;
   fill(results, digits);
   const from = state.file ? "" : asking();
-  const direction = from ? `${from} → ${wanted()} · ` : "";
+  const direction = from ? `${from} → ${WHOLE[wanted()] || wanted()} · ` : "";
   byId("summary").replaceChildren(`${direction}${count(results)}, best match first`, make("span", { class: "time" }, ` · ${Math.round(milliseconds)} ms`));
 }
 
@@ -179,7 +181,7 @@ function foldAway() {
 
 // How many results, in words: "8 videos", or "8 moments of 3 videos".
 function count(results) {
-  const label = info.modalities[wanted()].label;
+  const label = info.modalities[wanted()]?.label || "results";
   const moments = results.reduce((sum, item) => sum + 1 + item.others.length, 0);
   const timed = results.some((item) => item.others.some((other) => other.media?.start != null));
   return timed ? `${moments} moments in ${results.length} ${label === "moments" ? "files" : label}` : `${results.length} ${label}`;
@@ -189,6 +191,7 @@ function fill(results, digits) {
   shown = results.flatMap((item) => [item, ...(item.others || [])]);
   for (const item of shown) titles.set(item.id, title(item));
   const kinds = new Set(results.map((item) => item.media?.kind || "text"));
+  if (results.some((item) => item.together)) kinds.add("video"); // wide cards
   list.className = `grid ${kinds.has("video") || kinds.has("audio") ? "wide" : kinds.size === 1 && kinds.has("text") ? "texts" : ""}`;
   list.replaceChildren(...results.map((item, index) => views.card(item, index, digits, state)));
 }
@@ -317,9 +320,10 @@ async function start() {
   byId("title").textContent = info.name;
   byId("about").textContent = info.about;
   const modalities = Object.entries(info.modalities);
-  byId("find").replaceChildren(...modalities.map(([name, about]) => make("label", {},
-    make("input", { type: "radio", name: "find", value: name, onchange: () => go({ find: name }) }),
-    make("span", { class: `dot ${shade(info, name)}` }), about.label)));
+  const choice = (name, ...shown) => make("label", {}, make("input", { type: "radio", name: "find", value: name, onchange: () => go({ find: name }) }), ...shown);
+  byId("find").replaceChildren(
+    ...modalities.map(([name, about]) => choice(name, make("span", { class: `dot ${shade(info, name)}` }), about.label)),
+    ...Object.entries(WHOLE).map(([name, word]) => choice(name, word)));
   byId("find").hidden = modalities.length < 2;
   byId("split").replaceChildren(...["", ...info.splits].map((name) => make("option", { value: name }, name ? splitName(name) : "all data")));
   byId("split").hidden = info.splits.length < 2;
