@@ -37,6 +37,14 @@ def extract(
             "hub, a local folder, or an ONNX or TorchScript file. Default: appearance,text.",
         ),
     ] = None,
+    modality: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=EXPERT",
+            help="Give an expert, or several as EXPERT+EXPERT, a modality of its own; repeatable. Default: video, "
+            "audio and text, by what an expert needs.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("features"),
     set_: Annotated[
         list[str] | None,
@@ -91,6 +99,8 @@ def extract(
 
         crossclr extract videos/ --expert appearance=openai/clip-vit-base-patch32 --expert text
 
+        crossclr extract films/ --expert appearance,object,audio,text --modality things=object
+
         crossclr extract photos.csv --strict
     """
     from rich.console import Console
@@ -106,7 +116,7 @@ def extract(
     if source is None:
         raise ValueError("name a folder, a recording or a table of files; `crossclr extract --list` lists the experts")
     specs = [part.strip() for part in ",".join(experts or ["appearance,text"]).split(",") if part.strip()]
-    settings = Settings(strict, dtype, _shares(splits), workers, threads, segments)
+    settings = Settings(strict, dtype, _shares(splits), workers, threads, segments, _modalities(modality or []))
     listing = list_media(source, captions)
     with console.status("loading the experts", spinner="dots"):
         built = load_experts(specs, _options(set_ or [], specs, device))
@@ -255,6 +265,16 @@ def _options(values: list[str], specs: list[str], device: str) -> dict[str, dict
             raise ValueError(f"--set must look like expert.option=value, such as appearance.rate=2; got {value!r}")
         options.setdefault(label, {})[option] = parse_yaml(content, f"--set {value}")
     return options
+
+
+def _modalities(values: list[str]) -> dict[str, list[str]]:
+    found = {}
+    for value in values:
+        name, equals, experts = value.partition("=")
+        if not (equals and name and experts):
+            raise ValueError(f"--modality must look like NAME=EXPERT, such as things=object; got {value!r}")
+        found[name.strip()] = [one.strip() for one in experts.split("+")]
+    return found
 
 
 def _shares(text: str) -> dict[str, float]:

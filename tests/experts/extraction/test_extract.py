@@ -97,13 +97,27 @@ def test_every_row_says_who_made_it_and_when(folder):
     assert table["a/1"] == {"file": str(folder / "videos" / "a.mp4"), "start": 1.0, "stop": 2.0}
 
 
-def test_a_missing_sound_track_is_told_and_its_channels_are_zero(folder):
+def test_a_video_without_a_sound_track_lacks_that_modality(folder):
     report = run(folder, [Colour(), Loudness(), Letters()])
     assert any("b.mp4: it has no sound track, so no rows of 'loudness'" in str(p) for p in report.problems)
     source = open_source(load_data_config(report.config))
-    assert tuple(source.dims.values()) == (4, 2)
-    assert not first(source.read("b")).whole[:, 3].any()
-    assert first(source.read("a")).whole[:, 3].all()
+    assert source.dims == {"video": 3, "text": 2, "audio": 1}
+    assert set(source.read("b").modalities) == {"video", "text"}
+    assert source.read("a").modalities["audio"].whole.all()
+
+
+def test_modalities_by_name(folder):
+    named = {"look": ["colour"], "noise": ["loudness"], "words": ["letters"]}
+    report = run(folder, [Colour(), Loudness(), Letters(), Motion()], modalities=named)
+    source = open_source(load_data_config(report.config))
+    assert source.dims == {"look": 3, "words": 2, "noise": 1, "video": Motion().dim}
+    manifest = json.loads((folder / "out" / "manifest.json").read_text())
+    assert manifest["modalities"] == {
+        "look": ["colour"],
+        "noise": ["loudness"],
+        "video": ["motion"],
+        "words": ["letters"],
+    }
 
 
 def test_a_file_without_sound_is_decoded_once_and_reported_each_time(folder):
@@ -290,10 +304,11 @@ def test_several_sentences_of_whole_files_are_written_as_arrays_too(folder):
     assert config.data.kind == "arrays"
     source = open_source(config.data)
     sample = source.read("a")
-    assert (len(first(sample).clips), second(sample).texts) == (1, ("red first", "green at last", "two colours"))
-    assert [len(sentence) for sentence in second(sample).clips] == [2, 3, 2]
-    assert first(sample).clips[0].shape == (4, 4)
-    assert not first(source.read("b")).clips[0][:, 3].any()  # it has no sound
+    words = sample.modalities["text"]
+    assert (len(first(sample).clips), words.texts) == (1, ("red first", "green at last", "two colours"))
+    assert [len(sentence) for sentence in words.clips] == [2, 3, 2]
+    assert first(sample).clips[0].shape == (4, 3)
+    assert set(source.read("b").modalities) == {"video", "text"}  # it has no sound
     assert not check_data(config.data).faults
     table = json.loads((folder / "out" / "media.json").read_text())
     assert sorted(table) == ["a", "b", "c"]

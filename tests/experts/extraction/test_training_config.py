@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from crossclr.experts.extraction.training_config import coot_section, training_config
-from crossclr.experts.extraction.training_set import DataSet, Sides
+from crossclr.experts.extraction.training_set import DataSet, Modalities
 from crossclr.training.config.config_files import check_config
 
 
@@ -19,7 +19,7 @@ def dataset(recordings, clips, splits=("train", "val", "test")):
             "split": split,
             "segments": segments,
         }
-    return DataSet(Sides(["colour"], ["letters"], by_times=False), meta)
+    return DataSet(Modalities({"video": ["colour"], "text": ["letters"]}, "text"), meta)
 
 
 def config_of(data):

@@ -1,23 +1,51 @@
 import pytest
 
+from crossclr.experts.contract import ExpertError
 from crossclr.experts.extraction.recordings import Datapoint
-from crossclr.experts.extraction.training_set import Sides, assign_splits, choose_sides, segments_within
+from crossclr.experts.extraction.training_set import assign_splits, choose_modalities, segments_within
 from crossclr.experts.texts.segments import Segment
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
 
 @pytest.mark.parametrize(
-    ("experts", "captioned", "sides"),
+    ("experts", "named", "modalities", "text"),
     [
-        ([Colour(), Letters()], True, (["colour"], ["letters"], False)),
-        ([Loudness(), Colour(), Letters()], True, (["colour", "loudness"], ["letters"], False)),
-        ([Colour(), Loudness()], False, (["colour"], ["loudness"], True)),
-        ([Colour(), Motion()], False, (["colour"], ["motion"], True)),
-        ([Colour()], False, (["colour"], [], True)),
+        ([Colour(), Letters()], {}, {"video": ["colour"], "text": ["letters"]}, "text"),
+        (
+            [Letters(), Loudness(), Colour(), Motion()],
+            {},
+            {"audio": ["loudness"], "video": ["colour", "motion"], "text": ["letters"]},
+            "text",
+        ),
+        ([Colour(), Loudness()], {}, {"video": ["colour"], "audio": ["loudness"]}, None),
+        ([Colour(), Motion()], {}, {"colour": ["colour"], "motion": ["motion"]}, None),
+        ([Colour()], {}, {"video": ["colour"]}, None),
+        (
+            [Colour(), Motion(), Letters()],
+            {"action": ["motion"], "words": ["letters"]},
+            {"action": ["motion"], "video": ["colour"], "words": ["letters"]},
+            "words",
+        ),
+        ([Colour(), Loudness()], {"both": ["colour", "loudness"]}, {"both": ["colour", "loudness"]}, None),
     ],
 )
-def test_which_expert_is_which_modality(experts, captioned, sides):
-    assert choose_sides(experts, captioned) == Sides(*sides)
+def test_which_expert_is_which_modality(experts, named, modalities, text):
+    found = choose_modalities(experts, named)
+    assert list(found.experts.items()) == list(modalities.items())
+    assert found.text == text
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"action": ["flow"]}, "modality 'action': expert 'flow' is not among colour, loudness, letters"),
+        ({"mixed": ["colour", "letters"]}, "sentences must be one modality of their own"),
+        ({"video": ["loudness"]}, "modality 'video' is also the one of colour; choose another name"),
+    ],
+)
+def test_names_of_modalities_that_cannot_be(named, message):
+    with pytest.raises(ExpertError, match=message):
+        choose_modalities([Colour(), Loudness(), Letters()], named)
 
 
 def test_segments_without_length_are_left_out_one_by_one():

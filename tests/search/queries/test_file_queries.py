@@ -69,13 +69,13 @@ def test_runs_without_known_experts_say_so(tmp_path):
         "text": {"expert": "text", "spec": "text", "options": {}, "needs": {"kind": "tokens"}},
     }
     manifest = tmp_path / "manifest.json"
-    manifest.write_text(json.dumps({"experts": experts, "modalities": [["vit"], ["text"]]}))
+    manifest.write_text(json.dumps({"experts": experts, "modalities": {"video": ["vit"], "text": ["text"]}}))
     assert run_experts(config) == {"video": [Recipe("vit=appearance:x/y", {"rate": 2})]}
     experts["vit"]["spec"] = ""  # an expert that was built in Python
-    manifest.write_text(json.dumps({"experts": experts, "modalities": [["vit"], ["text"]]}))
+    manifest.write_text(json.dumps({"experts": experts, "modalities": {"video": ["vit"], "text": ["text"]}}))
     with pytest.raises(QueryError, match="how to build 'vit'"):
         run_experts(config)
-    for damaged in ("{}", "[]", "{", '{"modalities": [["no"]], "experts": {}}', '{"modalities": 3}'):
+    for damaged in ("{}", "[]", "{", '{"modalities": {"video": ["no"]}, "experts": {}}', '{"modalities": 3}'):
         manifest.write_text(damaged)
         with pytest.raises(QueryError, match="files cannot be queries"):
             run_experts(config)

@@ -122,6 +122,19 @@ def test_the_page_and_its_parts_come_from_here_and_nowhere_else(address):
     assert set(info["modalities"]) == {"image", "text"}
 
 
+def test_whole_samples_have_all_their_modalities(address):
+    for find in ("fused", "image+text"):
+        status, answer = post(address, {"text": "red fruit", "find": find, "top": 3})
+        assert status == 200
+        results = answer["results"]
+        assert len({one["key"] for one in results}) == 3
+        for one in results:
+            assert [part["modality"] for part in one["together"]] == ["image", "text"]
+            assert {part["key"] for part in one["together"]} == {one["key"]}
+    status, answer = post(address, {"text": "red fruit", "find": "image+sound"})
+    assert (status, answer["detail"]) == (422, "the index has no modality 'sound'; it has image, text")
+
+
 WRONG = [
     ({"text": "a", "top": 10**9}, 422, f"less than or equal to {MOST_RESULTS}"),
     ({"text": "a", "top": 0}, 422, "top"),

@@ -315,6 +315,24 @@ def test_a_phone_and_the_dark(browser, service):
     dark.end()
 
 
+def test_whole_samples_show_all_modalities(browser, service, searcher):
+    visit = Visit(browser, service)
+    page = visit.page
+    page.goto(f"{service}/?q=red%20fruit")
+    page.wait_for_selector(".card")
+    page.check("#find input[value=fused]", force=True)
+    page.wait_for_selector(".grid.wide .card")
+    visit.settled()
+    best = searcher.search(text="red fruit", find="fused", top=1)[0]
+    card = page.locator(".card").first
+    assert card.get_attribute("data-id") == best.item.name
+    assert card.locator("img").count() == 1
+    assert card.locator(".text .dot[title=text]").count() == 1
+    assert "text → together" in page.inner_text("#summary")
+    visit.shot("desktop-together")
+    visit.end()
+
+
 @pytest.mark.parametrize("find", ["image", "text"])
 def test_the_layout_on_a_laptop(browser, service, find):
     visit = Visit(browser, f"{service.address}", width=1280, height=800)

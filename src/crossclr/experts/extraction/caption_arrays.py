@@ -30,18 +30,18 @@ def write_arrays(out: Path, data: DataSet) -> dict[str, Any]:
     texts = [segment["text"] for key in keys for segment in data.meta[key]["segments"]]
     write_json(out / FOLDER / "texts.json", texts)
     recording = {key: data.meta[key]["data_key"] for key in keys}
-    names = ("video", "text")
-    modalities: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for side, name, experts in zip("ab", names, (data.sides.a, data.sides.b), strict=True):
+    modalities: dict[str, list[dict[str, Any]]] = {name: [] for name in data.modalities.experts}
+    for name, experts in data.modalities.experts.items():
+        reads = name == data.modalities.text
         for expert in experts:
             with h5py.File(out / f"{expert}.h5", "r", locking=False) as file:
-                own = [key for key in keys if side == "b" or recording[key] in file]
-                entries = [file[key if side == "b" else recording[key]] for key in own]
-                _write_rows(out, expert, entries, by_sentence=side == "b")
-            write_json(out / FOLDER / f"{expert}_ids.json", owners if side == "b" else own)
+                own = [key for key in keys if reads or recording[key] in file]
+                _write_rows(out, expert, [file[key if reads else recording[key]] for key in own], by_sentence=reads)
+            write_json(out / FOLDER / f"{expert}_ids.json", owners if reads else own)
             parts = {"values": "rows.npy", "lengths": "lengths.npy", "ids": "ids.json"}
             modalities[name].append({field: f"{FOLDER}/{expert}_{part}" for field, part in parts.items()})
-    modalities[names[1]][0] |= {"texts": f"{FOLDER}/texts.json", "max_frames": None}
+        if reads:
+            modalities[name][0] |= {"texts": f"{FOLDER}/texts.json", "max_frames": None}
     return {"kind": "arrays", "root": str(out.resolve()), "modalities": modalities, "splits": "meta_all.json#split"}
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from crossclr.experts.extraction.training_set import (
     DataSet,
     Segments,
     build_dataset,
-    choose_sides,
+    choose_modalities,
     media_table,
     segments_within,
 )
@@ -90,6 +90,7 @@ class Extraction:
             raise ExpertError("name at least one expert")
         self.listing, self.out, self.settings = listing, out, settings
         self.experts = list(experts)
+        self.modalities = choose_modalities(self.experts, settings.modalities)
         self.progress = progress or (lambda name, rows: None)
         self.media_experts = [expert for expert in experts if not isinstance(expert, TokenExpert)]
         self.text_experts = [expert for expert in experts if isinstance(expert, TokenExpert)]
@@ -243,9 +244,8 @@ class Extraction:
             for experts, keys in ((self.media_experts, list(self.files)), (self.text_experts, list(segments)))
             for expert in experts
         }
-        sides = choose_sides(self.experts, bool(self.text_experts))
         data = build_dataset(
-            self.listing.datapoints, self.durations, segments, finished, sides, self.settings.fractions
+            self.listing.datapoints, self.durations, segments, finished, self.modalities, self.settings.fractions
         )
         if not data.meta:
             reason = f" ({self.report.problems[0]})" if self.report.problems else ""
@@ -254,8 +254,8 @@ class Extraction:
         write_json(self.out / META, data.meta)
         write_json(self.out / MEDIA, media_table(data, self.files))
         self.report.datapoints, self.report.clips = len(data.meta), data.clips
-        data.sides = replace(data.sides, a=[name for name in data.sides.a if self.report.rows[name]])
-        if data.sides.a and data.sides.b:
+        data.modalities = data.modalities.only([name for name, rows in self.report.rows.items() if rows])
+        if len(data.modalities.experts) > 1:
             name = re.sub(r"[^\w.+-]+", "-", self.out.resolve().name) or "features"
             section = write_arrays(self.out, data) if data.many else coot_section(data, self.out)
             write_file(self.out / CONFIG, training_config(data, section, name))
@@ -289,7 +289,7 @@ class Extraction:
                 }
                 for expert in self.experts
             },
-            "modalities": [data.sides.a, data.sides.b],
+            "modalities": data.modalities.experts,
             "recordings": {
                 key: {
                     "file": str(path),

@@ -1,6 +1,6 @@
 """The settings of an extraction, and the report of what it did."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,7 @@ class Settings:
         workers: recordings decoded at once; default: chosen by the number of cores.
         threads: CPU threads of the networks; default: torch's own number, since decoders need little.
         segments: how to cut recordings without sentences (see `Cutting.parse`); default: each is one clip.
+        modalities: names of experts by modality; the others form ``video``, ``audio`` and ``text``.
     """
 
     strict: bool = False
@@ -35,6 +36,7 @@ class Settings:
     workers: int | None = None
     threads: int | None = None
     segments: str | None = None
+    modalities: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.segments is not None:
@@ -57,7 +59,7 @@ class Report:
         problems: everything that was omitted.
         unused: files that the captions do not name.
         long_texts: for each text expert, the texts that are longer than its limit, if there are any.
-        config: the config to train with; None if one modality is missing.
+        config: the config to train with; None if there are not two modalities.
         datapoints: entries of the meta file.
         clips: segments of the meta file.
     """

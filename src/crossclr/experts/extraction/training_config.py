@@ -14,16 +14,24 @@ SMALL = 2000  # training clips; below this the model is small
 
 def coot_section(data: DataSet, out: Path) -> dict[str, Any]:
     """The section ``data`` of a config for COOT's layout."""
+    files = {name: [f"{expert}.h5" for expert in own] for name, own in data.modalities.experts.items()}
+    text = data.modalities.text
+    names = [name for name in files if name != text]
+    if text is not None:
+        names.insert(1, text)
     section: dict[str, Any] = {
         "kind": "coot",
         "root": str(out.resolve()),
-        "video": [f"{expert}.h5" for expert in data.sides.a],
-        "text": [f"{expert}.h5" for expert in data.sides.b],
+        "video": files[names[0]],
+        "text": files[names[1]],
+        "names": names[:2],
         "two_level": data.two_level,
         "add_stop_frame": 0,
         "expand_segments": 1,
     }
-    return section | ({"cut_text_by": "times"} if data.sides.by_times else {})
+    if names[2:]:
+        section["also"] = {name: files[name] for name in names[2:]}
+    return section | ({"cut_text_by": "times"} if text is None else {})
 
 
 def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str:

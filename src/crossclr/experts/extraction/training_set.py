@@ -1,32 +1,42 @@
 """Turn finished rows into a data set to train on: which expert belongs to which modality, the meta file, the splits."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crossclr.experts.contract import Expert
+from crossclr.experts.contract import Expert, ExpertError
 from crossclr.experts.extraction.recordings import Datapoint, Problem
 
 FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
 Segments = list[dict[str, Any]]  # as the meta file has them: text, start_sec, stop_sec
 
 
+FAMILIES = {"tokens": "text", "sound": "audio"}  # what an expert needs -> its modality; all others see the video
+
+
 @dataclass(frozen=True)
-class Sides:
+class Modalities:
     """Which experts belong to which modality."""
 
-    a: list[str]  # names of the experts of modality A
-    b: list[str]  # names of the experts of modality B; if empty, the set cannot be trained on
-    by_times: bool  # whether the rows of B are cut by times, as those of A are
+    experts: dict[str, list[str]]  # names of the experts by modality
+    text: str | None = None  # the modality of sentences; the others are cut by times
+
+    def only(self, experts: Collection[str]) -> Modalities:
+        """Without experts that have no rows, and without modalities that have no experts."""
+        kept = {name: [one for one in own if one in experts] for name, own in self.experts.items()}
+        kept = {name: own for name, own in kept.items() if own}
+        return Modalities(kept, self.text if self.text in kept else None)
 
 
 @dataclass
 class DataSet:
     """The content of a meta file, and which experts belong to which modality."""
 
-    sides: Sides  # the modalities
+    modalities: Modalities
     meta: dict[str, dict[str, Any]] = field(default_factory=dict)  # COOT's meta file
     many: bool = False  # whether recordings have several sentences without times
 
@@ -34,7 +44,7 @@ class DataSet:
     def two_level(self) -> bool:
         """Whether any recording has several clips, each with its own sentence."""
         several = any(len(entry["segments"]) > 1 for entry in self.meta.values())
-        return several and not self.many and not self.sides.by_times
+        return several and not self.many and self.modalities.text is not None
 
     @property
     def clips(self) -> int:
@@ -47,22 +57,39 @@ class DataSet:
         return len(entries), sum(1 if self.many else len(entry["segments"]) for entry in entries)
 
 
-def choose_sides(experts: Sequence[Expert], captioned: bool) -> Sides:
-    """Divide the experts into two modalities.
+def choose_modalities(experts: Sequence[Expert], named: Mapping[str, Sequence[str]] | None = None) -> Modalities:
+    """Divide the experts into modalities: the ``named`` ones, and ``video``, ``audio`` and ``text`` for all others.
 
-    Sentences are B if there are any. Without sentences, sound is B and images are A; if all experts are of one type,
-    the last one is B.
+    If all experts would belong to one modality, each is a modality of its own.
+
+    Args:
+        experts: the experts.
+        named: names of experts by modality.
+
+    Raises:
+        ExpertError: a modality names an expert that is not there, or mixes sentences with something else.
     """
-    by_kind: dict[str, list[str]] = {"tokens": [], "sound": [], "frames": []}
-    for expert in experts:
-        by_kind[expert.needs.kind if expert.needs.kind in by_kind else "frames"].append(expert.name)
-    frames, sound, tokens = by_kind["frames"], by_kind["sound"], by_kind["tokens"]
-    if tokens and captioned:
-        return Sides(frames + sound, tokens, False)
-    if frames and sound:
-        return Sides(frames, sound[:1], True)
-    both = frames + sound
-    return Sides(both[:-1], both[-1:], True) if len(both) > 1 else Sides(both, [], True)
+    needs = {expert.name: expert.needs.kind for expert in experts}
+    given = {name: list(own) for name, own in (named or {}).items()}
+    for name, own in given.items():
+        if unknown := [one for one in own if one not in needs]:
+            raise ExpertError(f"modality {name!r}: expert {unknown[0]!r} is not among {', '.join(needs)}")
+    taken = {one for own in given.values() for one in own}
+    found: dict[str, list[str]] = {}
+    for one, kind in needs.items():
+        if one not in taken:
+            found.setdefault(FAMILIES.get(kind, "video"), []).append(one)
+    if given.keys() & found.keys():
+        both = next(iter(given.keys() & found.keys()))
+        raise ExpertError(f"modality {both!r} is also the one of {', '.join(found[both])}; choose another name")
+    found = given | found
+    if list(found) in (["video"], ["audio"]) and not given and len(needs) > 1:
+        found = {one: [one] for one in needs}
+    texts = {name: own for name, own in found.items() if any(needs[one] == "tokens" for one in own)}
+    if len(texts) > 1 or any(needs[one] != "tokens" for own in texts.values() for one in own):
+        raise ExpertError(f"experts of sentences must be one modality of their own, got {texts}")
+    text = next(iter(texts), None)
+    return Modalities({name: found[name] for name in sorted(found, key=lambda name: name == text)}, text)
 
 
 def segments_within(point: Datapoint, duration: float, name: str) -> tuple[Segments, list[Problem]]:
@@ -83,30 +110,31 @@ def build_dataset(
     durations: Mapping[str, float],
     segments: Mapping[str, Segments],
     finished: Mapping[str, Collection[str]],
-    sides: Sides,
+    modalities: Modalities,
     fractions: Mapping[str, float] = FRACTIONS,
 ) -> DataSet:
-    """The data set of everything that has rows in both modalities.
+    """The data set of everything that has rows in two modalities, or in the only one.
 
     Args:
         points: all datapoints.
         durations: seconds of each recording that was decoded.
         segments: the segments of each datapoint that lie in its recording.
         finished: for each expert the keys for which it has rows.
-        sides: the modalities.
+        modalities: which experts belong to which modality.
         fractions: share of each split, for datapoints without one.
     """
     no_times = all(segment.start is None and segment.stop is None for point in points for segment in point.segments)
     several = any(len(point.segments) > 1 for point in points)
-    data = DataSet(sides, many=several and no_times and not sides.by_times)
+    data = DataSet(modalities, many=several and no_times and modalities.text is not None)
     for point in points:
         recording = point.recording
         if recording not in durations or not segments.get(point.key):
             continue
-        key_in_b = recording if sides.by_times else point.key
-        in_a = not sides.a or any(recording in finished[name] for name in sides.a)
-        in_b = not sides.b or any(key_in_b in finished[name] for name in sides.b)
-        if in_a and in_b:
+        present = [
+            any((point.key if name == modalities.text else recording) in finished[one] for one in own)
+            for name, own in modalities.experts.items()
+        ]
+        if sum(present) >= min(2, len(present)):
             data.meta[point.key] = {
                 "data_key": recording,
                 "duration_sec": round(durations[recording], 6),

@@ -58,35 +58,39 @@ def add_folder(
     folder = Path(folder).resolve()
     if not folder.is_dir():
         raise FileNotFoundError(2, "No such directory", str(folder))
-    modality, recipes = next(iter(run_experts(run.config).items()))
+    recipes = run_experts(run.config)
     name = re.sub(r"[^\w.-]+", "-", folder.name) or "folder"
     out = run.path / ADDED / name
-    found: list[Item] = []
-    rows: list[Rows] = []
+    found: dict[str, list[tuple[Item, Rows]]] = {}
     if any(path.suffix.lower() in RECORDINGS for path in folder.rglob("*")):
-        experts = {recipe.spec: loader(recipe.spec, **recipe.options) for recipe in recipes}
+        experts = {one.spec: loader(one.spec, **one.options) for part in recipes.values() for one in part}
         chosen = [expert for expert in experts.values() if not isinstance(expert, TokenExpert)]
 
         def report(expert: str, count: int) -> None:
             if progress is not None:
                 progress(f"extracting {expert}", 0, 0)
 
-        extract(folder, out, chosen, settings=Settings(fractions={ADDED: 1.0}, segments=segments), progress=report)
-        labels = [experts[recipe.spec].name for recipe in recipes]
-        found, rows = _read(out, labels, [experts[one.spec].dim for one in recipes], modality, name, run.config.data)
+        # one modality of all experts, so that a recording needs the rows of any of them
+        together = {ADDED: [expert.name for expert in chosen]}
+        settings = Settings(fractions={ADDED: 1.0}, segments=segments, modalities=together)
+        extract(folder, out, chosen, settings=settings, progress=report)
+        for modality, own in recipes.items():
+            built = [experts[one.spec] for one in own]
+            found[modality] = _read(out, built, modality, name, run.config.data)
     elif out.is_dir():
         shutil.rmtree(out)  # the folder is empty now
-    gone = _gone(run, folder, {item.name for item in found})
-    if not found and not gone:
+    gone = _gone(run, folder, {item.name for pairs in found.values() for item, _ in pairs})
+    if not any(found.values()) and not gone:
         raise ValueError(f"{folder} has no image, video or sound to add")
-    added = None
-    if found:
-        limit = run.config.data.row_limits().get(modality)
-        limited = [limit_rows(one, limit) for one in rows]
-        vectors = encode_rows(run.load_space().eval(), modality, limited, as_items=True)
-        pooled = np.stack([one.mean(0) for one in rows])
-        added = {modality: EmbeddedItems(found, vectors, pooled)}
-    return update_index(run, added=added, delete=gone, roots=[folder], progress=progress)
+    space, limits = run.load_space().eval(), run.config.data.row_limits()
+    added = {}
+    for modality, pairs in found.items():
+        if pairs:
+            limited = [limit_rows(rows, limits.get(modality)) for _, rows in pairs]
+            vectors = encode_rows(space, modality, limited, as_items=True)
+            pooled = np.stack([rows.mean(0) for _, rows in pairs])
+            added[modality] = EmbeddedItems([item for item, _ in pairs], vectors, pooled)
+    return update_index(run, added=added or None, delete=gone, roots=[folder], progress=progress)
 
 
 def watch_folder(
@@ -122,18 +126,19 @@ def _state(folder: Path) -> list[tuple[str, int, int]]:
     return [(str(path), about.st_size, about.st_mtime_ns) for path, about in found]
 
 
-def _read(
-    out: Path, labels: Sequence[str], dims: Sequence[int], modality: str, name: str, data: Any
-) -> tuple[list[Item], list[Rows]]:
-    """The items of an extracted folder and the rows of each."""
+def _read(out: Path, experts: Sequence[Expert], modality: str, name: str, data: Any) -> list[tuple[Item, Rows]]:
+    """The items of one modality of an extracted folder, each with its rows."""
     meta, manifest = read_json_object(out / "meta_all.json"), read_json_object(out / MANIFEST)
+    labels, dims = [one.name for one in experts], [one.dim for one in experts]
     present = [label for label in dict.fromkeys(labels) if (out / f"{label}.h5").is_file()]
     files = {label: h5py.File(out / f"{label}.h5", "r", locking=False) for label in present}
-    items, rows = [], []
+    found = []
     try:
         for key, entry in meta.items():
             place = entry["data_key"]
             parts = [_rows(files, one, place) for one in labels]
+            if all(part is None for part in parts):
+                continue
             whole = join_rows(parts, dims)
             spans = [(segment["start_sec"], segment["stop_sec"]) for segment in entry["segments"]]
             starts, stops = (np.array(column, dtype=np.float64) for column in zip(*spans, strict=True))
@@ -147,12 +152,11 @@ def _read(
                 item = replace(item, file=str(path.resolve()))
                 if kind != "image":
                     item = replace(item, start=segment["start_sec"], stop=segment["stop_sec"])
-                items.append(item)
-                rows.append(whole[first:last])
+                found.append((item, whole[first:last]))
     finally:
         for file in files.values():
             file.close()
-    return items, rows
+    return found
 
 
 def _rows(files: Mapping[str, h5py.File], label: str, key: str) -> Rows | None:

@@ -53,9 +53,9 @@ def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
 
 def _recipes(manifest: Any, names: Sequence[str]) -> dict[str, Sequence[Recipe]]:
     found: dict[str, Sequence[Recipe]] = {}
-    for name, labels in zip(names, manifest["modalities"], strict=False):
+    for name, labels in manifest["modalities"].items():
         experts = [manifest["experts"][label] for label in labels]
-        if experts and all(one["needs"]["kind"] != "tokens" for one in experts):
+        if name in names and all(one["needs"]["kind"] != "tokens" for one in experts):
             if unknown := [one["expert"] for one in experts if not one["spec"]]:
                 raise LookupError(f"it does not say how to build {unknown[0]!r}")
             found[name] = [Recipe(one["spec"], one["options"]) for one in experts]

@@ -160,4 +160,6 @@ def open_coot(config: CootConfig) -> CootSource:
             readers[name] = open_tokens(paths)
         else:
             readers[name] = frames(paths)
-    return CootSource(entries, readers, config.two_level, config.split_names, config.split_parts, tuple(config.also))
+    # With two modalities a video needs both; with more it may lack any that is cut by times.
+    optional = [name for name, reader in readers.items() if config.also and isinstance(reader, FrameReader)]
+    return CootSource(entries, readers, config.two_level, config.split_names, config.split_parts, optional)

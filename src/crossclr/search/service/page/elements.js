@@ -28,3 +28,6 @@ export const splitName = (split) => DATA[split] || split;
 
 // The class and the CSS variable with the colour of a modality.
 export const shade = (info, modality) => `m${Object.keys(info.modalities).indexOf(modality) % 6}`;
+
+// What the page calls a modality: the label of its items, or the short name if there are many.
+export const called = (info, modality) => (Object.keys(info.modalities).length > 3 ? modality : info.modalities[modality].label);

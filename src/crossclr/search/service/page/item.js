@@ -1,5 +1,5 @@
 // One item: as a card among the results, and in the dialog with all its details.
-import { make, seconds, shade, splitName, toAddress } from "/elements.js";
+import { called, make, seconds, shade, splitName, toAddress } from "/elements.js";
 
 export const title = (item) => item.text || item.key;
 
@@ -72,7 +72,7 @@ export class ItemViews {
     return Object.entries(this.info.modalities).map(([name, about]) => make("button", {
       type: "button", class: kind, title: `similar ${about.label}`, "aria-label": `${about.label} similar to ${title(item)}`,
       onclick: () => { this.go({ like: item.id, more: [], less: [], find: name, item: "" }); scrollTo({ top: 0 }); },
-    }, about.label));
+    }, called(this.info, name)));
   }
 
   // The thumbs of a card: find more, or less, like it.
@@ -129,15 +129,16 @@ export class ItemViews {
         item.media?.start != null && item.media.start > 0 ? make("span", {}, seconds(item.media.start)) : null,
         item.variant && !whole ? make("span", {}, item.variant) : null,
         ...(whole ? [] : item.remarks).map((remark) => make("span", { class: "pill strong", title: remark.text }, remark.label))));
+    const drawn = whole ? whole.images : stage ? null : images(item);
     const open = make("button", {
       type: "button", class: "open", "data-index": index, "aria-label": item.score === undefined ? title(item) : `${title(item)}, similarity ${item.score.toFixed(2)}`,
       onclick: () => this.go({ item: item.id }),
-    }, stage, whole ? whole.images : stage ? null : images(item), body);
+    }, stage, drawn, body);
     if (stage?.play) {
       for (const event of ["pointerenter", "focus"]) open.addEventListener(event, stage.play);
       for (const event of ["pointerleave", "blur"]) open.addEventListener(event, stage.stop);
     }
-    return make("li", { class: `card ${shade(this.info, item.modality)}`, "data-id": item.id }, open, this.timeline(item), this.strip(item),
+    return make("li", { class: `card ${stage || drawn ? "" : "bare"} ${shade(this.info, item.modality)}`, "data-id": item.id }, open, this.timeline(item), this.strip(item),
       make("div", { class: "more" }, ...this.similar(item)),
       make("div", { class: "thumbs" }, ...this.thumbs(item, state)));
   }

@@ -1,5 +1,5 @@
 // The search page. The address holds everything that a link must reproduce; `state` mirrors it.
-import { byId, make, shade, splitName, toAddress } from "/elements.js";
+import { byId, called, make, shade, splitName, toAddress } from "/elements.js";
 import { image, ItemViews, title } from "/item.js";
 import { moveAmongCards } from "/keys.js";
 import { PointMap } from "/map.js";
@@ -322,7 +322,7 @@ async function start() {
   const modalities = Object.entries(info.modalities);
   const choice = (name, ...shown) => make("label", {}, make("input", { type: "radio", name: "find", value: name, onchange: () => go({ find: name }) }), ...shown);
   byId("find").replaceChildren(
-    ...modalities.map(([name, about]) => choice(name, make("span", { class: `dot ${shade(info, name)}` }), about.label)),
+    ...modalities.map(([name]) => choice(name, make("span", { class: `dot ${shade(info, name)}` }), called(info, name))),
     ...Object.entries(WHOLE).map(([name, word]) => choice(name, word)));
   byId("find").hidden = modalities.length < 2;
   byId("split").replaceChildren(...["", ...info.splits].map((name) => make("option", { value: name }, name ? splitName(name) : "all data")));
@@ -332,7 +332,7 @@ async function start() {
   if (matchMedia("(max-width: 520px)").matches) query.placeholder = "Search";
   query.disabled = !info.text;
   if (!info.text) query.placeholder = "Typed queries are not possible here; choose a point on the map";
-  byId("legend").replaceChildren(...modalities.map(([name, about]) => make("li", {}, make("span", { class: `dot ${shade(info, name)}` }), about.label)));
+  byId("legend").replaceChildren(...modalities.map(([name]) => make("li", {}, make("span", { class: `dot ${shade(info, name)}` }), called(info, name))));
   foldMap(localStorage.getItem("without-map") === "yes");
   state = fromAddress();
   map.load(points, (name) => shade(info, name));
