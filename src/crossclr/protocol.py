@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -102,40 +102,33 @@ def average_precisions(scores: Tensor, concepts: Tensor | None) -> Tensor:
 
 
 def run_default(
-    folder: str | Path,
-    out: str | Path,
-    sets: Sequence[str] = (),
-    splits: Sequence[int] = RESULT_SPLITS,
-    draws: int = 16,
-    report: Callable[[str], None] = print,
+    folder: str | Path, out: str | Path, draws: int = 16, report: Callable[[str], None] = print
 ) -> list[Table]:
     """Run what is missing and return one table for each data set.
 
     Args:
         folder: of the data sets, one ``.npz`` file each.
         out: where results are stored, one JSON file for each method and split; finished ones are never repeated.
-        sets: names of the sets; default: all.
-        splits: re-splits that are measured.
         draws: settings that are tried to tune each loss.
         report: called with a line for each finished step.
     """
-    paths = [Path(folder) / f"{name}.npz" for name in sets] or sorted(Path(folder).glob("*.npz"))
+    paths = sorted(Path(folder).glob("*.npz"))
     if not paths:
         raise FileNotFoundError(f"{folder} has no .npz files; docs/protocol.md says what they hold")
-    return [_run_set(PairedSet.read(path), _Results(Path(out) / path.stem, report), splits, draws) for path in paths]
+    return [_run_set(PairedSet.read(path), _Results(Path(out) / path.stem, report), draws) for path in paths]
 
 
-def _run_set(data: PairedSet, results: _Results, splits: Sequence[int], draws: int) -> Table:
-    for split in splits:
-        results.once(f"linear-validation-{split}", partial(linear_on_validation, data, split))
-        results.once(f"linear-folds-{split}", partial(linear_by_folds, data, split))
+def _run_set(data: PairedSet, results: _Results, draws: int) -> Table:
+    for split in RESULT_SPLITS:
+        results.once(f"linear-validation-{split}", partial(linear, data, split, by_folds=False))
+        results.once(f"linear-folds-{split}", partial(linear, data, split, by_folds=True))
         results.once(f"default-{split}", partial(default, data, split))
     for loss in LOSSES:
         found = [results.once(f"tune-{loss}-{number}", partial(draw, data, loss, number)) for number in range(draws)]
         best = max(found, key=lambda one: one["score"])["options"]
-        for split in splits:
+        for split in RESULT_SPLITS:
             results.once(f"{loss}-{split}", partial(tuned, data, loss, best, split))
-    return _table(data, results, splits, draws)
+    return _table(data, results, draws)
 
 
 class _Results:
@@ -153,30 +146,28 @@ class _Results:
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
-    def of(self, method: str, splits: Sequence[int], key: str) -> list[float]:
-        return [float(self.once(f"{method}-{split}", dict)[key]) for split in splits]
+    def of(self, method: str, key: str) -> list[float]:
+        return [float(self.once(f"{method}-{split}", dict)[key]) for split in RESULT_SPLITS]
+
+    def means(self, method: str) -> list[float]:
+        """The mean of both directions for each split."""
+        there, back = (self.of(method, key) for key in ("text->video", "video->text"))
+        return [(x + y) / 2 for x, y in zip(there, back, strict=True)]
 
 
-def linear_on_validation(data: PairedSet, split: int) -> dict[str, float]:
-    """Linear CCA fitted on the training part; the validation part chooses its settings."""
+def linear(data: PairedSet, split: int, by_folds: bool) -> dict[str, float]:
+    """Linear CCA: four folds of train and validation choose its settings, or the validation part alone does.
+
+    It is refitted on both parts if folds choose, and fitted on the training part otherwise.
+    """
     train, val, test = data.resplit(split)
     both = torch.cat([train, val])
-    fold_of = torch.cat([torch.full((len(train),), -1), torch.zeros(len(val), dtype=torch.int64)])
-    concepts = None if data.concepts is None else data.concepts[both]
+    held_out = torch.cat([torch.full((len(train),), -1), torch.zeros(len(val), dtype=torch.int64)])
+    groups, concepts = (None if one is None else one[both] for one in (data.groups, data.concepts))
     rows = {name: values[both] for name, values in data.rows.items()}
-    best = CrossFit(rows, concepts=concepts, folds=fold_of).search(LINEAR)[0].settings
-    model = ClosedForm(best).fit({name: values[train] for name, values in data.rows.items()})
-    return data.measure(model.encode, model.encode, test)
-
-
-def linear_by_folds(data: PairedSet, split: int) -> dict[str, float]:
-    """Linear CCA chosen by four folds of train and validation, refitted on both."""
-    train, val, test = data.resplit(split)
-    both = torch.cat([train, val])
-    labels = [None if one is None else one[both] for one in (data.groups, data.concepts)]
-    rows = {name: values[both] for name, values in data.rows.items()}
-    best = CrossFit(rows, groups=labels[0], concepts=labels[1]).search(LINEAR)[0].settings
-    model = ClosedForm(best).fit(rows)
+    search = CrossFit(rows, groups=groups, concepts=concepts, folds=4 if by_folds else held_out)
+    used = both if by_folds else train
+    model = ClosedForm(search.search(LINEAR)[0].settings).fit({name: rows[used] for name, rows in data.rows.items()})
     return data.measure(model.encode, model.encode, test)
 
 
@@ -218,7 +209,7 @@ def _trained(data: PairedSet, loss: str, options: dict[str, float], train: Tenso
     return data.measure(space.queries, space.items, test)
 
 
-def _table(data: PairedSet, results: _Results, splits: Sequence[int], draws: int) -> Table:
+def _table(data: PairedSet, results: _Results, draws: int) -> Table:
     methods = {
         "linear CCA, chosen on validation": "linear-validation",
         "linear CCA, chosen by folds": "linear-folds",
@@ -226,24 +217,13 @@ def _table(data: PairedSet, results: _Results, splits: Sequence[int], draws: int
         "default": "default",
     }
     keys = ("text->video", "video->text", "text->video/R@1", "video->text/R@1")
-    rows = [[Cell(text=title), *_cells(results, name, splits, keys)] for title, name in methods.items()]
-    ours = _means(results, "default", splits)
-    differences = []
-    for title, name in list(methods.items())[:-1]:
-        if name != "linear-folds":
-            found = paired(ours, _means(results, name, splits), title)
-            differences.append(found.words())
+    rows = [[Cell(text=title), *(Cell.of(results.of(name, key)) for key in keys)] for title, name in methods.items()]
+    rivals = {title: name for title, name in methods.items() if name not in ("linear-folds", "default")}
+    differences = [
+        paired(results.means("default"), results.means(name), title).words() for title, name in rivals.items()
+    ]
     heads = ["", "text → video", "video → text", "R@1 text → video", "R@1 video → text"]
     metric = "mean of R@1, R@5, R@10" if data.metric == "recall" else "mAP"
-    caption = f"{metric}, re-splits {', '.join(map(str, splits))}. Mean of both directions: {'; '.join(differences)}."
+    splits = ", ".join(map(str, RESULT_SPLITS))
+    caption = f"{metric}, re-splits {splits}. Mean of both directions: {'; '.join(differences)}."
     return Table(f"default-{data.name}", data.name, heads, rows, caption)
-
-
-def _cells(results: _Results, name: str, splits: Sequence[int], keys: Sequence[str]) -> Iterator[Cell]:
-    for key in keys:
-        yield Cell.of(results.of(name, splits, key))
-
-
-def _means(results: _Results, name: str, splits: Sequence[int]) -> list[float]:
-    there, back = (results.of(name, splits, key) for key in ("text->video", "video->text"))
-    return [(x + y) / 2 for x, y in zip(there, back, strict=True)]

@@ -1,7 +1,5 @@
 """Whether a difference between two losses is more than chance: paired t-tests and bootstrap intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

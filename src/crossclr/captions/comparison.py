@@ -1,7 +1,5 @@
 """Compare captions from several encoders and seeds in one table, with human captions as an upper bound."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

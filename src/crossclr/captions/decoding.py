@@ -1,7 +1,5 @@
 """Writing sentences: greedy or with beam search, with cached keys, paragraph by paragraph."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A self-contained page of good, bad and random captions next to human captions."""
 
-from __future__ import annotations
-
 import base64
 import html
 import random

@@ -1,7 +1,5 @@
 """From a run of embeddings to a captioner, its sentences and their scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -89,7 +89,8 @@ def test_ndcg_is_the_sum_by_hand(seed, cells, monkeypatch):
     np.testing.assert_allclose(got, expected, atol=1e-12)
     back = [list(column) for column in zip(*grades, strict=True)]
     expected = [ndcg_by_hand(s, g) for s, g in zip(cosines(first(found).rows, second(found).rows), back, strict=True)]
-    np.testing.assert_allclose(ndcg(first(found).rows, second(found).rows, relevance.turned()), expected, atol=1e-12)
+    turned = Relevance(relevance.gallery, relevance.queries)
+    np.testing.assert_allclose(ndcg(first(found).rows, second(found).rows, turned), expected, atol=1e-12)
 
 
 def test_ties_are_averaged_as_in_scikit_learn():
@@ -143,7 +144,6 @@ def test_shared_captions_are_right(seed, cells, monkeypatch):
     right = [[bool(captions[i] & captions[j]) for j in range(clips)] for i in range(clips)]
     shared = SharedCaptions(texts, clip_of, clips)
     assert shared.block(range(clips)).tolist() == right
-    assert shared.count() == sum(sum(row) > 1 for row in right)
     scores = cosines(second(found).rows, first(found).rows)
     expected = []
     for row, clip in zip(scores, clip_of, strict=True):

@@ -1,7 +1,5 @@
 """Single experts, joined before the encoder (+) and fused after it (⊕)."""
 
-from __future__ import annotations
-
 from crossclr.analysis.experiments.contract import Experiment
 from crossclr.analysis.studies.open_study import Study, Variant, words
 from crossclr.analysis.studies.study import with_overrides

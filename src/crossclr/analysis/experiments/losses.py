@@ -1,7 +1,5 @@
 """Table 1: the losses, each tuned with the same number of trials, over several seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The connectivity graph: samples with similar inputs are linked, influential ones are marked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

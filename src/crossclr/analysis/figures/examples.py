@@ -1,7 +1,5 @@
 """Retrieval examples: the three nearest clips of a sentence, and the three nearest clips of a clip."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A map of the joint space: t-SNE of both modalities, coloured by group."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures as data for plotly.js."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The paper's claims and what this data says about each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The report as one self-contained HTML file with styles, tables, figures and plotly.js."""
 
-from __future__ import annotations
-
 import html
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The report of a study: every experiment with its tables, every figure with a sentence about this data."""
 
-from __future__ import annotations
-
 import datetime
 import html
 import platform

@@ -1,7 +1,5 @@
 """The paper's numbers next to ours: as a table of 80 columns, as JSON, as an HTML report."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Mapping, Sequence

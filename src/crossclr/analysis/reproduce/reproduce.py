@@ -1,7 +1,5 @@
 """Reproduce a table or figure of the paper: plan its trainings, run those that are missing, compare."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

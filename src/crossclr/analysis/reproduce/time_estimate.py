@@ -1,7 +1,5 @@
 """How long trainings will take, from a few measured steps."""
 
-from __future__ import annotations
-
 import time
 
 from crossclr.features import open_source

@@ -1,7 +1,5 @@
 """Which trainings each table of the paper needs, and the results of its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 

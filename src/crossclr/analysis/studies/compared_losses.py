@@ -1,7 +1,5 @@
 """The losses that are compared: how each is put into a config, and which of its options are tuned."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """An open study: its config, its tuned losses and its finished trainings. Every experiment works on it."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -134,9 +132,9 @@ class Study:
         return [float(kept.get(modality, math.nan)) for kept in found]
 
     def score_table(
-        self, name: str, title: str, heads: Sequence[str], rows: Mapping[tuple[str, ...], Variant], caption: str
+        self, name: str, title: str, heads: Sequence[str], rows: Mapping[Any, Variant], caption: str
     ) -> Table:
-        """Metrics of both directions and the neighbours kept; ``heads`` and the keys of ``rows`` name the rows."""
+        """Metrics of both directions and neighbours kept; the keys of ``rows`` are the texts under ``heads``."""
         first = next(iter(rows.values()))
         has_texts = not math.isnan(self.values(first, self.directions[0], "nDCG")[0])
         metrics = [*STRICT, *(SEMANTIC if has_texts else ())]

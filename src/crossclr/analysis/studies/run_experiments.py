@@ -1,7 +1,5 @@
 """Run experiments: tune the losses, run the trainings that are missing, write the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

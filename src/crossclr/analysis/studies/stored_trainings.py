@@ -1,7 +1,5 @@
 """The stored trainings of a study: each is a run folder named after its config, so that none runs twice."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

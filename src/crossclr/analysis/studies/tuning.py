@@ -1,7 +1,5 @@
 """Tuning on the validation split: every loss gets the same number of trials. Its journal survives a kill."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Many trainings on the cores of this machine: one process with one thread each, no leftovers after a kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

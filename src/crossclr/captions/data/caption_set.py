@@ -1,7 +1,5 @@
 """The input of a captioner: videos, the feature rows of their clips, and human sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

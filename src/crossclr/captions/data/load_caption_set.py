@@ -1,7 +1,5 @@
 """From runs and embedding files to caption sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

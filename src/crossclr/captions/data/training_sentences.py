@@ -1,7 +1,5 @@
 """Training sentences as numbers; if a clip has many captions, each epoch samples different ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

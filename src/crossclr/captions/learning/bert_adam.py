@@ -1,7 +1,5 @@
 """BertAdam: Adam without bias correction, with gradient clipping per tensor and decoupled weight decay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

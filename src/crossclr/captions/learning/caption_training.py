@@ -1,7 +1,5 @@
 """Training of a captioner: steps, averaged weights, and the best epoch by caption scores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager

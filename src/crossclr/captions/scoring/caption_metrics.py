@@ -1,7 +1,5 @@
 """BLEU, METEOR, ROUGE-L, CIDEr-D and repetition of whole paragraphs, as MART computes them."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

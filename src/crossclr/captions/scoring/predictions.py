@@ -1,7 +1,5 @@
 """Caption files: predictions in MART's JSON, references as paragraphs or several captions of a clip."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ embeddings) and the ``text`` and ``group`` of its input. It is written under ano
 there is complete: a second call, or another machine that takes over, embeds only what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path

@@ -4,8 +4,6 @@ Ray Data distributes the shards over workers and moves the shards of a lost mach
 the same shard, the result is one file, because it is named after the shard.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Sequence

@@ -13,8 +13,6 @@
 | ``clip_key``, ``group``, ``modality`` | keys of clips, labels of videos, names of the modalities |
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

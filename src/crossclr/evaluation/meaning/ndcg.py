@@ -1,7 +1,5 @@
 """nDCG: how early relevant items appear, weighted by their relevance."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

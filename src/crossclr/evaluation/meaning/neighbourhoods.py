@@ -1,7 +1,5 @@
 """Whether neighbours in the input space stay neighbours in the joint space: the paper's first claim."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -99,10 +99,6 @@ class Relevance:
         vocabulary = {word: number for number, word in enumerate(sorted(frozenset().union(*words)))}
         return cls(_bags(words, vocabulary), _bags([clip_words(of_clip) for of_clip in captions], vocabulary))
 
-    def turned(self) -> Relevance:
-        """Exchange queries and gallery."""
-        return Relevance(self.gallery, self.queries)
-
     @property
     def shape(self) -> tuple[int, int]:
         """Queries and gallery items."""

@@ -1,7 +1,5 @@
 """Recall in which all clips that share a caption with the query's clip are correct."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,8 +22,8 @@ class SharedCaptions:
 
     Example:
         >>> shared = SharedCaptions(["A dog runs.", "a cat", "a dog runs", "a cow"], [0, 0, 1, 2], 3)
-        >>> shared.block([0, 2]).tolist(), shared.count()
-        ([[True, True, False], [False, False, True]], 2)
+        >>> shared.block([0, 2]).tolist()
+        [[True, True, False], [False, False, True]]
     """
 
     def __init__(self, texts: Sequence[str], clip_of: Sequence[int], clips: int) -> None:
@@ -40,12 +38,6 @@ class SharedCaptions:
         found = np.asarray((self.captions[rows] @ self.captions.T).toarray() > 0)
         found[np.arange(len(rows)), rows] = True
         return found
-
-    def count(self) -> int:
-        """How many clips share a caption with another one."""
-        total = self.captions.shape[0]
-        blocks = (self.block(range(here.start, here.stop)) for here in blocks_of(total, total))
-        return sum(int((block.sum(axis=1) > 1).sum()) for block in blocks)
 
 
 def shared_ranks(

@@ -1,7 +1,5 @@
 """Recall, median and mean rank: the metrics that retrieval papers print."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Retrieval on the validation split, as training uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor

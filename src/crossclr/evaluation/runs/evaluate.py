@@ -1,7 +1,5 @@
 """Evaluate run folders: embed a split, fuse several runs, compare with the CCA baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

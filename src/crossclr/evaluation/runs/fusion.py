@@ -1,7 +1,5 @@
 """The paper's ⊕: the normalised embeddings of several runs, concatenated."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The model card of a run: training data, results, limits and licence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
