@@ -89,7 +89,8 @@ class Language:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall("".join(_plain(letter) for letter in text.lower()))
+    text = text.lower()
+    return _WORD.findall(text if text.isascii() else "".join(map(_plain, text)))
 
 
 def _plain(letter: str) -> str:
