@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from crossclr.evaluation.runs.result_tables import narrow_table
 from crossclr.storage import write_file
 
 
@@ -123,8 +123,7 @@ class Table:
 
     def rich(self) -> list[RichTable]:
         """Tables for the terminal, one for each group of columns, the best values bold."""
-        sizes = [count for _, count in self.groups] or [len(self.columns)]
-        first = sizes[0] if self.groups and not self.groups[0][0] else 0  # columns that name the rows
+        first = self.groups[0][1] if self.groups and not self.groups[0][0] else 0  # columns that name the rows
         wordy = {
             place
             for place in range(len(self.columns))
@@ -134,14 +133,7 @@ class Table:
         for head, count in [group for group in self.groups if group[0]] or [("", len(self.columns))]:
             places = [*range(first), *range(start, start + count)]
             title = f"{self.title}: {head}" if head else self.title
-            table = RichTable(
-                title=title,
-                title_justify="left",
-                box=SIMPLE_HEAD,
-                padding=(0, 1, 0, 0),
-                pad_edge=False,
-                show_edge=False,
-            )
+            table = narrow_table(title)
             for place in places:
                 named = place < max(1, first) or place in wordy  # only words may wrap, so that no number is cut off
                 table.add_column(self.columns[place], justify="left" if named else "right", no_wrap=not named)

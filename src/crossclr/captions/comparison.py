@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from crossclr.captions.caption_config import CaptionConfig
 from crossclr.captions.pipeline import final_part, load_part, resume_captions, train_captions
 from crossclr.captions.scoring.caption_metrics import METRICS, human_ceiling, shown_name
 from crossclr.captions.scoring.meteor import Meteor, MeteorError
+from crossclr.evaluation.runs.result_tables import plain_table
 from crossclr.storage import write_file
 from crossclr.training import Run
 
@@ -53,10 +53,7 @@ class Comparison:
 
     def table(self) -> Table:
         """A table for the terminal."""
-        table = Table(title=f"Captions on {self.part}: {self.videos:,} videos", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("embedding", no_wrap=True)
-        for name in SHOWN:
-            table.add_column(shown_name(name), justify="right", no_wrap=True)
+        table = plain_table(f"Captions on {self.part}: {self.videos:,} videos", [*map(shown_name, SHOWN)])
         for row in self.rows:
             table.add_row(row.name, *(_cell(row, name) for name in SHOWN))
         return table

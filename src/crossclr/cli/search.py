@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,13 +18,6 @@ if TYPE_CHECKING:
     from crossclr.search import Hit, Searcher
     from crossclr.search.building.update import Changes
     from crossclr.search.queries.file_queries import FileQuery
-
-
-class Backend(StrEnum):
-    """Where vectors are stored."""
-
-    faiss = "faiss"
-    milvus = "milvus"
 
 
 def index(
@@ -58,8 +50,8 @@ def index(
         bool, typer.Option("--hubness", help="Lower the scores of items that most queries return.")
     ] = False,
     backend: Annotated[
-        Backend, typer.Option(help="Store vectors in files (faiss) or on a Milvus server.")
-    ] = Backend.faiss,
+        Literal["faiss", "milvus"], typer.Option(help="Store vectors in files (faiss) or on a Milvus server.")
+    ] = "faiss",
     uri: Annotated[str | None, typer.Option(help="Address of the Milvus server, or a file that ends in .db.")] = None,
     device: Device = "cpu",
 ) -> None:
@@ -105,7 +97,7 @@ def index(
                 shards=shards,
                 modalities=_listed(modalities),
                 media=media,
-                backend=backend.value,
+                backend=backend,
                 uri=uri,
                 hubness=hubness,
                 device=device,

@@ -72,7 +72,7 @@ def test_an_interrupted_job_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [({}, "at least one entry"), ({"k": {}}, "'k'"), ({"k": {"segments": []}}, "'k'"), ([1], "must hold an object")],
+    [({}, "at least one entry"), ({"k": {}}, "'k'"), ({"k": {"segments": []}}, "'k'"), ([1], "names no file")],
 )
 def test_meta_faults_are_named(encoder, tmp_path, content, message):
     (tmp_path / "meta.json").write_text(json.dumps(content))
@@ -81,7 +81,7 @@ def test_meta_faults_are_named(encoder, tmp_path, content, message):
     assert not (tmp_path / "text.h5").exists()
 
 
-@pytest.mark.parametrize("entry", [[], {}, {"captions": []}, {"captions": "a cat"}, {"captions": [1]}])
+@pytest.mark.parametrize("entry", [[], {}, {"captions": []}, {"captions": ""}, {"captions": [1]}])
 def test_caption_faults_are_named(encoder, tmp_path, entry):
     (tmp_path / "captions.json").write_text(json.dumps({"clip7": entry}))
     with pytest.raises(ValueError, match="clip7"):

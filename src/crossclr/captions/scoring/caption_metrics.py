@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from crossclr.captions.scoring.meteor import SECONDS, Meteor, MeteorError
 from crossclr.captions.scoring.predictions import Caption, paragraph
+from crossclr.evaluation.runs.result_tables import narrow_table
 
 LANGUAGE = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr")
 REPETITION = ("RE@1", "RE@2", "RE@3", "RE@4")
@@ -43,7 +43,7 @@ class Scores:
 
     def table(self, title: str = "Captions") -> Table:
         """A table for the terminal."""
-        table = Table(title=f"{title}: {self.videos:,} videos", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = narrow_table(f"{title}: {self.videos:,} videos")
         for name in self.metrics:
             table.add_column(shown_name(name), justify="right", no_wrap=True)
         table.add_row(*("—" if value is None else f"{value:.2f}" for value in self.metrics.values()))

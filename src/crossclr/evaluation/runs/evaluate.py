@@ -97,7 +97,7 @@ def evaluate_runs(
         paths: run folders.
         split: where to measure; None: the test split of the first run's config (without one, its validation split).
         which: the checkpoint.
-        baseline: also fit CCA on the training split, its settings chosen on the validation split (or on held-out
+        baseline: also fit CCA on the training split, its settings chosen on the validation split (or by folds of the
             training samples if that is the split to measure). Runs on different features have their CCA embeddings
             joined too.
         semantics: also measure nDCG and shared-caption recall where the data has texts, and the share of input-space
@@ -192,32 +192,32 @@ def _table(title: str, metrics: Sequence[str], rows: Mapping[str, Results]) -> T
 def _neighbours_of(
     runs: Sequence[Run], names: Sequence[str], embedded: Sequence[Embeddings], split: str, progress: bool
 ) -> dict[str, dict[str, float]]:
-    kept = {}
-    pooled: list[tuple[object, Embeddings]] = []  # of each distinct data set
-    for run, name, embeddings in zip(runs, names, embedded, strict=True):
-        inputs = next((found for data, found in pooled if data == run.config.data), None)
-        if inputs is None:
-            inputs = pooled_split(run.open_source(), split, progress)
-            pooled.append((run.config.data, inputs))
-        kept[name] = kept_neighbours(inputs, embeddings)
-    return kept
+    pooled = {key: pooled_split(run.open_source(), split, progress) for key, run in _by_data(runs).items()}
+    return {
+        name: kept_neighbours(pooled[run.config.data.model_dump_json()], embeddings)
+        for run, name, embeddings in zip(runs, names, embedded, strict=True)
+    }
 
 
 def _baseline_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:
     """CCA embeddings of each distinct data set of the runs, fused."""
-    distinct: list[Run] = []
-    for run in runs:
-        if all(run.config.data != other.config.data for other in distinct):
-            distinct.append(run)
     baselines = []
-    for run in distinct:
+    for run in _by_data(runs).values():
         splits = run.config.splits
-        # If the validation split is measured, the settings of CCA come from held-out training samples.
+        # If the validation split is measured, folds of the training samples choose the settings of CCA.
         validation = splits.validate_ if splits.validate_ != split else None
         baselines.append(
             embed_baseline(run.open_source(), split, train=splits.train, validation=validation, progress=progress)
         )
     return fuse(baselines) if len(baselines) > 1 else baselines[0]
+
+
+def _by_data(runs: Sequence[Run]) -> dict[str, Run]:
+    """The first run of each distinct data set, by the config of the data."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        found.setdefault(run.config.data.model_dump_json(), run)
+    return found
 
 
 def _names(runs: Sequence[Run]) -> list[str]:

@@ -111,11 +111,16 @@ def parts_table(space: Mapping[str, Any]) -> Table:
     return table
 
 
-def plain_table(title: str, columns: Sequence[str]) -> Table:
-    """A table with names on the left and numbers on the right; it stays readable in 80 columns."""
-    table = Table(
+def narrow_table(title: str) -> Table:
+    """A table without columns yet, and with little space around them."""
+    return Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
     )
+
+
+def plain_table(title: str, columns: Sequence[str]) -> Table:
+    """A table with names on the left and numbers on the right; it stays readable in 80 columns."""
+    table = narrow_table(title)
     table.add_column("", overflow="fold")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
