@@ -70,4 +70,4 @@ class DCL(TemperatureLoss, PairwiseLoss):
             losses = torch.logaddexp(estimate, torch.zeros_like(estimate))
             return torch.where(some, losses, 0).sum() / len(x)
 
-        return sum_of_rows(part, self.chunk_size, x, y)
+        return sum_of_rows(part, self.chunk_size, (x, y))

@@ -25,7 +25,7 @@ def max_margin(x: Tensor, y: Tensor, margin: float, ids: Tensor | None = None, c
         cost = cost + (margin + similarity - positive).clamp(min=0)
         return cost.masked_fill(labels[rows].unsqueeze(1) == labels, 0).sum() / len(x) ** 2
 
-    return sum_of_rows(part, chunk_size, x, y)
+    return sum_of_rows(part, chunk_size, (x, y))
 
 
 class MaxMargin(PairwiseLoss):

@@ -51,7 +51,7 @@ class MILNCE(TemperatureLoss, PairwiseLoss):
             negatives = torch.logaddexp(log_sum_exp(across, hide), log_sum_exp(back, hide))
             return torch.logaddexp(negatives - bag, torch.zeros_like(bag)).sum() / len(x)
 
-        return sum_of_rows(part, self.chunk_size, x, y)
+        return sum_of_rows(part, self.chunk_size, (x, y))
 
 
 def _log_sum_of_few(logits: Tensor, chosen: Tensor) -> Tensor:

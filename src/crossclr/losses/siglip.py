@@ -59,4 +59,4 @@ class SigLIP(PairwiseLoss):
             sign = torch.where(labels[rows].unsqueeze(1) == labels, 1.0, -1.0).to(logits)
             return -F.logsigmoid(sign * logits).sum() / len(x)
 
-        return sum_of_rows(part, self.chunk_size, x, y, self.log_scale.exp().to(x), self.bias.to(x))
+        return sum_of_rows(part, self.chunk_size, (x, y), (self.log_scale.exp().to(x), self.bias.to(x)))

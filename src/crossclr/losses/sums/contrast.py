@@ -8,13 +8,13 @@
     E_i = Σ_j exp s(x_i, y_j)                         inter-modal negatives: other samples of the batch
     R_i = λ Σ_k exp(μ s(x_i, x_k))                    intra-modal negatives: batch and queue, the same sum for every y
 
-`plain_contrast` computes this in plain torch. `TileKernel` computes the same tile by tile: it turns the logits of some
-anchors into their loss and its gradient, then drops the tile. Nothing of size N × N is kept for the backward pass, and
-no product is computed twice.
+The logits of some anchors become their loss and its gradient at once (see `crossclr.losses.sums.rowwise`). Nothing of
+size N × N is kept for the backward pass, and no product is computed twice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from crossclr.losses.memory.identity import Identity
-from crossclr.losses.sums.rowwise import by_rows
-from crossclr.losses.sums.tile_kernel import TileKernel
+from crossclr.losses.sums.rowwise import hidden_logit, log_sum_exp, sum_and_fact
 
 
 @dataclass(frozen=True)
@@ -64,68 +63,79 @@ def contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contras
     """Loss of the anchors ``x`` against their partners in each modality, differentiable any number of times.
 
     Row i of each partner is the positive of anchor i; all are unit rows (N, D). ``scale`` is 1 / temperature. Returns
-    the sum of all terms, and (T,) the intra-modal share of the denominator, averaged over anchors.
+    the sum of all terms, and the intra-modal share of the denominator, averaged over anchors and terms.
     """
     queue = None if what.intra is None else what.intra.queue
     version = _version(queue)
 
-    def start(with_gradient: bool) -> TileKernel:
-        return TileKernel(x, partners, float(scale), what, with_gradient)
-
-    def again(x: Tensor, scale: Tensor, *partners: Tensor) -> Tensor:
+    def part(here: slice, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         if _version(queue) != version:
             raise RuntimeError(
                 "the queue has changed since this loss was computed, so its second derivative cannot be formed; take "
                 "it before the next call of the loss"
             )
-        return plain_contrast(x, partners, scale, what)
+        (own_x, *own_partners), (x, *partners, scale) = tensors[: 1 + len(what.terms)], tensors[1 + len(what.terms) :]
+        anchors = own_x * scale
+        same = None if what.same is None else what.same.within(here)
+        hide = here.start if same is None else same  # the anchor itself, and rows with its id
+        intra = None if what.intra is None else _log_intra(anchors, x, what.intra, what.same, here, hide)  # log R
+        loss, share = x.new_zeros(()), x.new_zeros(())
+        for term, y, own_y in zip(what.terms, partners, own_partners, strict=True):
+            positives = _log_positives(anchors, y, own_y, term, what.extra_bias, here)  # log P
+            negatives = log_sum_exp(anchors @ y.T, hide, keep=term.keep)  # log E
+            negatives = negatives if intra is None else _log_add(negatives, intra)
+            gap = negatives - positives
+            loss = loss + torch.dot(term.weights[here], _log_add(gap, torch.zeros_like(gap)))
+            if intra is not None:
+                of_all = (intra - _log_add(negatives, positives)).detach().exp()
+                chosen = torch.ones_like(term.weights, dtype=torch.bool) if term.anchors is None else term.anchors
+                share = share + (of_all * chosen[here]).sum() / (chosen.sum().clamp(min=1) * len(what.terms))
+        return loss, share
 
-    loss, intra_shares = by_rows(start, again, what.chunk_size, x, scale, *partners)
-    return loss, intra_shares
+    return sum_and_fact(part, what.chunk_size, (x, *partners), (scale,))
+
+
+def _log_intra(
+    anchors: Tensor, x: Tensor, intra: Intra, same: Identity | None, here: slice, hide: Tensor | int
+) -> Tensor:
+    """(rows,) log of the weighted sum over intra-modal negatives."""
+    anchors = anchors * intra.factor
+    found = log_sum_exp(anchors @ x.T, hide, keep=intra.keep)
+    if intra.zero_self:
+        found = _log_add(found, torch.zeros_like(found))
+    if intra.queue is not None:
+        for stretch in (slice(0, len(intra.queue)),) if intra.older is None else intra.older:
+            keep = None if intra.queue_keep is None else intra.queue_keep[stretch]
+            logits = anchors @ intra.queue[stretch].to(x.dtype).T
+            found = _log_add(found, log_sum_exp(logits, *_same_in_queue(same, here, stretch), keep))
+    return found + math.log(intra.weight)
+
+
+def _same_in_queue(same: Identity | None, here: slice, stretch: slice) -> tuple[Tensor | None, Tensor | None]:
+    """(rows, few) equal ids of anchors and rows of the queue, and (few,) the columns of these rows."""
+    if same is None or same.queue_rows is None:
+        return None, None
+    edges = torch.tensor([stretch.start, stretch.stop], device=same.queue_rows.device)
+    few = slice(*torch.searchsorted(same.queue_rows, edges).tolist())
+    return same.ids[here].unsqueeze(1) == same.queue_ids[few], same.queue_rows[few] - stretch.start
+
+
+def _log_positives(anchors: Tensor, y: Tensor, own_y: Tensor, term: Term, extra_bias: float, here: slice) -> Tensor:
+    """(rows,) log of the sum over positives."""
+    positives = (anchors * own_y).sum(dim=1)
+    if term.extra is None:
+        return positives
+    extra = term.extra[here]  # (rows, k)
+    further = (anchors.unsqueeze(1) * y[extra.clamp(min=0)]).sum(dim=2) + extra_bias
+    further = further.masked_fill(extra < 0, hidden_logit(y.dtype))
+    return torch.cat([positives.unsqueeze(1), further], dim=1).logsumexp(dim=1)
+
+
+def _log_add(first: Tensor, second: Tensor) -> Tensor:
+    """log(exp first + exp second); unlike those of torch.logaddexp, its second derivatives are finite everywhere."""
+    return torch.stack([first, second]).logsumexp(dim=0)
 
 
 def _version(queue: Tensor | None) -> int:
     """A number that changes whenever the queue is written."""
     return 0 if queue is None or queue.is_inference() else queue._version
-
-
-def plain_contrast(x: Tensor, partners: Sequence[Tensor], scale: Tensor, what: Contrast) -> Tensor:
-    """The same loss in plain torch with all logits at once, for second derivatives and as a readable reference."""
-    rows = torch.arange(len(x), device=x.device)
-    own = rows.unsqueeze(1) == rows  # (N, N)
-    same = own if what.same is None else own | (what.same.ids.unsqueeze(1) == what.same.ids)
-    hidden = torch.finfo(x.dtype).min / 4  # acts as -inf, but its derivatives are 0 instead of NaN
-
-    def log_sum(logits: Tensor, keep: Tensor | None, hide: Tensor) -> Tensor:
-        hide = hide if keep is None else hide | ~keep
-        return torch.logsumexp(logits.masked_fill(hide, hidden), dim=1)  # (N,)
-
-    intra = None  # (N,) log R
-    if what.intra is not None:
-        log_weight = torch.tensor(what.intra.weight, dtype=x.dtype, device=x.device).log()
-        logits = scale * what.intra.factor * (x @ x.T)
-        if what.intra.zero_self:
-            kept = torch.ones_like(rows, dtype=torch.bool) if what.intra.keep is None else what.intra.keep
-            intra = log_sum(logits.masked_fill(own, 0), None, (same | ~kept) & ~own)
-        else:
-            intra = log_sum(logits, what.intra.keep, same)
-        if what.intra.queue is not None:
-            queue = what.intra.queue.to(x.dtype)
-            again = torch.zeros(len(x), len(queue), dtype=torch.bool, device=x.device)
-            if what.same is not None and what.same.queue_rows is not None:
-                again[:, what.same.queue_rows] = what.same.ids.unsqueeze(1) == what.same.queue_ids
-            older = log_sum(scale * what.intra.factor * (x @ queue.T), what.intra.queue_keep, again)
-            intra = torch.logaddexp(intra, older)
-        intra = intra + log_weight
-
-    loss = x.new_zeros(())
-    for term, y in zip(what.terms, partners, strict=True):
-        logits = scale * (x @ y.T)  # (N, N)
-        positives = logits.diagonal()
-        if term.extra is not None:
-            further = logits.gather(1, term.extra.clamp(min=0)) + what.extra_bias  # (N, k)
-            further = further.masked_fill(term.extra < 0, hidden)
-            positives = torch.cat([positives.unsqueeze(1), further], dim=1).logsumexp(dim=1)
-        parts = [positives, log_sum(logits, term.keep, same)] + ([] if intra is None else [intra])
-        loss = loss + (term.weights * (torch.stack(parts).logsumexp(dim=0) - positives)).sum()
-    return loss

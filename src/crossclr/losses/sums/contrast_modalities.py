@@ -68,11 +68,9 @@ def contrast_modalities(
         if not partners[name]:
             continue
         rows, terms = zip(*partners[name], strict=True)
-        loss, shares = contrast(
-            own.rows, rows, by_temperature, Contrast(terms, own.same, own.intra, extra_bias, chunk_size)
-        )
+        what = Contrast(terms, own.same, own.intra, extra_bias, chunk_size)
+        loss, intra_shares[name] = contrast(own.rows, rows, by_temperature, what)
         losses.append(loss)
-        intra_shares[name] = shares.mean()
     for pair, term in apart:
         what = Contrast((term,), anchors[pair.first].same, None, extra_bias, chunk_size)
         losses.append(contrast(pair.y, [pair.x], by_temperature, what)[0])

@@ -1,4 +1,4 @@
-"""However a tile is cut into strips, sums and gradients are the same."""
+"""However the anchors are cut into slices, sums and gradients are the same."""
 
 import warnings
 
@@ -7,7 +7,7 @@ import torch
 
 from crossclr.losses import build_loss
 from crossclr.losses.memory.queue import RingBuffer
-from crossclr.losses.sums import tile_kernel
+from crossclr.losses.sums import rowwise
 
 CASES = {
     "crossclr": {},
@@ -45,7 +45,7 @@ def test_cutting_changes_nothing(case, repeated, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = results(case, ids, None)
-        monkeypatch.setattr(tile_kernel, "STRIP", 1)  # the narrowest: 64 columns
+        monkeypatch.setattr(rowwise, "CACHED", 1)  # the narrowest: one row
         for chunk_size in (None, 50):
             for found, wanted in zip(results(case, ids, chunk_size), whole, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
