@@ -69,8 +69,7 @@ def collate(samples: Sequence[Sample], dims: Mapping[str, int] | None = None) ->
 
 def check_sample(sample: Sample, dims: Mapping[str, int] | None) -> None:
     """Check that a sample can be part of a batch."""
-    if not sample.modalities:
-        raise DataError(f"sample {sample.key!r} has no modality; drop it")
+    check_clips(sample)
     for name, content in sample.modalities.items():
         if dims is not None and name not in dims:
             raise DataError(f"sample {sample.key!r} has the modality {name!r}, but the data has {', '.join(dims)}")
@@ -79,6 +78,12 @@ def check_sample(sample: Sample, dims: Mapping[str, int] | None) -> None:
                 f"sample {sample.key!r} has {len(content.clips)} sequences of {name} for {len(set(content.clip_of))} "
                 "clips; a batch takes one for each clip: read the sample with a generator, which picks one"
             )
+
+
+def check_clips(sample: Sample) -> None:
+    """Check that every clip of a sample has a modality."""
+    if not sample.modalities:
+        raise DataError(f"sample {sample.key!r} has no modality; drop it")
     if lonely := set(range(sample.clip_count)).difference(*(one.clip_of for one in sample.modalities.values())):
         raise DataError(f"clip {min(lonely)} of sample {sample.key!r} has no modality; drop it")
 

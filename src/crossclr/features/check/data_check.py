@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crossclr.features.batching.collate import check_clips
 from crossclr.features.check.data_report import DataReport, Finding, Lengths, SplitSummary, fault, warn
 from crossclr.features.check.influence_summary import InfluenceSummary, PooledSpool, summarise_connectivity
 from crossclr.features.errors import DataError
@@ -221,10 +222,7 @@ def _check_sample(sample: Sample, dims: Mapping[str, int]) -> None:
                 )
             if not np.isfinite(rows.sum()) and not np.isfinite(rows).all():
                 raise DataError(f"{name} {number} of {sample.key!r} has NaN or infinite values")
-    if lonely := set(range(sample.clip_count)).difference(*(one.clip_of for one in sample.modalities.values())):
-        raise DataError(f"sample {sample.key!r}: clip {min(lonely)} has no modality; drop it")
-    if not sample.modalities:
-        raise DataError(f"sample {sample.key!r} has no modality; drop it")
+    check_clips(sample)
 
 
 def _contents(content: Content) -> Sequence[Rows | str]:

@@ -92,29 +92,6 @@ class FlatSequences(Sequences):
         return found
 
 
-class ListSequences(Sequences):
-    """A list of (rows, dim) arrays in memory."""
-
-    def __init__(self, values: Sequence[Any], path: Path) -> None:
-        super().__init__(path)
-        self._values = [np.asarray(value) for value in values]
-        for index, value in enumerate(self._values):
-            if value.ndim not in (1, 2) or value.shape[-1] != self.dim:
-                raise DataError(f"{path}: sequence {index} has shape {value.shape}; (rows, {self.dim}) is needed")
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @property
-    def dim(self) -> int:
-        """Channels of a row."""
-        return int(self._values[0].shape[-1])
-
-    def rows(self, index: int) -> Array:
-        """One sequence."""
-        return np.atleast_2d(self._values[index])
-
-
 def _check_lengths(path: Path, lengths: Array, count: int) -> None:
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or len(lengths) != count:
         raise DataError(f"{path}: {count} whole lengths are needed, got {lengths.dtype} of shape {lengths.shape}")
@@ -135,8 +112,16 @@ def as_sequences(values: Any, name: str = "array") -> Sequences:
     if isinstance(values, Ragged):
         return FlatSequences(values.values.cpu().numpy(), values.lengths.numpy(), path)
     if isinstance(values, list | tuple) and len(values) and np.ndim(values[0]) in (1, 2):
-        return ListSequences(values, path)
+        return _from_list([np.atleast_2d(value) for value in values], path)
     return StackedSequences(values if isinstance(values, DiskArray) else np.asarray(values), path)
+
+
+def _from_list(values: Sequence[Array], path: Path) -> Sequences:
+    dim = values[0].shape[-1]
+    for index, value in enumerate(values):
+        if value.ndim != 2 or value.shape[-1] != dim:
+            raise DataError(f"{path}: sequence {index} has shape {value.shape}; (rows, {dim}) is needed")
+    return FlatSequences(np.concatenate(values), np.array([len(value) for value in values]), path)
 
 
 def is_gap(values: Array) -> bool:

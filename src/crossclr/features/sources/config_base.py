@@ -79,6 +79,19 @@ class FilesConfig(DataConfigBase):
         default={}, description="Additional names for unions of splits, e.g. {all: [train, val]}."
     )
 
+    def row_limits(self) -> dict[str, int | None]:
+        """By modality, the largest number of rows of a sequence: its option ``max_frames``."""
+        return {name: one.max_frames for name, one in self._options().items()}
+
+    def without_row_limits(self) -> Self:
+        """The same data with all rows of every sequence."""
+        free = {name: one.model_copy(update={"max_frames": None}) for name, one in self._options().items()}
+        return self.model_copy(update={"modalities": free})
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = getattr(self, "modalities", {})
+        return options
+
     def with_root(self, root: Path) -> Self:
         """The same data with relative paths that start from ``root``."""
         return self.model_copy(update={"root": str(root)})

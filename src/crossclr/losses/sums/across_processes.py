@@ -18,6 +18,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from crossclr.features.batching.order import bounds
+
 
 @dataclass(frozen=True)
 class Sharing:
@@ -29,7 +31,7 @@ class Sharing:
 
     def part(self, count: int) -> tuple[int, int]:
         """Start and end of this process's part of ``count`` anchors."""
-        return self.rank * count // self.world, (self.rank + 1) * count // self.world
+        return bounds(count, self.rank, self.world)
 
     def add_up(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the processes, the same bits everywhere."""

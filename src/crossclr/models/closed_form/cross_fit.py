@@ -84,11 +84,6 @@ class Trial:
         """Mean over the folds."""
         return sum(self.scores) / len(self.scores)
 
-    @property
-    def error(self) -> float:
-        """Standard error of the mean over the folds."""
-        return float(torch.tensor(self.scores).std() / len(self.scores) ** 0.5)
-
 
 @dataclass(frozen=True)
 class FoldVectors:

@@ -34,13 +34,6 @@ class Journal:
         self._events = EventFile(folder / EVENTS, step)
 
     @property
-    def size(self) -> int:
-        """Bytes written so far; all of them are on the disk when this returns."""
-        written = self.written
-        self.sync()
-        return written
-
-    @property
     def written(self) -> int:
         """Bytes written so far, without waiting for the disk."""
         self._file.flush()

@@ -20,33 +20,19 @@ FOLDER = Path(__file__).parents[3] / "data" / "emoji"
 
 @dataclass(frozen=True)
 class Emoji:
-    """One emoji.
+    """One emoji."""
 
-    Args:
-        key: its code points in hexadecimal, in Unicode's notation: `1F468-200D-1F373`.
-        character: the emoji itself.
-        name: its English name.
-        tags: English search words.
-        text: the sentence of the text modality, `name: tag, tag, ...`.
-        group: one of nine categories, such as `food-drink`.
-        subgroup: a finer category, such as `food-fruit`.
-        order: its position in Unicode's order.
-        video: the "video" that it is a "clip" of: a run of about eight neighbours in its subgroup.
-        split: `train`, `val` or `test`; the same for all emoji of a video, so that both levels use the same splits.
-        colour: the word for its main colour in the drawings, such as `red`; empty if no colour dominates.
-    """
-
-    key: str
-    character: str
-    name: str
-    tags: tuple[str, ...]
-    text: str
-    group: str
-    subgroup: str
-    order: int
-    video: str
-    split: str
-    colour: str
+    key: str  # its code points in hexadecimal, in Unicode's notation: `1F468-200D-1F373`
+    character: str  # the emoji itself
+    name: str  # its English name
+    tags: tuple[str, ...]  # English search words
+    text: str  # the sentence of the text modality, `name: tag, tag, ...`
+    group: str  # one of nine categories, such as `food-drink`
+    subgroup: str  # a finer category, such as `food-fruit`
+    order: int  # its position in Unicode's order
+    video: str  # the "video" that it is a "clip" of: a run of about eight neighbours in its subgroup
+    split: str  # `train`, `val` or `test`; the same for all emoji of a video, so that both levels use the same splits
+    colour: str  # the word for its main colour in the drawings, such as `red`; empty if no colour dominates
 
 
 @cache

@@ -60,15 +60,6 @@ class ShardsConfig(FilesConfig):
         """The column of each modality."""
         return {name: modality.column or name for name, modality in self.modalities.items()}
 
-    def row_limits(self) -> dict[str, int | None]:
-        """By modality, the largest number of rows of a sequence."""
-        return {name: modality.max_frames for name, modality in self.modalities.items()}
-
-    def without_row_limits(self) -> Self:
-        """The same data with all rows of every sequence."""
-        free = {name: one.model_copy(update={"max_frames": None}) for name, one in self.modalities.items()}
-        return self.model_copy(update={"modalities": free})
-
     def places(self, split: str) -> list[Path]:
         """The patterns of a split as absolute paths.
 
