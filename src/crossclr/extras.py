@@ -3,8 +3,6 @@
 This module lies below all others and imports none of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

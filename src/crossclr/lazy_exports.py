@@ -4,8 +4,6 @@ A package lists its public names as imports in a stub, ``__init__.pyi``, which t
 importing a package costs nothing, and reading a config never loads a deep-learning library.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """Warnings of this package: one clean line for the user, whatever called the code that gives them."""
 
-from __future__ import annotations
-
 import warnings
 
 

@@ -1,7 +1,5 @@
 """Trains the encoders of `JointEmbedding`, and reads what it is given."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What scikit-learn expects of an estimator, without importing it: that takes as long as importing PyTorch."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """The contract of a loss: one call for any number of named modalities, and for a pair."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Symmetric InfoNCE with a learnable temperature, the loss of CLIP."""
 
-from __future__ import annotations
-
 import math
 
 import torch

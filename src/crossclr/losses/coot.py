@@ -1,7 +1,5 @@
 """COOT's original objective: max-margin alignment and clustering on three levels, and cycle consistency."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import combinations
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Debiased contrastive loss: corrects the negatives for the positives among them."""
 
-from __future__ import annotations
-
 import math
 
 import torch

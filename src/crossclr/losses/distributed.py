@@ -1,7 +1,5 @@
 """Any loss over the global batch of all processes."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch.distributed as dist

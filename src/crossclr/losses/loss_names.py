@@ -4,8 +4,6 @@ Reading a config needs the names and options of losses and must not load PyTorch
 source of each constructor.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from functools import cache

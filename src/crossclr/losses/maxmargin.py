@@ -1,7 +1,5 @@
 """Max-margin ranking loss over all negatives of a batch: the baseline of COOT and of the paper."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

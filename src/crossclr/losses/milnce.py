@@ -1,7 +1,5 @@
 """MIL-NCE: a bag of positives against row and column negatives."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """NT-Xent over all rows of a batch in every modality."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from crossclr.losses.base import TemperatureLoss

@@ -1,7 +1,5 @@
 """Build losses by name: those of this package, and your own by ``module:Class``."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from typing import Any

@@ -1,7 +1,5 @@
 """Sigmoid loss: binary classification of every pair of samples."""
 
-from __future__ import annotations
-
 import math
 
 import torch

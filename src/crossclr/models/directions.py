@@ -1,7 +1,5 @@
 """Directions of retrieval: their keys in results, such as ``clip/text->video``, and their words, ``text → video``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations

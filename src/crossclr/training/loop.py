@@ -1,7 +1,5 @@
 """The training loop: read a batch, take a step; validate, select the best epoch, save."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 

@@ -1,7 +1,5 @@
 """A recorder without a folder, for trainings that are repeated rather than resumed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Seeds and states of all random generators."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Any

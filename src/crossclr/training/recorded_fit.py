@@ -1,7 +1,5 @@
 """`fit` into a run folder, with metrics, checkpoints, live progress and advice after an interruption."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from typing import Any

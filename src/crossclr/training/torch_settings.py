@@ -1,7 +1,5 @@
 """Threads and determinism of torch while a run trains."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

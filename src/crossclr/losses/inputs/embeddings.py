@@ -1,7 +1,5 @@
 """The checked embeddings, features and ids of one batch, by modality."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

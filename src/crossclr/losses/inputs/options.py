@@ -1,7 +1,5 @@
 """Checks of a loss's options; every error names the option."""
 
-from __future__ import annotations
-
 import math
 import numbers
 

@@ -1,7 +1,5 @@
 """Which pairs of modalities a loss compares, and with which weight."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

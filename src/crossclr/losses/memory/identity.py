@@ -1,7 +1,5 @@
 """Which samples are the same item: equal ids within the batch, and between batch and queue."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Influential rows, anchor weights and additional positives, all computed from connectivity."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The state of one modality: its recent samples, influential rows and anchor weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast

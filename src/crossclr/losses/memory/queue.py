@@ -1,7 +1,5 @@
 """A ring buffer of the recent samples of one modality."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@
 process then holds the same numbers as a single process would.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

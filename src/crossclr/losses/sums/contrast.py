@@ -12,8 +12,6 @@ The logits of some anchors become their loss and its gradient at once (see `cros
 size N × N is kept for the backward pass, and no product is computed twice.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Softmax losses with intra-modal negatives for any number of modalities: `CrossCLR` and `NTXent`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ derivative (``create_graph=True``) computes the sum again with its graph. Within
 rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar

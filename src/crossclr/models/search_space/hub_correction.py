@@ -4,8 +4,6 @@ The training samples of the other modalities are example queries, so how near an
 before any query comes. The correction is one more channel of the item, which every query multiplies by the same value.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """A trained model as a part of a search space."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Read configs from YAML, apply overrides, and report errors by key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The optimiser of a config."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

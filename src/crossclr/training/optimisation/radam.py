@@ -1,7 +1,5 @@
 """COOT's RAdam, which takes no step until the variance estimate is reliable."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, cast, overload

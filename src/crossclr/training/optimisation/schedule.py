@@ -1,7 +1,5 @@
 """The learning rate over a run, the best epoch so far, and early stopping."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any

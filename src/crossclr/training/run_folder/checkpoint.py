@@ -4,8 +4,6 @@ A checkpoint is a folder with ``model.safetensors`` (the weights), ``state.safet
 schedule, queue, random states, position). `crossclr.storage` replaces it as a whole.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

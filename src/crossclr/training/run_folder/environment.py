@@ -1,7 +1,5 @@
 """The environment of a run: everything except its config that may affect its results."""
 
-from __future__ import annotations
-
 import platform
 import sys
 from importlib import metadata

@@ -11,8 +11,6 @@ last/  best/       checkpoints; training resumes from ``last``
 results.json       the final evaluation; present when the run is finished
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The metrics of a run: JSON lines, byte-equal for equal runs, and TensorBoard events."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

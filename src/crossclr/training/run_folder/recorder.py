@@ -1,7 +1,5 @@
 """Writes metrics and checkpoints into a run folder while training continues."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any

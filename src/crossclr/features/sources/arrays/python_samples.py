@@ -1,7 +1,5 @@
 """Samples that come as Python objects: arrays, data frames, tensors, lists and sparse rows, with gaps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
