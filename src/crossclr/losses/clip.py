@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from crossclr.losses.base import PairwiseLoss
 from crossclr.losses.inputs.options import check_number, check_temperature
 from crossclr.losses.inputs.pairs import PairsOption
-from crossclr.losses.memory.identity import identify
-from crossclr.losses.sums.contrast import Contrast, Term, contrast
+from crossclr.losses.sums.contrast import Contrast, Term, contrast, identify
 
 
 class CLIP(PairwiseLoss):

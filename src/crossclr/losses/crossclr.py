@@ -16,11 +16,10 @@ from crossclr.losses.inputs.options import (
     check_number,
 )
 from crossclr.losses.inputs.pairs import PairsOption, pairs_of
-from crossclr.losses.memory.identity import identify
 from crossclr.losses.memory.influence import InfluenceRules
 from crossclr.losses.memory.modality import ModalityDict
 from crossclr.losses.memory.stats import LossStats, ModalityStats
-from crossclr.losses.sums.contrast import Intra
+from crossclr.losses.sums.contrast import Intra, identify
 from crossclr.losses.sums.contrast_modalities import Anchors, contrast_modalities
 from crossclr.notices import warn
 

@@ -5,8 +5,7 @@ from torch import Tensor
 from crossclr.losses.base import TemperatureLoss
 from crossclr.losses.inputs.embeddings import EmbeddedBatch
 from crossclr.losses.inputs.pairs import pairs_of
-from crossclr.losses.memory.identity import identify
-from crossclr.losses.sums.contrast import Intra
+from crossclr.losses.sums.contrast import Intra, identify
 from crossclr.losses.sums.contrast_modalities import Anchors, contrast_modalities
 
 

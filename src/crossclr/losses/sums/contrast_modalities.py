@@ -8,10 +8,9 @@ from torch import Tensor
 
 from crossclr.losses.inputs.embeddings import EmbeddedBatch
 from crossclr.losses.inputs.pairs import Pair, mean_over_pairs
-from crossclr.losses.memory.identity import Identity
 from crossclr.losses.memory.influence import InfluenceRules
 from crossclr.losses.memory.modality import Influence
-from crossclr.losses.sums.contrast import Contrast, Intra, Term, contrast
+from crossclr.losses.sums.contrast import Contrast, Identity, Intra, Term, contrast
 
 NO_INFLUENCE = Influence(InfluenceRules(None, "relative", 0.0, None, 0))
 """No pruning, and equal weights for all anchors."""

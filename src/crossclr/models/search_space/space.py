@@ -14,7 +14,6 @@ from torch.nn import functional
 from crossclr.features.batch import Inputs
 from crossclr.features.ragged import Ragged
 from crossclr.models.closed_form import ClosedForm
-from crossclr.models.pooled_rows import mean_rows
 from crossclr.models.search_space.hub_correction import HubCorrection
 from crossclr.models.search_space.trained import TrainedEncoder
 
@@ -233,6 +232,18 @@ def side_by_side(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """
     scaled = [weight**0.5 * functional.normalize(part, dim=1) for part, weight in zip(parts, weights, strict=True)]
     return torch.cat(scaled, dim=1)
+
+
+def mean_rows(rows: Ragged, channels: int) -> Tensor:
+    """(sequences, channels) the mean of each sequence, also if `MemorySource` has joined their means and maxima.
+
+    Example:
+        >>> mean_rows(Ragged.from_list([torch.tensor([[1.0], [3.0]]), torch.tensor([[5.0]])]), 1).tolist()
+        [[2.0], [5.0]]
+    """
+    if rows.dim == 2 * channels and len(rows) == len(rows.values):
+        return rows.values[:, :channels]
+    return rows.mean()
 
 
 def as_ragged(samples: Samples, channels: int, name: str) -> Ragged:
