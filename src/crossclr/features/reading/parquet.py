@@ -1,6 +1,7 @@
 """Parquet columns of features, read by row group on demand."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,6 @@ class ParquetSequences(Sequences):
         sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._groups = BlockCache[int, tuple[Array, Array]](self._decode, size=groups_kept)
-        self._dim: int | None = None
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -75,12 +75,10 @@ class ParquetSequences(Sequences):
         """Rows of the largest row group: all of them are decoded to read one."""
         return int(np.diff(self._starts).max(initial=0))
 
-    @property
-    def dim(self) -> int:
+    @cached_property
+    def dim(self) -> int:  # type: ignore[override]
         """Channels of a row, taken from the first sample."""
-        if self._dim is None:
-            self._dim = int(self.rows(0).shape[1])
-        return self._dim
+        return int(self.rows(0).shape[1])
 
     def rows(self, index: int) -> Array:
         """(rows, dim) of one sample."""

@@ -6,7 +6,8 @@ A reader maps a key to (rows, dim) float32. HDF5 files are opened on first use, 
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import h5py
@@ -26,24 +27,22 @@ class RowReader(ABC):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._dim: int | None = None
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """Channels of a row, taken from the first entry."""
-        if self._dim is None:
-            first = next(iter(self.names()), None)
-            if first is None:
-                raise DataError(f"{self.path}: has no entries")
-            self._dim = self._channels(first)
-        return self._dim
+        first = next(iter(self.names()), None)
+        if first is None:
+            raise DataError(f"{self.path}: has no entries")
+        return self._channels(first)
 
-    @abstractmethod
     def names(self) -> list[str]:
         """Every stored name."""
+        with reading(self.path, "features", advice=ADVICE, kind=DataError):
+            return list(self._stored())
 
     @abstractmethod
-    def _stored(self) -> Container[str]:
+    def _stored(self) -> Collection[str]:
         """The stored names, for a quick look-up."""
 
     @abstractmethod
@@ -87,11 +86,6 @@ class Hdf5Rows(RowReader):
                 self._process = os.getpid()
             return self._file
 
-    def names(self) -> list[str]:
-        """The names of all data sets."""
-        with reading(self.path, "HDF5", advice=ADVICE, kind=DataError):
-            return list(self._stored())
-
     def _channels(self, name: str) -> int:
         shape = data_set(self.path, self._stored(), name).shape  # without reading it
         return int(shape[-1]) if shape else 0
@@ -114,10 +108,6 @@ class FolderRows(RowReader):
         self._files = {file.stem: file for file in sorted(self.path.iterdir()) if file.suffix in (".npy", ".npz")}
         if not self._files:
             raise DataError(f"{self.path}: the folder has no .npy or .npz files")
-
-    def names(self) -> list[str]:
-        """The stems of all files."""
-        return list(self._files)
 
     def _stored(self) -> dict[str, Path]:
         return self._files

@@ -20,16 +20,13 @@ Array = npt.NDArray[Any]
 class Sequences(ABC):
     """One sequence of rows for each row number."""
 
+    dim: int  # channels of a row
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @abstractmethod
     def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def dim(self) -> int:
-        """Channels of a row."""
 
     @abstractmethod
     def rows(self, index: int) -> Array:
@@ -41,7 +38,7 @@ class StackedSequences(Sequences):
 
     def __init__(self, values: Array | DiskArray, path: Path, lengths: Array | None = None) -> None:
         super().__init__(path)
-        self._values, self._lengths = values, lengths
+        self._values, self._lengths, self.dim = values, lengths, int(values.shape[-1])
         if values.ndim not in (2, 3):
             raise DataError(f"{path}: shape {values.shape}; (samples, dim) or (samples, rows, dim) is needed")
         if lengths is not None:
@@ -51,11 +48,6 @@ class StackedSequences(Sequences):
 
     def __len__(self) -> int:
         return len(self._values)
-
-    @property
-    def dim(self) -> int:
-        """Channels of a row."""
-        return int(self._values.shape[-1])
 
     def rows(self, index: int) -> Array:
         """One vector as (1, dim), or one sequence."""
@@ -70,7 +62,7 @@ class FlatSequences(Sequences):
 
     def __init__(self, values: Array | DiskArray, lengths: Array, path: Path) -> None:
         super().__init__(path)
-        self._values = values
+        self._values, self.dim = values, int(values.shape[-1])
         if values.ndim != 2:
             raise DataError(f"{path}: shape {values.shape}; with lengths, (total rows, dim) is needed")
         _check_lengths(path, lengths, len(lengths))
@@ -80,11 +72,6 @@ class FlatSequences(Sequences):
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
-
-    @property
-    def dim(self) -> int:
-        """Channels of a row."""
-        return int(self._values.shape[1])
 
     def rows(self, index: int) -> Array:
         """One sequence."""
@@ -144,14 +131,10 @@ class JoinedSequences:
     def __init__(self, experts: Sequence[Sequences], index: Sequence[npt.NDArray[np.int64]]) -> None:
         self.experts, self.index = list(experts), list(index)
         self._dims = [expert.dim for expert in self.experts]
+        self.dim = sum(self._dims)
 
     def __len__(self) -> int:
         return len(self.index[0])
-
-    @property
-    def dim(self) -> int:
-        """Channels of all experts together."""
-        return sum(self._dims)
 
     def read(self, number: int, key: str) -> Rows | None:
         """(rows, dim) float32 of one sample; the channels of an expert that lacks it are zero.

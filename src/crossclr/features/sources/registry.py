@@ -5,13 +5,13 @@ from typing import Any
 
 from crossclr.features.source import Source
 from crossclr.features.sources.arrays.open_arrays import open_arrays
-from crossclr.features.sources.coot.coot_source import open_coot
+from crossclr.features.sources.coot.coot_source import CootSource
 from crossclr.features.sources.data_config import AnyData
 from crossclr.features.sources.emoji.emoji_source import open_emoji
 from crossclr.features.sources.shards.shard_source import open_shards
 
 SOURCES: dict[str, Callable[[Any], Source]] = {
-    "coot": open_coot,
+    "coot": CootSource,
     "arrays": open_arrays,
     "shards": open_shards,
     "emoji": open_emoji,

@@ -14,6 +14,7 @@ from crossclr.features.reading.row_files import RowReader, join_rows, open_rows,
 from crossclr.features.reading.sampling import add_noise, clip_bounds, limit_rows
 from crossclr.features.sample import Rows, same_words
 from crossclr.features.sources.config_base import FromText
+from crossclr.features.sources.coot.coot_config import CootConfig
 from crossclr.storage.json_yaml import read_json, read_json_object
 
 
@@ -124,19 +125,9 @@ class FrameReader(ModalityReader):
     training only. COOT adds it in validation too, which makes its results random.
     """
 
-    def __init__(
-        self,
-        experts: Sequence[RowReader],
-        max_frames: int | None = 80,
-        add_stop_frame: int = 2,
-        expand_segments: int = 0,
-        frames_noise: float = 0.0,
-    ) -> None:
+    def __init__(self, experts: Sequence[RowReader], config: CootConfig) -> None:
         super().__init__(experts)
-        self.max_frames = max_frames
-        self.add_stop_frame = add_stop_frame
-        self.expand_segments = expand_segments
-        self.frames_noise = frames_noise
+        self.config = config
 
     def name_of(self, entry: Entry) -> str:
         """The video's key: several datapoints may share one video."""
@@ -145,9 +136,8 @@ class FrameReader(ModalityReader):
     def read(self, entry: Entry, rng: np.random.Generator | None) -> WholeAndParts:
         """Rows of the whole video and of each clip."""
         video = join_rows(read_experts(self.experts, entry.data_key), [expert.dim for expert in self.experts])
-        bounds = clip_bounds(
-            len(video), entry.duration, entry.starts, entry.stops, self.add_stop_frame, self.expand_segments
-        )
+        more, least = self.config.add_stop_frame, self.config.expand_segments
+        bounds = clip_bounds(len(video), entry.duration, entry.starts, entry.stops, more, least)
         empty = np.flatnonzero(bounds[:, 1] <= bounds[:, 0])
         if len(empty):
             clip = int(empty[0])
@@ -160,8 +150,8 @@ class FrameReader(ModalityReader):
         return WholeAndParts(whole, [self._use(video[start:stop], rng) for start, stop in bounds.tolist()])
 
     def _use(self, rows: Rows, rng: np.random.Generator | None) -> Rows:
-        rows = limit_rows(rows, self.max_frames, rng)
-        return rows if rng is None or self.frames_noise == 0 else add_noise(rows, self.frames_noise, rng)
+        rows, noise = limit_rows(rows, self.config.max_frames, rng), self.config.frames_noise
+        return rows if rng is None or noise == 0 else add_noise(rows, noise, rng)
 
 
 class TokenReader(ModalityReader):
@@ -225,9 +215,11 @@ def sentence_splits_path(path: Path) -> Path:
     return path.with_name(f"{path.stem if path.suffix == '.h5' else path.name}_sentence_splits.json")
 
 
-def open_tokens(paths: Sequence[Path]) -> TokenReader:
-    """Token files with their sentence splits."""
-    splits = []
-    for path in paths:
-        splits.append(read_json_object(sentence_splits_path(path), kind=DataError))
-    return TokenReader([open_rows(path) for path in paths], splits)
+def open_modality(config: CootConfig, name: str) -> ModalityReader:
+    """The reader of a modality: of tokens, if it is cut by sentences, or of frames."""
+    option = dict(zip(config.names, ("video", "text"), strict=True)).get(name, f"also.{name}")
+    paths = [config.resolve(path, option) for path in config.files[name]]
+    if option != "text" or config.cut_text_by == "times":
+        return FrameReader([open_rows(path) for path in paths], config)
+    splits = [config.resolve(str(sentence_splits_path(path)), "text") for path in paths]
+    return TokenReader([open_rows(path) for path in paths], [read_json_object(path, kind=DataError) for path in splits])

@@ -7,19 +7,16 @@ import numpy as np
 
 from crossclr.features.check.data_report import Finding, warn
 from crossclr.features.errors import DataError
-from crossclr.features.reading.row_files import open_rows
 from crossclr.features.sample import Content, Sample, clip_keys
 from crossclr.features.source import Source
 from crossclr.features.sources.coot.coot_config import CootConfig
 from crossclr.features.sources.coot.coot_readers import (
     Entry,
     FrameReader,
-    ModalityReader,
     TokenReader,
     WholeAndParts,
-    open_tokens,
+    open_modality,
     read_meta,
-    sentence_splits_path,
 )
 from crossclr.features.sources.splits import SplitKeys
 
@@ -29,27 +26,19 @@ Cut = Mapping[str, WholeAndParts]  # by modality
 class CootSource(Source):
     """A meta JSON, feature rows of whole videos, token rows of whole paragraphs.
 
+    With one level, each clip is a sample of its own, without the whole video, named ``video/index``.
+
     Args:
-        entries: the datapoints (see ``read_meta``).
-        readers: by modality, a ``FrameReader`` or a ``TokenReader``.
-        two_level: False makes each clip a sample of its own, without the whole video, named ``video/index``.
-        split_names: additional names for unions of splits.
-        split_parts: splits to cut into parts by share; a video stays in one part.
-        optional: modalities that a video may lack.
+        config: where the files are and how they are cut.
     """
 
-    def __init__(
-        self,
-        entries: Sequence[Entry],
-        readers: Mapping[str, ModalityReader],
-        two_level: bool = True,
-        split_names: Mapping[str, Sequence[str]] | None = None,
-        split_parts: Mapping[str, Mapping[str, float]] | None = None,
-        optional: Sequence[str] = (),
-    ) -> None:
-        self.readers, self.optional = dict(readers), frozenset(optional)
-        self.dims, self.two_level = {name: reader.dim for name, reader in self.readers.items()}, two_level
-        every = list(self.readers.values())
+    def __init__(self, config: CootConfig) -> None:
+        entries = read_meta(config.resolve(config.meta, "meta"), config.max_datapoints, config.concepts)
+        self.two_level, readers = config.two_level, {name: open_modality(config, name) for name in config.modalities}
+        self.readers, self.dims = readers, {name: reader.dim for name, reader in readers.items()}
+        # With two modalities a video needs both; with more it may lack any that is cut by times.
+        self.optional = {name for name, one in readers.items() if config.also and isinstance(one, FrameReader)}
+        every = list(readers.values())
         # Without sentences, the texts of the segments describe the second modality.
         self._texts = next((reader for reader in every if isinstance(reader, TokenReader)), every[1])
         self.entries = {entry.key: entry for entry in entries}
@@ -57,7 +46,7 @@ class CootSource(Source):
         self._clips: dict[str, tuple[Entry, slice]] = {}  # of each sample: its video, and which clips of it
         keys: dict[str, list[str]] = {}
         for entry in entries:
-            if two_level:
+            if self.two_level:
                 self._clips[entry.key] = (entry, slice(None))
                 names = [entry.key]
             else:
@@ -65,7 +54,7 @@ class CootSource(Source):
                 self._clips |= {name: (entry, slice(number, number + 1)) for number, name in enumerate(names)}
             keys.setdefault(entry.split, []).extend(names)
         parents = {key: entry.data_key for key, (entry, _) in self._clips.items()}
-        self._keys = SplitKeys(keys, split_parts, split_names, parents)
+        self._keys = SplitKeys(keys, config.split_parts, config.split_names, parents)
         self.splits = self._keys.names
 
     def keys(self, split: str) -> Sequence[str]:
@@ -134,32 +123,3 @@ class CootSource(Source):
             message = "{count} segments exceed their video by more than a second; they are cut off"
             findings.append(warn("outside", message, late))
         return findings
-
-
-def open_coot(config: CootConfig) -> CootSource:
-    """Open data in COOT's layout."""
-    entries = read_meta(config.resolve(config.meta, "meta"), config.max_datapoints, config.concepts)
-
-    def frames(paths: Sequence[Path]) -> FrameReader:
-        return FrameReader(
-            [open_rows(path) for path in paths],
-            max_frames=config.max_frames,
-            add_stop_frame=config.add_stop_frame,
-            expand_segments=config.expand_segments,
-            frames_noise=config.frames_noise,
-        )
-
-    readers: dict[str, ModalityReader] = {}
-    fields = dict(zip(config.names, ("video", "text"), strict=True))
-    for name, files in config.files.items():
-        option = fields.get(name, f"also.{name}")
-        paths = [config.resolve(path, option) for path in files]
-        if option == "text" and config.cut_text_by == "sentences":
-            for path in paths:
-                config.resolve(str(sentence_splits_path(path)), "text")
-            readers[name] = open_tokens(paths)
-        else:
-            readers[name] = frames(paths)
-    # With two modalities a video needs both; with more it may lack any that is cut by times.
-    optional = [name for name, reader in readers.items() if config.also and isinstance(reader, FrameReader)]
-    return CootSource(entries, readers, config.two_level, config.split_names, config.split_parts, optional)
