@@ -1,5 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP (a closed terminal) stop a training at the end of a step."""
 
+from __future__ import annotations
+
 import signal
 import threading
 from collections.abc import Callable, Iterator
