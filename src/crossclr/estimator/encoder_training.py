@@ -19,12 +19,9 @@ from crossclr.training.random_state import set_random_state
 
 
 class EncoderTraining:
-    """Trains encoders on some of the samples.
+    """Trains encoders on some of the samples; without settings, nothing is trained.
 
-    Args:
-        loss: a module that takes the place of the loss in the settings, or anything else.
-        settings: how to train; None: nothing is trained.
-        concepts: (samples,) samples of one concept are never negatives of each other.
+    A module as ``loss`` replaces the loss of the settings. Samples of one concept are never negatives of each other.
     """
 
     def __init__(

@@ -28,11 +28,7 @@ LARGE, MOST_PACKED = 256 << 20, 100  # bytes, and bytes per packed byte; feature
 
 
 class DiskArray:
-    """An array in C order somewhere in a file.
-
-    Args:
-        file: the open file; it is closed with this object.
-    """
+    """An array in C order somewhere in a file, which is closed with this object."""
 
     def __init__(self, path: Path, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.path, self.shape, self.dtype = path, shape, dtype

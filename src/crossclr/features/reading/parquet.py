@@ -50,9 +50,6 @@ class ParquetSequences(Sequences):
 
     Row groups are decoded on demand and the last few are kept. Reading in random order decodes one group for nearly
     every sample, so write large files with small row groups (about 1,000 rows).
-
-    Args:
-        column: its feature column; optional if there is only one.
     """
 
     def __init__(self, path: Path, column: str | None = None, groups_kept: int = 4) -> None:

@@ -110,12 +110,7 @@ class FilesConfig(DataConfigBase):
         return [plain] if plain.is_absolute() else [base / plain for base in self.bases()]
 
     def resolve(self, path: str, option: str) -> Path:
-        """Where a file of the config is.
-
-        Args:
-            path: the path as the config has it.
-            option: the config field, for the message.
-        """
+        """Where a path of the config is; the error names the places and the options that change them."""
         places = self.candidates(path)
         for place in places:
             if place.exists():

@@ -33,17 +33,11 @@ class InfluenceRules:
 
 
 def influential(scores: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:
-    """Which rows of the reference set are influential, and whether ``min_keep`` limited the rule.
+    """(M,) which rows of the reference set are influential, and whether ``min_keep`` limited the rule.
 
-    Args:
-        scores: (M,) connectivity of the whole reference set.
-        threshold: γ in the paper; None prunes nothing.
-        rule: ``relative`` compares C / max C, ``absolute`` C itself, ``quantile`` prunes above that quantile of C.
-        min_keep: keep at least this share of the set, the least connected rows first. Rows of equal connectivity at
-            the cut are all kept, so the order of rows does not matter.
-
-    Returns:
-        (M,) bool mask and a flag.
+    ``relative`` compares C / max C with the threshold γ, ``absolute`` C itself, ``quantile`` prunes above that quantile
+    of C; without a threshold, nothing is pruned. At least the share ``min_keep`` of the set stays, the least connected
+    rows first. Rows of equal connectivity at the cut all stay, so the order of rows does not matter.
     """
     nothing = torch.zeros_like(scores, dtype=torch.bool)
     if threshold is None:

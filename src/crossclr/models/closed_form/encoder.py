@@ -19,13 +19,8 @@ class Branch(nn.Module):
     """Input rows to unit vectors.
 
     Values are stored in float32 and computed in float64: with a wide kernel all similarities are close to 1, and what
-    tells rows apart are their last digits. So every runtime gives the same vectors.
-
-    Args:
-        norm: of input rows.
-        similarities: with landmarks; None for linear features.
-        weight: (landmarks or channels, width).
-        bias: (width,).
+    tells rows apart are their last digits. So every runtime gives the same vectors. Linear features have no
+    ``similarities``; ``weight`` is (landmarks or channels, width).
     """
 
     weight: Tensor
@@ -41,13 +36,7 @@ class Branch(nn.Module):
 
     @classmethod
     def folded(cls, feature_map: FeatureMap, mean: Tensor, basis: Tensor) -> Branch:
-        """A feature map followed by a projection; the map's own basis becomes part of the weight.
-
-        Args:
-            feature_map: rows to features.
-            mean: (features,) subtracted from the features.
-            basis: (features, width).
-        """
+        """A feature map followed by a projection (features, width); the map's own basis becomes part of the weight."""
         weight = basis if feature_map.basis is None else feature_map.basis @ basis
         return cls(feature_map.norm, feature_map.similarities, weight, -mean @ basis)
 
@@ -127,11 +116,9 @@ class ClosedForm(nn.Module):
         return self.finish()
 
     def prepare(self, samples: Mapping[str, Tensor]) -> None:
-        """Measure input norms and bandwidths, and choose landmarks.
+        """Measure input norms and bandwidths, and choose landmarks, from some training rows (rows, channels) of each.
 
-        Args:
-            samples: for each modality (rows, channels) some training rows, spread over the data. Rows of different
-                modalities need not belong together.
+        They should be spread over the data. Rows of different modalities need not belong together.
         """
         self._maps = {
             name: FeatureMap.fit(values, self.settings.of(name), self.landmarks) for name, values in samples.items()
@@ -185,12 +172,7 @@ class ClosedForm(nn.Module):
 
     @torch.no_grad()
     def encode(self, modality: str, rows: Tensor) -> Tensor:
-        """(rows, width) unit vectors of one modality, block by block.
-
-        Args:
-            modality: its name.
-            rows: (rows, channels).
-        """
+        """(rows, width) unit vectors of one modality's rows (rows, channels), block by block."""
         return torch.cat([self(modality, block) for block in torch.split(rows, BLOCK)])
 
     def tensors(self) -> dict[str, Tensor]:

@@ -80,12 +80,7 @@ class FeatureSpec:
 
 
 class Similarities(nn.Module):
-    """Gaussian kernel between rows and landmarks.
-
-    Args:
-        landmarks: (landmarks, channels), normalised.
-        gamma: () factor of the squared distance.
-    """
+    """Gaussian kernel between rows and normalised landmarks; ``gamma`` () multiplies the squared distance."""
 
     landmarks: Tensor
     gamma: Tensor
@@ -101,12 +96,7 @@ class Similarities(nn.Module):
 
 
 class FeatureMap(nn.Module):
-    """Normalised rows, their similarities with landmarks, and a linear map to features.
-
-    Args:
-        similarities: with landmarks; None for linear features.
-        basis: (landmarks, features); None for linear features.
-    """
+    """Input rows to features; linear features have no ``similarities`` and no ``basis`` (landmarks, features)."""
 
     def __init__(self, norm: RowNorm, similarities: Similarities | None = None, basis: Tensor | None = None) -> None:
         super().__init__()

@@ -10,14 +10,10 @@ from crossclr.models.layers.packing import Packing
 
 
 class Attention(nn.Module):
-    """Multi-head attention over the rows of each sequence.
+    """Multi-head attention over the rows of each sequence; dropout acts on the attention probabilities.
 
     The three projections are one matrix (query, key, value in this order) and run on all rows at once; only the
-    attention itself sees sequences.
-
-    Args:
-        heads: heads, each with ``dim / heads`` consecutive channels.
-        dropout: on the attention probabilities.
+    attention itself sees sequences. A head has ``dim / heads`` consecutive channels.
     """
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:

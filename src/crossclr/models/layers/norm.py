@@ -72,10 +72,6 @@ class CootNorm(nn.Module):
     """COOT's layer norm: ``(x - mean) / (std + eps) * gain + bias`` with the unbiased ``std``.
 
     It differs from torch's: the divisor is N - 1 and ``eps`` is added to the deviation, not to the variance.
-
-    Args:
-        dim: channels of a row, at least 2.
-        eps: added to the standard deviation.
     """
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:

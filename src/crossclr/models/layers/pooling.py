@@ -30,10 +30,7 @@ class AttentionPool(nn.Module):
 
     Head h scores rows with a small MLP, ``gelu(x W1_h + b1_h) W2_h + b2_h``, and gives ``dim / heads`` channels;
     the channels of all heads together weight the row. ``b2`` cancels in the softmax; it is kept so that the model has
-    the same parameters as the original.
-
-    Args:
-        dropout: before the GELU, on the scores and on the weights.
+    the same parameters as the original. Dropout acts before the GELU, on the scores and on the weights.
     """
 
     def __init__(self, dim: int, heads: int, hidden: int, dropout: float) -> None:

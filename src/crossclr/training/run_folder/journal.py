@@ -13,13 +13,9 @@ METRICS, EVENTS = "metrics.jsonl", "tensorboard"
 
 
 class Journal:
-    """Appends records to ``metrics.jsonl`` and to TensorBoard.
+    """Appends records to ``metrics.jsonl`` and to TensorBoard, the only one that gets times.
 
-    Only TensorBoard gets times, so that equal runs have equal lines.
-
-    Args:
-        size: bytes of ``metrics.jsonl`` that belong to the state from which the run resumes; later bytes are cut
-            off, because the run writes them again.
+    Bytes of ``metrics.jsonl`` after ``size`` are cut off, because a run that resumes writes them again.
     """
 
     def __init__(self, folder: Path, size: int = 0, step: int = 0) -> None:

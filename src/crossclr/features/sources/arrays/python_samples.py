@@ -86,11 +86,7 @@ def _entry(entry: Any, name: str) -> Rows | None:
 
 
 class PythonSamples(Source):
-    """Samples in memory as a data set with the splits ``train`` and ``all``.
-
-    Args:
-        columns: modalities by name, all with the same number of samples.
-        train: places of the training samples.
+    """Samples in memory as a data set with the splits ``train``, at these places, and ``all``.
 
     Example:
         >>> columns = {"video": read_column([[1.0], [2.0]], "video"), "text": read_column([[3.0], None], "text")}

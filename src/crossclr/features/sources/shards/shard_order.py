@@ -64,11 +64,9 @@ class ShardKeys(_Lazy[str]):
 
 
 class WindowOrder(_Lazy[int]):
-    """A shuffled order in which neighbours come from few blocks.
+    """A shuffled order in which neighbours come from few blocks: the samples of each ``window`` of blocks are mixed.
 
-    Args:
-        blocks: samples of each block, in the order of the samples' numbers.
-        window: blocks whose samples are mixed; if it covers all blocks, the order is as good as a full shuffle.
+    ``blocks`` has the samples of each block. If a window covers all blocks, the order is as good as a full shuffle.
     """
 
     def __init__(self, blocks: Sequence[int], window: int, seed: int, epoch: int) -> None:
