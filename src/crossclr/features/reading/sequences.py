@@ -99,16 +99,17 @@ def as_sequences(values: Any, name: str = "array") -> Sequences:
     if isinstance(values, Ragged):
         return FlatSequences(values.values.cpu().numpy(), values.lengths.numpy(), path)
     if isinstance(values, list | tuple) and len(values) and np.ndim(values[0]) in (1, 2):
-        return _from_list([np.atleast_2d(value) for value in values], path)
+        return _from_list([np.asarray(value) for value in values], path)
     return StackedSequences(values if isinstance(values, DiskArray) else np.asarray(values), path)
 
 
 def _from_list(values: Sequence[Array], path: Path) -> Sequences:
     dim = values[0].shape[-1]
     for index, value in enumerate(values):
-        if value.ndim != 2 or value.shape[-1] != dim:
+        if value.ndim not in (1, 2) or value.shape[-1] != dim:
             raise DataError(f"{path}: sequence {index} has shape {value.shape}; (rows, {dim}) is needed")
-    return FlatSequences(np.concatenate(values), np.array([len(value) for value in values]), path)
+    rows = [np.atleast_2d(value) for value in values]
+    return FlatSequences(np.concatenate(rows), np.array([len(one) for one in rows]), path)
 
 
 def is_gap(values: Array) -> bool:
