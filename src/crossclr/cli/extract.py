@@ -147,6 +147,7 @@ def show_experts(console: Console) -> None:
 
 def show_plan(job: Extraction, console: Console) -> None:
     """Print what `--dry-run` shows."""
+    from rich.filesize import decimal
     from rich.table import Table
 
     from crossclr.experts.extraction.plan import plan_extraction
@@ -162,7 +163,7 @@ def show_plan(job: Extraction, console: Console) -> None:
             expert.model,
             f"{share.rows:,}",
             f"{expert.dim:,}",
-            _bytes(share.bytes),
+            decimal(share.bytes),
             duration(share.seconds),
         )
     console.print(table)
@@ -173,7 +174,7 @@ def show_plan(job: Extraction, console: Console) -> None:
         console,
         f"about {duration(plan.seconds)} (decoding {duration(plan.decoding)}, at the same time as the networks)",
     )
-    say(console, f"{_bytes(plan.bytes)} in {job.out}; nothing was written")
+    say(console, f"{decimal(plan.bytes)} in {job.out}; nothing was written")
 
 
 def show_report(report: Report, console: Console) -> None:
@@ -283,11 +284,3 @@ def _shares(text: str) -> dict[str, float]:
         return {name.strip(): float(share) for name, share in pairs}
     except ValueError:
         raise ValueError(f"--splits must look like train=0.8,val=0.1,test=0.1; got {text!r}") from None
-
-
-def _bytes(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
-        count /= 1000
-    return ""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.extras import requires_extra
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.storage.read_error import reading
 
@@ -93,10 +94,8 @@ def tokenise(sentence: str) -> list[str]:
 
 @cache
 def _tokeniser() -> Any:
-    try:
+    with requires_extra("captions", "Reading sentences"):
         from nltk.tokenize.destructive import NLTKWordTokenizer
-    except ImportError as error:
-        raise ValueError(f"reading sentences needs nltk ({error}): pip install 'crossclr[captions]'") from error
     return NLTKWordTokenizer()
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from crossclr.captions.scoring.meteor import SECONDS, Meteor, MeteorError
 from crossclr.captions.scoring.predictions import Caption, paragraph
 from crossclr.evaluation.runs.result_tables import narrow_table
+from crossclr.extras import requires_extra
 
 LANGUAGE = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr")
 REPETITION = ("RE@1", "RE@2", "RE@3", "RE@4")
@@ -188,12 +189,8 @@ def mean_repetition(paragraphs: Sequence[Sequence[str]], n: int) -> float:
 
 
 def _scorers() -> tuple[Any, Any, Any]:
-    try:
+    with requires_extra("captions", "Scoring captions"):
         from pycocoevalcap.bleu.bleu import Bleu
         from pycocoevalcap.cider.cider import Cider
         from pycocoevalcap.rouge.rouge import Rouge
-    except ImportError as error:
-        raise ValueError(
-            f"the metrics of captions come from pycocoevalcap ({error}): pip install 'crossclr[captions]'"
-        ) from error
     return Bleu(4), Cider(), Rouge()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.evaluation.export.bulk import Checkpoint, embed_one
+from crossclr.extras import requires_extra
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
 
@@ -46,12 +47,8 @@ def embed_with_ray(
     """Embed shards on a cluster; yield the path of each when it is finished."""
     if not shards:
         return
-    try:
+    with requires_extra("ray", "The engine ray"):
         import ray
-    except ImportError as error:
-        raise ValueError(
-            "the engine ray needs the package ray; install it with: pip install 'crossclr[ray]'"
-        ) from error
     own = not ray.is_initialized()
     if own:
         options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}

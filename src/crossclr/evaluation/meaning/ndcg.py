@@ -52,13 +52,6 @@ def unit_rows(rows: Matrix) -> Tensor:
     return full / lengths.clamp_min(torch.finfo(torch.float64).tiny)
 
 
-def mean_percent(values: Tensor) -> float:
-    """Mean over the queries that have relevant items, in percent."""
-    known: Array = values.numpy()
-    known = known[~np.isnan(known)]
-    return 100 * float(known.mean()) if len(known) else float("nan")
-
-
 def _shared(grades: Array, scores: Array) -> Array:
     """Grades in the order of the scores; equal scores share the mean of their grades."""
     steps = (scores[:, :-1] - scores[:, 1:]) > TIE

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from crossclr.evaluation.meaning.ndcg import mean_percent, ndcg
+from crossclr.evaluation.meaning.ndcg import ndcg
 from crossclr.evaluation.meaning.neighbourhoods import NEIGHBOURS, neighbours_kept
 from crossclr.evaluation.meaning.relevance import Relevance
 from crossclr.evaluation.meaning.shared_captions import SharedCaptions, shared_ranks
@@ -54,7 +54,7 @@ class Semantics:
             if self.text in (direction.query, direction.searched):
                 gain, ranks = self.of_queries(key, embeddings)
                 if len(ranks):
-                    found[key] = {"nDCG": mean_percent(gain), **_shared(ranks)}
+                    found[key] = {"nDCG": 100 * float(gain.nanmean()), **_shared(ranks)}
         return found
 
     def of_queries(self, key: str, embeddings: Embeddings) -> tuple[Tensor, Tensor]:

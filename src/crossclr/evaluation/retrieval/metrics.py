@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,9 +33,7 @@ def median_rank(ranks: Tensor) -> float:
         >>> median_rank(torch.tensor([1.0, 2.0, 6.0, 100.0]))
         4.0
     """
-    ordered = ranks.sort().values
-    middle = len(ordered) // 2
-    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+    return float(np.median(ranks))
 
 
 METRICS: dict[str, Callable[[Tensor], float]] = {
