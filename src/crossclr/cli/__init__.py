@@ -3,8 +3,6 @@
 A command lives in a file of this folder and is imported only when it runs, so that `crossclr --help` answers at once.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Keep freed memory for the next step."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

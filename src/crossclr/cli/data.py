@@ -1,7 +1,5 @@
 """`crossclr data`: check a data set, and compute text features for it."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`crossclr doctor`: what is installed, what is missing, and the command that installs it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

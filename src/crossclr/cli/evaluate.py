@@ -1,7 +1,5 @@
 """`crossclr evaluate` and `crossclr embed`: the retrieval metrics of a run, and its embeddings as a file."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

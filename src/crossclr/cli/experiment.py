@@ -1,7 +1,5 @@
 """`crossclr experiment` and `crossclr report`: the paper's tables and figures on any data."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`crossclr train`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

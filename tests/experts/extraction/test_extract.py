@@ -92,7 +92,7 @@ def test_every_row_says_who_made_it_and_when(folder):
     manifest = json.loads((folder / "out" / "manifest.json").read_text())
     assert manifest["experts"]["motion"]["needs"] == {"kind": "windows", "rate": 10.0, "window": 8, "stride": 4}
     assert manifest["recordings"]["b"]["experts"] == ["colour", "motion"]
-    assert {entry["name"] for entry in manifest["left_out"]} == {"bad.mp4", "b.mp4"}
+    assert {entry["name"] for entry in manifest["omitted"]} == {"bad.mp4", "b.mp4"}
     table = json.loads((folder / "out" / "media.json").read_text())
     assert table["a/1"] == {"file": str(folder / "videos" / "a.mp4"), "start": 1.0, "stop": 2.0}
 

@@ -146,7 +146,7 @@ def _embeddings(arrays: Mapping[str, Array], path: Path) -> Embeddings:
 
 
 def _vectors(arrays: Mapping[str, Array], path: Path, number: int, name: str, sizes: tuple[int, int]) -> Vectors:
-    """One modality of a file with so many clips and videos."""
+    """One modality of a file; ``sizes`` are the numbers of clips and videos."""
     prefix, (clips, videos) = _prefix(number, name), sizes
     rows: dict[str, Tensor] = {}
     for level in LEVELS:

@@ -60,7 +60,7 @@ def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:
 def _results(results: Mapping[str, Any] | None) -> str:
     if not results or not results.get("test"):
         return "The run is not finished or has no test split, so there are no results."
-    beside = {**(results.get("parts") or {}), "CCA on the same features": results.get("cca_baseline") or {}}
+    others = {**(results.get("parts") or {}), "CCA on the same features": results.get("cca_baseline") or {}}
     lines = [f"| split `{results['split']}` | " + " | ".join(METRICS) + " |", "|---" * (len(METRICS) + 1) + "|"]
     explained = "R@K: percent of queries whose target is among the first K. MdR, MnR: median and mean rank (1 is best)."
     epoch = f"Best epoch: {results['best_epoch'] + 1} of {results['epochs']}. One seed ({results['seed']})."
@@ -75,7 +75,7 @@ def _results(results: Mapping[str, Any] | None) -> str:
     words = direction_words(results["test"])
     for direction, metrics in results["test"].items():
         lines.append(_row(words[direction], metrics))
-        lines += [_row(f"— {name}", found[direction]) for name, found in beside.items() if direction in found]
+        lines += [_row(f"— {name}", found[direction]) for name, found in others.items() if direction in found]
     return "\n".join(lines) + f"\n\n{explained} {epoch}"
 
 

@@ -300,7 +300,7 @@ class Extraction:
                 for key, path in self.files.items()
                 if key in self.durations
             },
-            "left_out": [asdict(problem) for problem in self.report.problems],
+            "omitted": [asdict(problem) for problem in self.report.problems],
             "long_texts": {name: asdict(found) for name, found in self.report.long_texts.items()},
         }
 
