@@ -94,7 +94,7 @@ OVERRIDES = ["training.epochs=[", "a.b.c", "=1", "loss.local={name: clip, name: 
              "seed=99999999999999999999", "optimiser.epsilon=.inf", "loss.local.temperature=.inf", "data=null",
              "loss.global_weight=.inf", "model.encoder={kind: mlp, blocks: 1000000}",
              "model={dim: 65536, encoder: {kind: mlp, blocks: 256}}",
-             "model={encoder: null, encoders: {text: {}}}"]  # fmt: skip
+             "model={encoder: null, encoders: {text: {}}}", r'splits.train="\0"']  # fmt: skip
 
 
 @pytest.mark.parametrize("override", OVERRIDES)

@@ -111,7 +111,7 @@ def _text(path: Path, form: str, kind: type[ReadError]) -> str:
 
 
 def _check_size(value: Any, most: int | None) -> None:
-    """Refuse values that are nested too deeply; in YAML also too many (through aliases) and numbers beyond 64 bits."""
+    """Refuse values that are nested too deeply; in YAML also too many (aliases), numbers beyond 64 bits and NUL."""
     level, depth, count = [value], 0, 0
     while level:
         depth, count = depth + 1, count + len(level)
@@ -121,6 +121,8 @@ def _check_size(value: Any, most: int | None) -> None:
             raise ValueError(f"it has more than {most:,} values")
         if most is not None and any(isinstance(inner, int) and inner.bit_length() > 64 for inner in level):
             raise ValueError("it has a whole number of more than 64 bits")
+        if most is not None and any(isinstance(inner, str) and "\0" in inner for inner in level):
+            raise ValueError("it has a text with a NUL character")
         level = [inner for outer in level if isinstance(outer, dict | list) for inner in _inner(outer)]
 
 
