@@ -36,6 +36,10 @@ from crossclr.training import JointTraining, MemoryRecorder, fit, make_fabric
 from crossclr.training.config.run_config import FitConfig
 
 Rows = npt.NDArray[np.float32]
+LOSSES: dict[str, dict[str, Any]] = {
+    "clip": {"name": "clip", "temperature": 0.07},
+    "crossclr": {"name": "crossclr", "temperature": 0.1, "prune_threshold": None, "weight_scale": None},
+}
 KEPT = 0.4  # share of the Spanish training texts in (d)
 FUSED = ("english->video+picture", "spanish->video+picture")
 
@@ -54,13 +58,15 @@ def load(data: Path, texts: Path) -> tuple[list[str], dict[str, list[str]], dict
     return keys, splits, arrays
 
 
-def train(keys: list[str], splits: dict[str, list[str]], arrays: dict[str, Rows], seed: int) -> dict[str, float]:
+def train(
+    keys: list[str], splits: dict[str, list[str]], arrays: dict[str, Rows], seed: int, loss: str
+) -> dict[str, float]:
     """Train on some modalities; R@10 of the best epoch on the test split, by direction."""
     source = MemorySource(ArraySource(arrays, ids=dict.fromkeys(arrays, keys), splits=splits, unpaired="keep"))
     values: dict[str, Any] = {
         "seed": seed,
         "model": {"dim": 256, "encoder": {"kind": "mlp", "dropout": 0.3, "input_norm": "standard"}},
-        "loss": {"local": {"name": "clip", "temperature": 0.07}},
+        "loss": {"local": LOSSES[loss]},
         "optimiser": {"name": "adamw", "learning_rate": 1e-3, "betas": [0.9, 0.98], "weight_decay": 0.05},
         "schedule": {"name": "cosine", "warmup_epochs": 2},
         "training": {"epochs": 40, "batch_size": 128, "accelerator": "cpu", "workers": 0, "threads": 1},
@@ -74,17 +80,19 @@ def train(keys: list[str], splits: dict[str, list[str]], arrays: dict[str, Rows]
     return {direction.removeprefix("clip/"): metrics["R@10"] for direction, metrics in found.items()}
 
 
-def study(keys: list[str], splits: dict[str, list[str]], arrays: dict[str, Rows], seed: int) -> dict[str, float]:
+def study(
+    keys: list[str], splits: dict[str, list[str]], arrays: dict[str, Rows], seed: int, loss: str
+) -> dict[str, float]:
     """The figures of (a) to (d) for one seed."""
     train_keys = splits["train"]
     kept = set(np.random.default_rng(0).permutation(train_keys)[: round(KEPT * len(train_keys))].tolist())
     few = arrays["spanish"].copy()
     few[[number for number, key in enumerate(keys) if key in set(train_keys) - kept]] = np.nan
-    together = train(keys, splits, arrays, seed)
-    gaps = train(keys, splits, {**arrays, "spanish": few}, seed)
+    together = train(keys, splits, arrays, seed, loss)
+    gaps = train(keys, splits, {**arrays, "spanish": few}, seed, loss)
 
     def alone(name: str, rows: Rows) -> float:
-        return train(keys, splits, {"video": arrays["video"], name: rows}, seed)[f"{name}->video"]
+        return train(keys, splits, {"video": arrays["video"], name: rows}, seed, loss)[f"{name}->video"]
 
     return {
         "english->video, together": together["english->video"],
@@ -107,13 +115,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of the data set exercises")
     parser.add_argument("texts", type=Path, help="folder of its text features")
+    parser.add_argument("--loss", choices=LOSSES, default="crossclr")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("several_modalities.json"))
     options = parser.parse_args()
     loaded = load(options.data, options.texts)
     found: dict[str, list[float]] = defaultdict(list)
     for seed in range(options.seeds):
-        for name, value in study(*loaded, seed).items():
+        for name, value in study(*loaded, seed, options.loss).items():
             found[name].append(value)
             spread = statistics.stdev(found[name]) if len(found[name]) > 1 else 0.0
             print(f"seed {seed}  {name:44} {value:5.1f}  mean {statistics.fmean(found[name]):5.1f} ± {spread:.1f}")

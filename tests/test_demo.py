@@ -44,6 +44,6 @@ def test_it_trains_compares_and_searches_and_does_nothing_twice(tmp_path: Path) 
 def test_without_the_extras_of_search_it_still_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_module, "NEEDED", ("no_such_package",))
     text, path = call(tmp_path / "demo")
-    for words in ("CCA baseline", "default", *QUERIES, "pip install 'crossclr[all]'"):
+    for words in ("CCA baseline", "default", *QUERIES, "noto's 🍎 → text: 🍎 red apple", "pip install 'crossclr[all]'"):
         assert words in text
     assert not (path / "index").exists()

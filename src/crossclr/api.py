@@ -291,7 +291,7 @@ class _Session:
         return {**first, "split": run.config.splits.test, "test": None, "cca_baseline": None}
 
     def _cca(self, config: RunConfig, source: Source, test: Results) -> Results | None:
-        if not self.baseline or config.splits.test is None or len(source.modalities) != 2:
+        if not self.baseline or config.splits.test is None:
             return None
         splits = config.splits
         selected_on = splits.validate_ if splits.validate_ != splits.test else None

@@ -56,13 +56,18 @@ def test_a_run_of_four_modalities_with_gaps(tmp_path):
     run = api.train(check_config(write(tmp_path)), out=tmp_path / "run")
     pairs = {f"clip/{x}->{y}" for x, y in itertools.permutations(NAMES, 2)}
     assert run.results["test"].keys() == pairs
-    assert run.results["cca_baseline"] is None
     chance = 100 * 5 / 15
-    assert np.mean([metrics["R@5"] for metrics in run.results["test"].values()]) > 1.5 * chance
+    for results in (run.results["test"], run.results["cca_baseline"]):
+        assert results.keys() == pairs
+        assert np.mean([metrics["R@5"] for metrics in results.values()]) > 1.5 * chance
     assert run.load_model().dims == {name: 6 + number for number, name in enumerate(NAMES)}
     evaluation = evaluate_runs([run.path], fused=["english->video+sound"], semantics=False)
     assert evaluation.runs["run"].keys() == pairs | {"clip/english->video+sound"}
-    assert all(name in (run.path / "README.md").read_text() for name in NAMES)
+    assert evaluation.baseline["clip/english->video"] == run.results["cca_baseline"]["clip/english->video"]
+    card = (run.path / "README.md").read_text()
+    assert all(f"\n| {name} | " in card for name in NAMES)
+    best = run.results["cca_baseline"]["clip/video->sound"]
+    assert f"| — CCA on the same features |  | {best['R@1']:.1f} / {best['R@10']:.1f} |" in card
 
 
 def test_a_batch_from_memory_is_that_from_disk(tmp_path):

@@ -145,7 +145,7 @@ def evaluate_runs(
         samples=samples,
         runs={name: measure(embeddings) for name, embeddings in zip(names, embedded, strict=True)},
         joined=None if joined is None else measure(joined),
-        baseline=measure(_baseline_of(opened, split, progress)) if baseline and len(first.names) == 2 else None,
+        baseline=measure(_baseline_of(opened, split, progress)) if baseline else None,
         neighbours=_neighbours_of(opened, names, embedded, split, progress) if semantics else {},
     )
 

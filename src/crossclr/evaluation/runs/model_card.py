@@ -70,7 +70,10 @@ def _results(results: Mapping[str, Any] | None) -> str:
         names = modalities_of(results["test"])
         head = [f"split `{results['split']}`, {' / '.join(GRID)}", *(f"→ {name}" for name in names)]
         lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in grid_rows(results["test"])]
+        below = [(name, grid_rows(found)) for name, found in beside.items() if found and found != results["test"]]
+        for number, row in enumerate(grid_rows(results["test"])):
+            lines.append("| " + " | ".join(row) + " |")
+            lines += ["| " + " | ".join([f"— {name}", *rows[number][1:]]) + " |" for name, rows in below]
         return "\n".join(lines) + f"\n\nA row for each query. {explained} {epoch}"
     words = direction_words(results["test"])
     for direction, metrics in results["test"].items():

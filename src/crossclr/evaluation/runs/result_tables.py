@@ -45,10 +45,10 @@ def summary_table(summary: Mapping[str, Any], title: str) -> Table:
 def results_table(results: Mapping[str, Any], title: str) -> Table:
     """The final evaluation as a table for the terminal, with the CCA baseline for comparison."""
     measured = results.get("test") or {}
-    if is_grid(measured):
-        return grid_table(measured, title)
-    table = plain_table(title, SHOWN)
     others = {**(results.get("parts") or {}), "linear CCA baseline": results.get("cca_baseline")}
+    if is_grid(measured):
+        return grid_table(measured, title, others)
+    table = plain_table(title, SHOWN)
     for direction, words in direction_words(measured).items():
         table.add_row(words, *(f"{measured[direction][name]:.1f}" for name in SHOWN))
         for name, other in others.items():
@@ -57,11 +57,17 @@ def results_table(results: Mapping[str, Any], title: str) -> Table:
     return table
 
 
-def grid_table(results: Results, title: str) -> Table:
-    """Every ordered pair of modalities: a row for each query, a column for each searched modality."""
+def grid_table(results: Results, title: str, others: Mapping[str, Results | None] | None = None) -> Table:
+    """Every ordered pair of modalities: a row for each query, a column for each searched modality.
+
+    The results of ``others``, such as a baseline, are below each row.
+    """
     table = plain_table(f"{title}, {' / '.join(GRID)}", [f"→ {name}" for name in modalities_of(results)])
-    for query, *cells in grid_rows(results):
+    below = {name: grid_rows(found) for name, found in (others or {}).items() if found and found != results}
+    for number, (query, *cells) in enumerate(grid_rows(results)):
         table.add_row(escape(query), *cells)
+        for name, rows in below.items():
+            table.add_row(f"  {escape(name)}", *rows[number][1:], style="dim")
     return table
 
 
