@@ -70,7 +70,7 @@ def _results(results: Mapping[str, Any] | None) -> str:
         names = modalities_of(results["test"])
         head = [f"split `{results['split']}`, {' / '.join(GRID)}", *(f"→ {name}" for name in names)]
         lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        below = [(name, grid_rows(found)) for name, found in beside.items() if found and found != results["test"]]
+        below = [(name, grid_rows(found)) for name, found in others.items() if found and found != results["test"]]
         for number, row in enumerate(grid_rows(results["test"])):
             lines.append("| " + " | ".join(row) + " |")
             lines += ["| " + " | ".join([f"— {name}", *rows[number][1:]]) + " |" for name, rows in below]
