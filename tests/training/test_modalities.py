@@ -1,6 +1,7 @@
 """Training on several modalities with gaps, from the arrays to the metrics."""
 
 import itertools
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -65,6 +66,11 @@ def test_a_run_of_four_modalities_with_gaps(tmp_path):
     assert evaluation.runs["run"].keys() == pairs | {"clip/english->video+sound"}
     assert evaluation.baseline["clip/english->video"] == run.results["cca_baseline"]["clip/english->video"]
     card = (run.path / "README.md").read_text()
+    picture = ElementTree.parse(run.path / "results.svg").getroot()
+    shown = [part.text for part in picture.iter("{http://www.w3.org/2000/svg}text")]
+    expected = [f"{metrics['R@10']:.1f}" for metrics in run.results["test"].values()]
+    assert sorted(text for text in shown if text[0].isdigit()) == sorted(expected)
+    assert "(results.svg)" in card
     assert all(f"\n| {name} | " in card for name in NAMES)
     best = run.results["cca_baseline"]["clip/video->sound"]
     assert f"| — CCA on the same features |  | {best['R@1']:.1f} / {best['R@10']:.1f} |" in card

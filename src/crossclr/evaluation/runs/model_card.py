@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.evaluation.retrieval.metrics import METRICS
+from crossclr.evaluation.runs.grid_picture import grid_picture
 from crossclr.evaluation.runs.result_tables import GRID, grid_rows, is_grid, modalities_of
 from crossclr.models.directions import direction_words
 from crossclr.storage import write_file
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import Run, RunConfig
 
-CARD = "README.md"
+CARD, PICTURE = "README.md", "results.svg"
 
 
 def write_card(run: Run | str | Path) -> Path:
-    """Write ``README.md`` into a run folder.
+    """Write ``README.md`` into a run folder and, with more than two modalities, ``results.svg``.
 
     Args:
         run: a run, or its folder. A run that is not finished gets a card without results.
@@ -26,6 +27,9 @@ def write_card(run: Run | str | Path) -> Path:
     run = run if isinstance(run, Run) else Run.open(run)
     path = run.path / CARD
     write_file(path, model_card(run))
+    measured = (run.results or {}).get("test") or {}
+    if is_grid(measured):
+        write_file(run.path / PICTURE, grid_picture(measured))
     return path
 
 
@@ -74,7 +78,8 @@ def _results(results: Mapping[str, Any] | None) -> str:
         for number, row in enumerate(grid_rows(results["test"])):
             lines.append("| " + " | ".join(row) + " |")
             lines += ["| " + " | ".join([f"— {name}", *rows[number][1:]]) + " |" for name, rows in below]
-        return "\n".join(lines) + f"\n\nA row for each query. {explained} {epoch}"
+        picture = f"![R@10 of every pair of modalities]({PICTURE})"
+        return "\n".join(lines) + f"\n\nA row for each query. {explained} {epoch}\n\n{picture}"
     words = direction_words(results["test"])
     for direction, metrics in results["test"].items():
         lines.append(_row(words[direction], metrics))
