@@ -1,7 +1,5 @@
 """A joint embedding with scikit-learn's interface: arrays in, arrays out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -114,7 +112,7 @@ class JointEmbedding(Parameters):
         *,
         concepts: Sequence[Any] | None = None,
         groups: Sequence[Any] | None = None,
-    ) -> JointEmbedding:
+    ) -> "JointEmbedding":
         """Fit the search space.
 
         Args:
@@ -223,7 +221,7 @@ class JointEmbedding(Parameters):
             write_file(partial / WEIGHTS, save({key: value.contiguous() for key, value in tensors.items()}))
 
     @classmethod
-    def load(cls, path: str | Path) -> JointEmbedding:
+    def load(cls, path: str | Path) -> "JointEmbedding":
         """Read what ``save`` wrote."""
         path = Path(path)
         if not (path / PARAMETERS).is_file():

@@ -1,7 +1,5 @@
 """A batch: what the model and the loss get."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +21,7 @@ class Inputs:
     clips: Ragged
     context: Ragged | None = None
 
-    def to(self, device: torch.device | str) -> Inputs:
+    def to(self, device: torch.device | str) -> "Inputs":
         """The same rows on another device."""
         return Inputs(self.clips.to(device), None if self.context is None else self.context.to(device))
 
@@ -65,7 +63,7 @@ class Batch:
         """By modality, (videos,) booleans on the CPU: which videos have it."""
         return {name: self.present_counts(name) > 0 for name in self.present}
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device; counts and presence stay on the CPU."""
 
         def move(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,7 +1,5 @@
 """Sequences without padding: the container for clips, sentences, frames and tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +41,7 @@ class Ragged:
             raise ValueError(f"lengths sum to {int(self.lengths.sum())} but there are {self.values.shape[0]} rows")
 
     @classmethod
-    def from_list(cls, sequences: Iterable[Tensor | npt.NDArray[np.floating]]) -> Ragged:
+    def from_list(cls, sequences: Iterable[Tensor | npt.NDArray[np.floating]]) -> "Ragged":
         """Join (rows, dim) arrays or tensors with the same dim."""
         tensors = [torch.as_tensor(sequence) for sequence in sequences]
         return cls(torch.cat(tensors), torch.tensor([len(t) for t in tensors], dtype=torch.int64))
@@ -70,7 +68,7 @@ class Ragged:
         """The sequences as a list of (rows, dim) views."""
         return list(torch.split(self.values, self.lengths.tolist()))
 
-    def select(self, indices: Sequence[int] | Tensor) -> Ragged:
+    def select(self, indices: Sequence[int] | Tensor) -> "Ragged":
         """The sequences with these indices, in this order."""
         index = torch.as_tensor(indices, dtype=torch.int64)
         lengths = self.lengths[index]
@@ -84,6 +82,6 @@ class Ragged:
         sums = self.values.new_zeros(len(self), self.dim).index_add_(0, self.owners, self.values)
         return sums / self.lengths.to(self.values.device, self.values.dtype).unsqueeze(1)
 
-    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Ragged:
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Ragged":
         """Values on another device (and dtype); lengths stay on the CPU, where batches are planned."""
         return Ragged(self.values.to(device, dtype, non_blocking=True), self.lengths)

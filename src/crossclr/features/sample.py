@@ -1,7 +1,5 @@
 """One sample: the rows of its clips in each modality that it has."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +36,7 @@ class Content:
         """Whether no clip has several sequences, and they are in the order of the clips."""
         return all(first < second for first, second in zip(self.clip_of, self.clip_of[1:], strict=False))
 
-    def chosen(self, numbers: Sequence[int]) -> Content:
+    def chosen(self, numbers: Sequence[int]) -> "Content":
         """Some of its sequences, by number."""
         return replace(
             self,

@@ -1,7 +1,5 @@
 """CrossCLR: the paper's complete loss, with pruning, weighting, queues and multiple positives."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -139,12 +137,12 @@ class CrossCLR(TemperatureLoss):
         self._warned: set[str] = set()
 
     @classmethod
-    def youcook2(cls, **options: Any) -> CrossCLR:
+    def youcook2(cls, **options: Any) -> "CrossCLR":
         """The paper's settings for YouCook2, local level, without its queue (``queue_size=5000``)."""
         return cls(**{"weight_scale": 0.0035, "intra_weight": 0.8, **options})
 
     @classmethod
-    def lsmdc(cls, **options: Any) -> CrossCLR:
+    def lsmdc(cls, **options: Any) -> "CrossCLR":
         """The paper's settings for LSMDC (its main text also suggests ``queue_size=5000``)."""
         settings = {"weight_scale": 0.0055, "intra_weight": 0.65, "queue_size": 3000, "positive_weight": 0.2}
         return cls(**{**settings, **options})

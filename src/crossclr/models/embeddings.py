@@ -1,7 +1,5 @@
 """Embeddings of a data set: the input of validation, export, evaluation, search and captioning."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -127,7 +125,7 @@ class Embeddings:
         here = present.nonzero().flatten()
         return normalize(total[here], dim=1), here
 
-    def only(self, modalities: Sequence[str]) -> Embeddings:
+    def only(self, modalities: Sequence[str]) -> "Embeddings":
         """The embeddings of some modalities."""
         return replace(self, modalities={name: self[name] for name in modalities})
 

@@ -1,7 +1,5 @@
 """The options of a model, checked before anything is built."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
@@ -175,7 +173,7 @@ class ModelConfig(_Strict):
         return {**values, "encoders": filled}
 
     @model_validator(mode="after")
-    def _fits_into_memory(self) -> ModelConfig:
+    def _fits_into_memory(self) -> "ModelConfig":
         for encoder in (self.encoder, *self.encoders.values(), self.global_encoder):
             layers = encoder.blocks if isinstance(encoder, MLPEncoderConfig) else encoder.layers
             hidden = encoder.hidden if isinstance(encoder, MLPEncoderConfig) else encoder.feed_forward
@@ -185,7 +183,7 @@ class ModelConfig(_Strict):
         return self
 
     @model_validator(mode="after")
-    def _divisible(self) -> ModelConfig:
+    def _divisible(self) -> "ModelConfig":
         heads = {"global_encoder.heads": self.global_encoder.heads}
         named = {f"encoders.{name}": encoder for name, encoder in self.encoders.items()}
         for name, encoder in {"encoder": self.encoder, **named}.items():

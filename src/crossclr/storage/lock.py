@@ -1,7 +1,5 @@
 """One writer at a time for a run folder, an index or an output."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -44,7 +42,7 @@ class FolderLock:
         self._file: IO[bytes] | None = None
         self._made: list[Path] = []  # parents that this lock created
 
-    def __enter__(self) -> FolderLock:
+    def __enter__(self) -> "FolderLock":
         self._made = [parent for parent in self.path.parents if not parent.exists()]
         file = self._open()
         while not _is_at(file, self.path):  # its last holder removed it in the meantime

@@ -1,7 +1,5 @@
 """Which process owns a temporary file or a lock, and whether that process still runs."""
 
-from __future__ import annotations
-
 import os
 import socket
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ class Owner:
     started: int
 
     @classmethod
-    def current(cls) -> Owner:
+    def current(cls) -> "Owner":
         """This process."""
         return cls(socket.gethostname(), os.getpid(), start_time(os.getpid()))
 

@@ -1,7 +1,5 @@
 """Detect a run that does not learn, and report the likely cause and the option to change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +88,7 @@ class _Retrieval:
     gallery: int
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> _Retrieval | None:
+    def of(cls, record: Mapping[str, Any]) -> "_Retrieval | None":
         gallery, metrics = record.get("gallery"), record.get("validation")
         if not gallery or not metrics:
             return None

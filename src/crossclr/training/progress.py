@@ -1,7 +1,5 @@
 """Live progress of a training: a progress bar in a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -37,7 +35,7 @@ class LiveReporter:
         )
         self._task = self._progress.add_task("training", total=steps, completed=done, state="")
 
-    def __enter__(self) -> LiveReporter:
+    def __enter__(self) -> "LiveReporter":
         self._progress.start()
         return self
 

@@ -1,7 +1,5 @@
 """The result of a check of a data set: its findings and the contents of each split."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -59,7 +57,7 @@ class Lengths:
     over_limit: int = 0
 
     @classmethod
-    def of(cls, lengths: Sequence[int], limit: int | None) -> Lengths:
+    def of(cls, lengths: Sequence[int], limit: int | None) -> "Lengths":
         """From the number of rows of each sequence."""
         rows = np.array(lengths)
         return cls(

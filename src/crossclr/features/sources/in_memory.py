@@ -1,7 +1,5 @@
 """A data set that is read once and kept in memory, each sequence as its rows or pooled to one row."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +78,7 @@ class MemorySource(SourceWrapper):
         """A batch of the samples at these positions of ``keys(split)``."""
         return self._split(split).gather(places, seed, epoch)
 
-    def _split(self, split: str) -> _Split:
+    def _split(self, split: str) -> "_Split":
         with self._lock:
             if split not in self._splits:
                 console = Console(stderr=True)
@@ -92,7 +90,7 @@ class MemorySource(SourceWrapper):
                     self._splits[split] = _Split([self._keep(key) for key in keys], widths, self.dims)
             return self._splits[split]
 
-    def _keep(self, key: str) -> _Kept:
+    def _keep(self, key: str) -> "_Kept":
         sample = self.source.read(key)
         contents, means = {}, {}
         for name, content in sample.modalities.items():
@@ -139,7 +137,7 @@ class _Modality:
             for content, one in zip(self.contents, kept, strict=True)
         )
 
-    def pick(self, places: list[int], clip_counts: Tensor, rngs: Sequence[np.random.Generator | None]) -> _Picked:
+    def pick(self, places: list[int], clip_counts: Tensor, rngs: Sequence[np.random.Generator | None]) -> "_Picked":
         """One sequence of each clip that has the modality."""
         rows: list[int] = []
         present: list[bool] = []
@@ -150,7 +148,7 @@ class _Modality:
             present += [clip in clip_of for clip in range(count)]
         return _Picked(torch.tensor(rows, dtype=torch.int64), torch.tensor(present))
 
-    def inputs(self, picked: _Picked, samples: Tensor) -> Inputs:
+    def inputs(self, picked: "_Picked", samples: Tensor) -> Inputs:
         whole = None if self.whole is None else self.whole.select(self.order[samples[self.has[samples]]])
         return Inputs(self.clips.select(picked.rows), whole)
 

@@ -1,7 +1,5 @@
 """What happened in the last call of a loss, by modality."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
@@ -42,7 +40,7 @@ class LossStats(ModalityStats):
     modalities: Mapping[str, ModalityStats] = field(default_factory=dict)
 
     @classmethod
-    def mean(cls, modalities: Mapping[str, ModalityStats]) -> LossStats:
+    def mean(cls, modalities: Mapping[str, ModalityStats]) -> "LossStats":
         """The mean over the modalities; ``min_keep_hit`` is set if it is set for any of them."""
         if not modalities:
             return cls()

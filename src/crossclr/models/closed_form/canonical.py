@@ -5,8 +5,6 @@ outside its diagonal and zeros on it is decomposed. Its leading eigenvectors are
 with two modalities they are the singular vectors of one block, which is ordinary CCA.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, combinations
@@ -56,7 +54,7 @@ class Problem:
                 raise ValueError(f"all training rows of modality {name!r} are equal; CCA has nothing to correlate")
 
     @classmethod
-    def of(cls, moments: Moments, between: Mapping[tuple[str, str], Tensor] | None = None) -> Problem:
+    def of(cls, moments: Moments, between: Mapping[tuple[str, str], Tensor] | None = None) -> "Problem":
         """The problem of these training samples; ``between`` replaces the covariances between modalities."""
         for name in moments.names:
             shared = max(moments.count(name, other) for other in moments.names if other != name)

@@ -1,7 +1,5 @@
 """The closed-form encoder: kernel CCA of named modalities with gaps, fitted in one pass, and stored as tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
@@ -35,13 +33,13 @@ class Branch(nn.Module):
         self.float().double()  # what is computed with is what is stored
 
     @classmethod
-    def folded(cls, feature_map: FeatureMap, mean: Tensor, basis: Tensor) -> Branch:
+    def folded(cls, feature_map: FeatureMap, mean: Tensor, basis: Tensor) -> "Branch":
         """A feature map followed by a projection (features, width); the map's own basis becomes part of the weight."""
         weight = basis if feature_map.basis is None else feature_map.basis @ basis
         return cls(feature_map.norm, feature_map.similarities, weight, -mean @ basis)
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Branch:
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Branch":
         """Restore a branch from its state."""
         norm = RowNorm(tensors["norm.shift"], tensors["norm.scale"], tensors["norm.unit"])
         similarities = None
@@ -100,7 +98,7 @@ class ClosedForm(nn.Module):
         """Names of the modalities that can be encoded."""
         return tuple(self.branches)
 
-    def fit(self, rows: Mapping[str, Tensor], present: Mapping[str, Tensor] | None = None) -> ClosedForm:
+    def fit(self, rows: Mapping[str, Tensor], present: Mapping[str, Tensor] | None = None) -> "ClosedForm":
         """Fit on samples in memory.
 
         Args:
@@ -144,7 +142,7 @@ class ClosedForm(nn.Module):
             raise RuntimeError("nothing was fitted; call prepare and partial_fit, or fit")
         return self._moments
 
-    def finish(self) -> ClosedForm:
+    def finish(self) -> "ClosedForm":
         """Solve for the encoders, and forget what was gathered."""
         moments, settings = self.moments, self.settings
         found = Problem.of(moments).solve(settings.ridge, settings.width)
@@ -183,7 +181,7 @@ class ClosedForm(nn.Module):
         return found
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> ClosedForm:
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ClosedForm":
         """A fitted closed form from what `tensors` returned."""
         model = cls()
         parts: dict[str, dict[str, Tensor]] = {}

@@ -5,8 +5,6 @@ The linear map is the normalised row itself. The Gaussian map compares a row wit
 `k(x, y) = exp(-gamma |x - y|²)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -40,7 +38,7 @@ class RowNorm(nn.Module):
         self._unit = bool(unit)
 
     @classmethod
-    def fit(cls, rows: Tensor, kind: InputNorm) -> RowNorm:
+    def fit(cls, rows: Tensor, kind: InputNorm) -> "RowNorm":
         """Measure training rows.
 
         ``none`` keeps rows up to their mean, which no method here depends on; ``l2`` gives them unit length; ``centre``
@@ -105,7 +103,7 @@ class FeatureMap(nn.Module):
         self.basis = basis
 
     @classmethod
-    def fit(cls, rows: Tensor, spec: FeatureSpec, landmarks: int = LANDMARKS) -> FeatureMap:
+    def fit(cls, rows: Tensor, spec: FeatureSpec, landmarks: int = LANDMARKS) -> "FeatureMap":
         """Measure some training rows (rows, channels) in float64; landmarks are spread evenly over them."""
         norm = RowNorm.fit(rows, spec.input_norm)
         if spec.bandwidth is None:

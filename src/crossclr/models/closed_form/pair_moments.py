@@ -3,8 +3,6 @@
 For each pair of modalities, only the rows that have both count. Memory does not grow with the number of rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
@@ -23,19 +21,19 @@ class PairMoments:
     products: Tensor  # (dim_x, dim_y) sum of the products of deviations from the means
 
     @classmethod
-    def empty(cls, dim_x: int, dim_y: int) -> PairMoments:
+    def empty(cls, dim_x: int, dim_y: int) -> "PairMoments":
         """Moments of no rows."""
         return cls(0, *(torch.zeros(shape, dtype=torch.float64) for shape in (dim_x, dim_y, (dim_x, dim_y))))
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor) -> PairMoments:
+    def of(cls, x: Tensor, y: Tensor) -> "PairMoments":
         """Moments of paired float64 rows, (rows, dim_x) and (rows, dim_y)."""
         if not len(x):
             return cls.empty(x.shape[1], y.shape[1])
         mean_x, mean_y = x.mean(dim=0), y.mean(dim=0)
         return cls(len(x), mean_x, mean_y, (x - mean_x).T @ (y - mean_y))
 
-    def merge(self, other: PairMoments) -> PairMoments:
+    def merge(self, other: "PairMoments") -> "PairMoments":
         """Moments of the rows of both. Deviations from a mean keep their digits, however far it is from zero."""
         if not self.count or not other.count:
             return self if self.count else other
@@ -77,7 +75,7 @@ class Moments:
             self._pairs[x, y] = self._pairs[x, y].merge(block)
 
     @classmethod
-    def merged(cls, parts: Iterable[Moments]) -> Moments:
+    def merged(cls, parts: "Iterable[Moments]") -> "Moments":
         """Moments of all rows of several parts, such as shards, processes or folds."""
         first, *others = parts
         found = cls(first.dims)

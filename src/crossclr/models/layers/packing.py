@@ -1,7 +1,5 @@
 """Sequences grouped by length, so that attention and pooling need no padding and no mask."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +45,7 @@ class Packing:
     sequences_inverse: Tensor  # for each original sequence, its packed index
 
     @classmethod
-    def of(cls, lengths: Tensor, device: torch.device | str = "cpu") -> Packing:
+    def of(cls, lengths: Tensor, device: torch.device | str = "cpu") -> "Packing":
         """The packing of sequences with these (CPU) lengths; its indices are on ``device``."""
         order = torch.argsort(lengths, stable=True)
         packed = lengths[order]

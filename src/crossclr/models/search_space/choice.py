@@ -3,8 +3,6 @@
 The plain closed form is always a candidate. Whatever is added must gain more than the standard error of its gain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,7 +39,7 @@ class SpaceData:
     def __len__(self) -> int:
         return len(next(iter(self.rows.values())))
 
-    def at(self, places: Tensor) -> SpaceData:
+    def at(self, places: Tensor) -> "SpaceData":
         """Some of the samples."""
         return SpaceData(
             {name: rows[places] for name, rows in self.rows.items()},
@@ -103,7 +101,7 @@ class _Choice:
         self.parts: list[Part] = []
 
     @classmethod
-    def of(cls, data: SpaceData, seed: int) -> _Choice | None:
+    def of(cls, data: SpaceData, seed: int) -> "_Choice | None":
         """None if there are too few samples."""
         groups = len(data) if data.groups is None else len(torch.unique(data.groups))
         if groups < LEAST:

@@ -1,7 +1,5 @@
 """The object that turns samples into item vectors and query vectors: fitted once, stored, used everywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -53,7 +51,7 @@ class Facts:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Facts:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Facts":
         """Restore them."""
         estimate = values["estimate"]
         return cls(
@@ -199,7 +197,7 @@ class SearchSpace(nn.Module):
     @classmethod
     def restore(
         cls, tensors: Mapping[str, Tensor], description: Mapping[str, Any], encoders: Sequence[nn.Module] = ()
-    ) -> SearchSpace:
+    ) -> "SearchSpace":
         """From what `tensors` and `description` returned, and the encoders."""
         parts: dict[str, dict[str, Tensor]] = {}
         for key, value in tensors.items():

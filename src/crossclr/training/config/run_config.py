@@ -1,7 +1,5 @@
 """All options of a run as types. Every field has a description, and unknown fields are errors."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any, Literal, Self, get_args
@@ -38,7 +36,7 @@ class TermConfig(BaseModel):
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
-    def _known(self) -> TermConfig:
+    def _known(self) -> "TermConfig":
         for option, value in self.options.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{option} must be a finite number, got {value}")
@@ -62,7 +60,7 @@ class LossConfig(StrictConfig):
     global_weight: float = Field(default=0.6, ge=0, le=1e6, description="Weight of the global loss in the sum.")
 
     @model_validator(mode="after")
-    def _coot_stands_alone(self) -> LossConfig:
+    def _coot_stands_alone(self) -> "LossConfig":
         if self.global_ is not None and "coot" in (self.local.name, self.global_.name):
             raise ValueError("coot covers all levels by itself: use it as loss.local and set loss.global to null")
         return self

@@ -1,7 +1,5 @@
 """The run folder of a joint embedding."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +29,7 @@ class Run(RunFolder[RunConfig]):
     """The run folder of a joint embedding."""
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
+    def open(cls, path: str | Path) -> "Run":
         """Open an existing run folder.
 
         Raises:
@@ -46,7 +44,9 @@ class Run(RunFolder[RunConfig]):
         return cls(path, load_config(path / CONFIG))
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any], source: Source) -> Run:
+    def create(
+        cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any], source: Source
+    ) -> "Run":
         """Write a run folder with its first checkpoint; it appears complete or not at all."""
         config = config.model_copy(update={"data": config.data.with_absolute_paths()})
         with cls.creating(path, config, shape_of(model)) as folder:
