@@ -18,7 +18,7 @@ from crossclr.search.items.item_table import Item, Items
 from crossclr.search.items.preview_store import Previews
 from crossclr.search.items.remarks import Remark, remarks
 from crossclr.search.items.things import Hit
-from crossclr.search.queries.combined import Weights, combine
+from crossclr.search.queries.combined import Weights, combine, with_sentences
 from crossclr.search.queries.confidence import Calibration
 from crossclr.search.queries.language import Language
 from crossclr.search.query_error import QueryError
@@ -163,20 +163,20 @@ class Searcher:
         if len(more) + len(less) > MOST_ITEMS:
             raise QueryError(f"one query may name at most {MOST_ITEMS} items, got {len(more) + len(less)}")
         seed = self.item(like) if like is not None else None
-        liked = [*([seed] if seed else []), *map(self.item, more)]
+        liked = [*map(self.item, more)]
         disliked = [*map(self.item, less)]
         own = seed or (liked[0] if liked and text is None else None)
         wanted, fused = self._wanted(find, own, file)
         if vector is not None:
-            if text is not None or file is not None or liked or disliked:
+            if text is not None or file is not None or seed or liked or disliked:
                 raise QueryError("a vector is a whole query; give it without a text, a file and items")
             query = self._check_vector(vector)
         else:
             query = combine(
                 text=None if text is None else self._encode(text),
                 file=None if file is None else file.vector,
-                more=self._vectors(liked),
-                less=self._vectors(disliked),
+                more=self._vectors([seed] if seed else [], liked),
+                less=self._vectors([], disliked),
                 weights=weights,
             )
         query = query if fused else apply_correction(query, self.meta["hubness"])
@@ -189,13 +189,13 @@ class Searcher:
             found += zip(ids[0].tolist(), scores[0].tolist(), strict=True)
         ranked = sorted(found, key=lambda pair: -pair[1])
         by_id = {key: score for key, score in ranked if key != -1 and key not in hidden}
-        sentence_only = text is not None and file is None and not liked and not disliked and not fused
+        sentence_only = text is not None and file is None and not (seed or liked or disliked or fused)
         chances = self._confidence if sentence_only else {}
         return [
             Hit(
                 item,
                 score,
-                chances[item.modality](score) if item.modality in chances else None,
+                chances[item.modality](score, text or "") if item.modality in chances else None,
                 self.items.together(item.key) if fused else (),
             )
             for item in self.items.get(list(by_id)[:top])
@@ -241,11 +241,25 @@ class Searcher:
         self.items.close()
         self.previews.close()
 
-    def _vectors(self, items: Sequence[Item]) -> Vectors | None:
+    def _vectors(self, seeds: Sequence[Item], judged: Sequence[Item]) -> Vectors | None:
+        """Query vectors of items; those that a person judged count together with the sentences of their clips."""
+        text = self.meta["text_modality"]
+        parts = [self._as_queries([item]) for item in seeds]
+        for item in judged:
+            others = [] if item.modality == text else self.items.of_clip(item.key)
+            sentences = [other for other in others if other.modality == text and text in self.indexes]
+            parts.append(with_sentences(self._as_queries([item]), self._as_queries(sentences)))
+        return np.concatenate(parts) if parts else None
+
+    def _as_queries(self, items: Sequence[Item]) -> Vectors:
+        """(items, dim) vectors of items of one modality, in the form that queries have."""
         if not items:
-            return None
-        parts = [self.indexes[item.modality].vectors(np.array([item.id])) for item in items]
-        return np.concatenate(parts)[:, : self.meta["dim"]]
+            return np.empty((0, self.meta["dim"]), dtype=np.float32)
+        found = self.indexes[items[0].modality].vectors(np.array([item.id for item in items]))[:, : self.meta["dim"]]
+        if self.meta.get("hub_channels"):  # the channel of the correction, and one that makes items equally long
+            found = found.copy()
+            found[:, -2:] = np.float32([np.sqrt(0.5), 0])
+        return found
 
     def modality(self, find: str | None, like_item: Item | None = None, file: FileQuery | None = None) -> str:
         """The modality of the results of a query; ``find`` is what the caller requests, if anything.

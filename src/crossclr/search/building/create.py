@@ -16,7 +16,7 @@ from crossclr.search.building.item_statistics import describe_items, other_vecto
 from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import TEXT, EmbeddedItems, Progress, embed_items
 from crossclr.search.encoders.onnx_export import write_query_encoder
-from crossclr.search.encoders.text_queries import text_modality
+from crossclr.search.encoders.text_queries import text_modality, trial_encoder
 from crossclr.search.index.contract import Ids, Index
 from crossclr.search.index.faiss_graph import IndexSettings
 from crossclr.search.index.faiss_index import FaissIndex
@@ -96,6 +96,7 @@ def build_index(
             "validation": run.config.splits.validate_,
             "media_roots": sorted(finder.roots) if shards is None else [],
             "hubness": hubness,
+            "hub_channels": model.hubs is not None,
             "backend": backend,
             "modalities": {
                 name: {"label": label, "text": found[name].is_text} for name, label in _labels(found, wanted).items()
@@ -113,7 +114,7 @@ def build_index(
         place_items(items, {name: found[name] for name in wanted}, ids)
         if text is not None:
             write_query_encoder(model, folder, text)
-        write_index(folder, items, indexes, meta)
+        write_index(folder, items, indexes, meta, trial_encoder(model, text))
         _report(progress, "drawing the map", 3)
     return run.path / INDEX
 

@@ -14,9 +14,10 @@ from crossclr.storage.read_error import ReadError
 if TYPE_CHECKING:
     from crossclr.search.index.contract import Index
     from crossclr.search.items.item_table import Items
+    from crossclr.search.queries.confidence import Encoder
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
-FORMAT = 3
+FORMAT = 4
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -39,8 +40,13 @@ def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:
     return FaissIndex.open(folder / modality)
 
 
-def write_index(folder: Path, items: Items, indexes: Mapping[str, Index], meta: dict[str, Any]) -> None:
-    """Write the vectors and everything that follows from the items, and close the items."""
+def write_index(
+    folder: Path, items: Items, indexes: Mapping[str, Index], meta: dict[str, Any], encoder: Encoder | None = None
+) -> None:
+    """Write the vectors and everything that follows from the items, and close the items.
+
+    Probabilities of results are fitted again if there is an encoder of sentences.
+    """
     import numpy as np
 
     from crossclr.search.building.item_map import map_points
@@ -59,7 +65,8 @@ def write_index(folder: Path, items: Items, indexes: Mapping[str, Index], meta: 
         code = {name: number for number, name in enumerate(names)}
         codes[[row[0] for row in rows], column - 1] = [code.get(row[column], -1) for row in rows]
     np.save(folder / CODES, codes)
-    fit_confidence(items, indexes, meta)
+    if encoder is not None:
+        fit_confidence(items, indexes, meta, encoder)
     if meta["text_modality"] is not None:
         Language.learn(row[0] for row in items.columns("text") if row[0]).save(folder)
     points = json.dumps(map_points(items, indexes), separators=(",", ":"), ensure_ascii=False)

@@ -15,6 +15,7 @@ from crossclr.search.building.item_statistics import influence_of_new, other_vec
 from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
+from crossclr.search.encoders.text_queries import TextQueries, trial_encoder
 from crossclr.search.index.contract import Index
 from crossclr.search.index.generations import current_generation, new_generation
 from crossclr.search.items.item_table import Items
@@ -69,6 +70,7 @@ def update_index(
         raise ValueError(f"the index in {before} was built from other weights than the run has now; rebuild it")
     if added and meta["hubness"]:
         raise ValueError("the scores of this index are corrected against hubs, which needs a rebuild: crossclr index")
+    encoder: TextQueries | None = None
     changes, media_roots = Changes(), {*meta["media_roots"], *map(str, roots)}
     with new_generation(run.path / INDEX) as folder:
         kept = Items(before / ITEMS)
@@ -82,7 +84,9 @@ def update_index(
         if splits:
             source = run.open_source()
             finder = MediaFinder(source, media)
-            gathered = embed_items(run.load_space(), source, splits, finder, batch_size, device, progress)
+            model = run.load_space()
+            encoder = trial_encoder(model, meta["text_modality"])
+            gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
             _join(run, items, indexes, gathered, meta, changes, progress)
             media_roots |= finder.roots
         for index in indexes.values():
@@ -92,7 +96,7 @@ def update_index(
         meta["media_roots"] = sorted(media_roots)
         if (before / QUERY_ENCODER).is_file():
             shutil.copy2(before / QUERY_ENCODER, folder)
-        write_index(folder, items, indexes, meta)
+        write_index(folder, items, indexes, meta, encoder)
     return changes
 
 

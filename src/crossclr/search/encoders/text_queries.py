@@ -4,8 +4,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-import numpy as np
-
 from crossclr.experts.networks.tokens import TokenEncoder
 from crossclr.models import SearchSpace
 from crossclr.search.building.run_items import TEXT, EmbeddedItems
@@ -38,7 +36,7 @@ class TextQueries:
         self.model, self.modality = model.eval(), modality
         self._encoder = encoder
         self._lock = threading.Lock()
-        self._vector = lru_cache(CACHED)(self._encode)
+        self._vector = lru_cache(CACHED)(lambda text: self._encode([text])[0])
 
     def warm_up(self) -> None:
         """Load the text expert now instead of at the first query."""
@@ -46,14 +44,13 @@ class TextQueries:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """(texts, dim) unit vectors."""
-        return np.stack([self._vector(text) for text in texts])
+        return self._vector(texts[0])[None] if len(texts) == 1 else self._encode(texts)
 
-    def _encode(self, text: str) -> Vectors:
+    def _encode(self, texts: Sequence[str]) -> Vectors:
         with self._lock:  # one at a time, because the network uses several threads itself
             if self._encoder is None:
                 self._encoder = TokenEncoder()
-            found: Vectors = encode_rows(self.model, self.modality, self._encoder([text]))[0]
-            return found
+            return encode_rows(self.model, self.modality, self._encoder(list(texts)))
 
 
 def text_modality(found: Mapping[str, EmbeddedItems], dims: Mapping[str, int]) -> str | None:
@@ -66,6 +63,14 @@ def text_modality(found: Mapping[str, EmbeddedItems], dims: Mapping[str, int]) -
     if TEXT in dims:
         return TEXT
     return next((name for name, part in found.items() if part.is_text and dims[name] == TokenEncoder.dim), None)
+
+
+def trial_encoder(model: SearchSpace, modality: str | None) -> TextQueries | None:
+    """The encoder of sentences, or None where typed queries are not possible."""
+    try:
+        return open_text_queries(model, modality)
+    except QueryError:
+        return None
 
 
 def open_text_queries(model: SearchSpace, modality: str | None) -> TextQueries:

@@ -39,7 +39,7 @@ class SearchRequest(BaseModel):
     more: Names = Field(default=[], description="Ids of items that the results should resemble.")
     less: Names = Field(default=[], description="Ids of items that the results should not resemble.")
     weights: dict[Literal["text", "file", "more", "less"], float] = Field(
-        default={}, description="How much each part counts, 0 to 100. Default: text 1, file 1, more 0.75, less 0.1."
+        default={}, description="How much each part counts, 0 to 100. Default: text 1, file 1, more 1.25, less 0.25."
     )
     vector: Annotated[list[float], Field(max_length=16384)] | None = Field(
         default=None, description="A vector of the joint space."
