@@ -12,7 +12,7 @@ from tests.support.tiny_runs import tiny_values
 BATCHES, CASES = share(1_000, 20)
 NONSENSE = [float("inf"), float("nan"), float("-inf"), [[]], {"x": {"y": 1}}, "\0", 10**400, [1, [2, [3]]]]
 ODD = [None, -1, 0, 1, 2**31, 2**64, 1e300, -1e300, "", "..", "../x", "train", True, [], {}, 1e-300, "1e3", "é" * 300]
-FREE = ("about", "data.root", "data.modalities")  # any text is allowed there
+FREE = ("about", "data.root", "data.modalities", "data.split_parts")  # any text or mapping is allowed there
 
 
 def leaves(values, path=()):

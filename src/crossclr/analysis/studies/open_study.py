@@ -19,7 +19,7 @@ from crossclr.analysis.tables import Cell, Table
 from crossclr.evaluation import embed_baseline
 from crossclr.evaluation.retrieval.validation import check_selection
 from crossclr.models.directions import Direction, directions_of
-from crossclr.storage import write_file, write_json
+from crossclr.storage import sweep, write_file, write_json
 from crossclr.storage.json_yaml import read_json_object
 from crossclr.training import RunConfig
 
@@ -196,6 +196,7 @@ def open_study(
         "config": base.model_dump(mode="json", by_alias=True),
     }
     study.out.mkdir(parents=True, exist_ok=True)
+    sweep(study.out, recursive=True)
     write_file(study.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True))
     return study
 
