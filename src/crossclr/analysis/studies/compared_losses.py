@@ -82,8 +82,8 @@ def loss_option(config: RunConfig, name: str) -> Any:
 
     Example:
         >>> from crossclr.training import load_config
-        >>> loss_option(load_config("emoji"), "queue_size"), loss_option(load_config("emoji"), "min_keep")
-        (500, 0.25)
+        >>> loss_option(load_config("emoji"), "temperature"), loss_option(load_config("emoji"), "min_keep")
+        (0.1, 0.25)
     """
     local = config.loss.local
     if "." in name:
