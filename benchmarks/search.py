@@ -52,6 +52,7 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     from crossclr.search.building.index_files import CODES, FORMAT, ITEMS, MAP, META
     from crossclr.search.index.faiss_index import FaissIndex
     from crossclr.search.items.item_table import Item, Items
+    from crossclr.storage.checksums import seal
 
     folder.mkdir(parents=True)
     index = FaissIndex(vectors.shape[1])
@@ -81,6 +82,7 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
         "modalities": {"a": {**about, "kind": index.kind, "recall": index.recall}},
     }
     (folder / META).write_text(json.dumps(meta))
+    seal(folder)
     return {"build_seconds": built, "save_seconds": saved}
 
 
@@ -320,8 +322,8 @@ def run(
             "http": measure_http(rows, dim, seconds, clients, folder / "http"),
             "large": measure_large(large_rows, large_dim, folder / "large"),
         }
-    for part, results in parts.items():
-        results |= {f"{part}_{name}".replace("http_http", "http"): value for name, value in results.items()}
+    for part, found in parts.items():
+        results |= {f"{part}_{name}".replace("http_http", "http"): value for name, value in found.items()}
     return results
 
 

@@ -181,6 +181,7 @@ def serve(
         Path | None, typer.Option(help="File with a token that every request must carry. Default: no token.")
     ] = None,
     log: Annotated[bool, typer.Option("--log", help="Write a JSON line for each request to standard error.")] = False,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Number of processes that answer.")] = 1,
 ) -> None:
     """Start the search service and its page; build the index first if there is none.
 
@@ -209,7 +210,7 @@ def serve(
         shown = address if token is None else f"{address}?token=..."
         say(console, f"open {shown} in a browser; Ctrl-C stops the service")
 
-    serve_run(opened, host=host, port=port, ready=ready, token=token, log=log)
+    serve_run(opened, host=host, port=port, ready=ready, token=token, log=log, workers=workers)
 
 
 def export(

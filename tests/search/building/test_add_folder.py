@@ -8,6 +8,7 @@ from PIL import Image
 
 from crossclr.features.sources.emoji import emoji_image, load_emoji
 from crossclr.search import Searcher, add_folder
+from crossclr.search.building.add_folder import watch_folder
 from crossclr.search.items.things import group_hits
 from tests.support.media import write_video
 
@@ -83,3 +84,25 @@ def test_the_right_moment_of_a_joined_film_is_found(run_copy, tmp_path):
     searcher.close()
     assert found >= 8  # or there is nothing to measure
     assert right >= 0.9 * found
+
+
+def test_a_watched_folder_is_added_when_its_files_rest(run_copy, tmp_path):
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    save("1F34E", folder / "apple.png")
+    steps = iter([lambda: save("1F697", folder / "car.png"), lambda: None, (folder / "apple.png").unlink, lambda: None])
+    pauses = []
+
+    def pause(seconds):
+        """What happens in the folder between two looks."""
+        pauses.append(seconds)
+        next(steps)()
+
+    watched = watch_folder(run_copy, folder, pause=pause)
+    assert next(watched).added == 1
+    assert next(watched).added == 1
+    assert len(pauses) == 2  # a new file is used at the second look, when it no longer grows
+    assert next(watched).deleted == 1
+    searcher = Searcher.open(run_copy, text=False)
+    assert [row[0] for row in searcher.items.columns("name", "split") if row[1] == "added"] == ["image/inbox/car"]
+    searcher.close()

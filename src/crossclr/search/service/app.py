@@ -35,6 +35,7 @@ def create_app(
     started: Callable[[], None] | None = None,
     token: str | None = None,
     log: bool = False,
+    tokens: str = ":memory:",
 ) -> Any:
     """The service for an opened index, as an ASGI application.
 
@@ -44,6 +45,7 @@ def create_app(
         started: called once the service answers.
         token: what every request must carry; None: nothing.
         log: whether to write a JSON line for each request to standard error.
+        tokens: SQLite file with the vectors of files that were sent; workers share it. Default: this process only.
     """
     searchers = ReloadingSearcher(searcher)
 
@@ -65,9 +67,9 @@ def create_app(
         redoc_url=None,
     )
     _add_errors(app)
-    tokens = FileTokens()
-    add_search(app, searchers, tokens)
-    add_files(app, searchers, tokens)
+    files = FileTokens(tokens)
+    add_search(app, searchers, files)
+    add_files(app, searchers, files)
     add_media(app, searchers)
     for path in sorted(path for path in PAGE.iterdir() if path.suffix in KINDS):
         address = f"/{path.name}"

@@ -1,12 +1,13 @@
 """Files as queries over HTTP: a file becomes a short-lived token, and only its vector stays behind the token."""
 
 import secrets
+import sqlite3
 import tempfile
 import threading
 import time
-from collections import OrderedDict
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import numpy as np
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
@@ -27,6 +28,9 @@ FORMS = ("text/plain", "multipart/form-data", "application/x-www-form-urlencoded
 class FileTokens:
     """Queries by file under random names, for an hour; the oldest go first.
 
+    Args:
+        path: SQLite file that several workers share. Default: in the memory of this process.
+
     Example:
         >>> tokens = FileTokens()
         >>> tokens.get("nothing")
@@ -35,17 +39,20 @@ class FileTokens:
         crossclr.search.query_error.QueryError: this link has lost its file, which is ...; choose it again
     """
 
-    def __init__(self) -> None:
-        self._held: OrderedDict[str, tuple[float, FileQuery]] = OrderedDict()
+    def __init__(self, path: str = ":memory:") -> None:
         self._lock = threading.Lock()
+        self._base = sqlite3.connect(path, timeout=10, check_same_thread=False, isolation_level=None)
+        columns = "token TEXT PRIMARY KEY, until REAL, vector BLOB, modality TEXT, seconds REAL"
+        self._run(f"CREATE TABLE IF NOT EXISTS files ({columns})")
 
     def put(self, query: FileQuery) -> str:
         """Keep a query and return its token."""
-        token = secrets.token_urlsafe(12)
-        with self._lock:
-            self._held[token] = (time.monotonic() + TOKEN_SECONDS, query)
-            while len(self._held) > MOST_TOKENS:
-                self._held.popitem(last=False)
+        token, now = secrets.token_urlsafe(12), time.time()
+        vector = np.asarray(query.vector, dtype=np.float32).tobytes()
+        about = vector, query.modality, query.seconds
+        self._run("INSERT INTO files VALUES (?, ?, ?, ?, ?)", token, now + TOKEN_SECONDS, *about)
+        kept = "SELECT token FROM files ORDER BY until DESC LIMIT ?"
+        self._run(f"DELETE FROM files WHERE until < ? OR token NOT IN ({kept})", now, MOST_TOKENS)  # noqa: S608
         return token
 
     def get(self, token: str) -> FileQuery:
@@ -54,12 +61,14 @@ class FileTokens:
         Raises:
             QueryError: the token is unknown or too old.
         """
+        known = "SELECT vector, modality, seconds FROM files WHERE token = ? AND until > ?"
+        for vector, modality, seconds in self._run(known, token, time.time()):
+            return FileQuery(np.frombuffer(vector, dtype=np.float32)[None], modality, seconds)
+        raise QueryError("this link has lost its file, which is known for an hour; choose it again")
+
+    def _run(self, command: str, *values: Any) -> list[Any]:
         with self._lock:
-            until, query = self._held.get(token, (0.0, None))
-            if query is None or until < time.monotonic():
-                self._held.pop(token, None)
-                raise QueryError("this link has lost its file, which is known for an hour; choose it again")
-            return query
+            return self._base.execute(command, values).fetchall()
 
 
 def add_files(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -> None:
