@@ -39,11 +39,20 @@ def data_changes(before: Mapping[str, Any], source: Source) -> list[str]:
     """What differs between a fingerprint and the data, in words; empty if nothing does."""
     found = []
     for split, facts in before.items():
+        if not _complete(facts):
+            found.append(f"split {split!r}: its stored fingerprint is damaged")
+            continue
         try:
             found += [f"split {split!r}: {change}" for change in _split_changes(facts, source, split)]
         except DataError as error:
             found.append(f"split {split!r}: {error}")
     return found
+
+
+def _complete(facts: Any) -> bool:
+    kinds = {"samples": int, "keys": str, "sampled": dict}
+    whole = isinstance(facts, dict) and all(isinstance(facts.get(name), kind) for name, kind in kinds.items())
+    return whole and all(isinstance(sketches, dict) for sketches in facts["sampled"].values())
 
 
 def _split_changes(facts: Mapping[str, Any], source: Source, split: str) -> Iterator[str]:

@@ -62,11 +62,16 @@ class Run(RunFolder[RunConfig]):
         Args:
             which: the checkpoint.
         """
-        shape = self.shape
         if which == "best" and not (self.path / which).is_dir() and (self.path / SPACE).is_file():
             raise ValueError(f"{self.path} has no trained encoder: its search space is the closed form alone")
-        model = build_model(self.config.model, shape["dims"], shape["two_level"])
-        return self.load_weights_into(model, which)
+        return self.load_weights_into(self._new_model(), which)
+
+    def _new_model(self) -> JointModel:
+        """The model without its weights."""
+        dims, two_level = self.shape.get("dims"), self.shape.get("two_level")
+        if not (isinstance(dims, dict) and dims and all(type(dim) is int and dim > 0 for dim in dims.values())):
+            raise CheckpointError(f"{self.path / MODEL}: dims must map modalities to channels; restore the file")
+        return build_model(self.config.model, dims, bool(two_level))
 
     def load_space(self, which: Which = "best") -> SearchSpace:
         """The search space of the run, or the model of a checkpoint as a search space of its own.
@@ -82,7 +87,7 @@ class Run(RunFolder[RunConfig]):
             description = read_json_object(self.path / SPACE)
             encoders = []
             for number in range(description["encoders"]):
-                model = build_model(self.config.model, self.shape["dims"], self.shape["two_level"])
+                model = self._new_model()
                 prefix = f"encoder/{number}/"
                 model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
                 encoders.append(TrainedEncoder(model))
