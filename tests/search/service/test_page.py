@@ -316,10 +316,9 @@ def test_a_phone_and_the_dark(browser, service):
 
 
 def test_whole_samples_show_all_modalities(browser, service, searcher):
-    visit = Visit(browser, service)
+    visit = Visit(browser, service.address)
     page = visit.page
-    page.goto(f"{service}/?q=red%20fruit")
-    page.wait_for_selector(".card")
+    visit.type("red fruit")
     page.check("#find input[value=fused]", force=True)
     page.wait_for_selector(".grid.wide .card")
     visit.settled()
