@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from crossclr.losses import CLIP, LOSSES, CrossCLR, build_loss
 from tests.losses import reference
@@ -205,23 +206,29 @@ def test_state_of_several_modalities_goes_on_bit_by_bit() -> None:
         assert all(torch.equal(gradients[name], others[name]) for name in gradients)
 
 
-def test_the_intra_modal_sum_is_computed_once_for_all_partners(monkeypatch: pytest.MonkeyPatch) -> None:
-    products = []
-    plain = torch.mm
+class ProductSizes(TorchDispatchMode):
+    """Records the columns of every matrix product."""
 
-    def counted(left: Tensor, right: Tensor, **options: object) -> Tensor:
-        products.append(right.shape[1])
-        return plain(left, right, **options)
+    def __init__(self) -> None:
+        super().__init__()
+        self.columns: list[int] = []
 
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is torch.ops.aten.mm.default:
+            self.columns.append(args[1].shape[1])
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_intra_modal_sum_is_computed_once_for_all_partners() -> None:
     loss_fn = CrossCLR(queue_size=500)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for seed in range(4):
             batch = Batch(seed, 4, size=8, gaps=0.0, unique=True)
-            monkeypatch.setattr(torch, "mm", counted if seed == 3 else plain)
-            loss_fn(batch.z, features=batch.x, ids=batch.ids + 8 * seed)
-    assert sum(columns > 8 for columns in products) == 4  # one product with the queue for each modality
-    assert sum(columns == 8 for columns in products) == 4 * 4  # three partners and the batch's own rows
+            with ProductSizes() as products:
+                loss_fn(batch.z, features=batch.x, ids=batch.ids + 8 * seed)
+    assert sum(columns > 8 for columns in products.columns) == 4  # one product with the queue for each modality
+    assert sum(columns == 8 for columns in products.columns) == 4 * 4  # three partners and the batch's own rows
 
 
 Z = {"video": torch.randn(4, 6), "text": torch.randn(4, 6)}
