@@ -136,3 +136,17 @@ def test_errors_say_what_is_wrong(folder, tmp_path):
         ShardSource({"train": [folder / "part0.parquet"]}).read("part0.parquet:20")
     with pytest.raises(DataError, match="there is no split 'test'; there are train"):
         ShardSource({"train": [folder / "part0.parquet"]}).keys("test")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_empty_cell_is_an_absent_modality(tmp_path, nested):
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    sound = [None, [[4.0, 5.0]] if nested else [4.0, 5.0], None, [[6.0, 7.0]] if nested else [6.0, 7.0]]
+    table = {"id": list("abcd"), "video": rows.tolist(), "sound": sound}
+    pq.write_table(pa.table(table), tmp_path / "x.parquet", row_group_size=3)
+    source = ShardSource({"train": [tmp_path / "x.parquet"]}, columns={"video": "video", "sound": "sound"})
+    assert source.dims == {"video": 3, "sound": 2}
+    found = [source.read(key) for key in source.keys("train")]
+    assert [list(sample.modalities) for sample in found] == [["video"], ["video", "sound"]] * 2
+    np.testing.assert_array_equal(found[3]["sound"].clips[0], [[6.0, 7.0]])
+    np.testing.assert_array_equal(found[2]["video"].clips[0], rows[2:3])

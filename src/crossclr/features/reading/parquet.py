@@ -93,12 +93,17 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def decode_lists(path: Path, name: str, column: Any) -> tuple[Array, Array]:
-    """Flat rows (total, dim) and (samples + 1,) offsets into them."""
+def decode_lists(path: Path, name: str, column: Any, gaps: bool = False) -> tuple[Array, Array]:
+    """Flat rows (total, dim) and (samples + 1,) offsets into them; with gaps, an empty cell has no rows."""
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
     if column.null_count:
-        raise DataError(f"{path}: column {name!r} has {column.null_count} empty cells; every sample needs features")
+        if not gaps:
+            raise DataError(f"{path}: column {name!r} has {column.null_count} empty cells; every sample needs features")
+        lengths = np.zeros(len(column), np.int64)
+        values, offsets = decode_lists(path, name, column.drop_null())
+        lengths[column.is_valid().to_numpy(zero_copy_only=False)] = np.diff(offsets)
+        return values, np.concatenate([[0], np.cumsum(lengths)])
     nested = _is_list(column.type.value_type)
     offsets = _offsets(column) if nested else np.arange(len(column) + 1)
     vectors = column.flatten() if nested else column
@@ -108,7 +113,7 @@ def decode_lists(path: Path, name: str, column: Any) -> tuple[Array, Array]:
             f"{path}: column {name!r} has vectors of {widths.min()} to {widths.max()} channels; they must be equal"
         )
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
-    return flat.reshape(len(widths), -1), offsets
+    return flat.reshape(len(widths), widths[0] if len(widths) else 0), offsets
 
 
 def _offsets(column: Any) -> Array:

@@ -129,7 +129,7 @@ class ParquetShard(Shard):
             table = read_row_group(self.path, file, block, columns)
         return self._block(
             lambda name: table.column(name).to_pylist(),
-            lambda name: ShardRows(*decode_lists(self.path, name, table.column(name).combine_chunks())),
+            lambda name: ShardRows(*decode_lists(self.path, name, table.column(name).combine_chunks(), gaps=True)),
         )
 
     def ids(self) -> list[str]:
