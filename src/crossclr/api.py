@@ -126,6 +126,7 @@ def train_seeds(
     folder = Path(fabric.broadcast(str(folder)))
     if folder.exists() and not (folder / SEEDS).is_file():
         raise FileExistsError(f"{folder} already exists and holds no runs of several seeds; choose another --out")
+    fabric.barrier()  # the first process must not create the folder before the others have looked
     if not fabric.is_global_zero:
         console = None  # only the first process reports
     session = _Session(fabric, baseline, console)

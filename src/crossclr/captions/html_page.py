@@ -12,7 +12,7 @@ from pathlib import Path
 from crossclr.captions.data.caption_set import CaptionSet
 from crossclr.captions.scoring.caption_metrics import METRICS, Scores, clean, shown_name
 from crossclr.captions.scoring.predictions import Caption
-from crossclr.evaluation.meaning.relevance import FUNCTION_WORDS
+from crossclr.evaluation.meaning.words import FUNCTION_WORDS
 from crossclr.features import clip_keys
 
 SHARE = 0.25  # good captions are among this share of the videos, those with the best scores; bad ones likewise

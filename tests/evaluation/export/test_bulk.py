@@ -13,6 +13,7 @@ from crossclr.evaluation.export import bulk
 from crossclr.evaluation.export.bulk import embed_shards
 from crossclr.features import DataError
 from crossclr.models import embed_source
+from crossclr.search.building.shard_items import read_shard_items
 from crossclr.training.config.config_files import check_config
 from tests.support.pairs import first, second
 
@@ -139,6 +140,30 @@ def test_one_modality_is_enough(run, tmp_path):
     found = pq.read_table(tmp_path / "out" / "texts.parquet")
     assert found.column_names == ["id", "b"]
     assert found.column("id").to_pylist() == ["7"]
+
+
+def test_samples_may_lack_a_modality(run, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32).tolist()
+    whole = {"id": ["x", "y", "z"], "a": rows, "b": [[1.0] * 5] * 3}
+    (tmp_path / "whole").mkdir()
+    pq.write_table(pa.table(whole), tmp_path / "whole" / "x.parquet", row_group_size=2)
+    (tmp_path / "gaps").mkdir()
+    gaps = whole | {"a": [None, rows[1], rows[2]], "b": [[1.0] * 5, [1.0] * 5, None]}
+    pq.write_table(pa.table(gaps), tmp_path / "gaps" / "x.parquet", row_group_size=2)
+    found = {}
+    for name in ("whole", "gaps"):
+        embed_shards(run, [tmp_path / name], tmp_path / "out" / name)
+        found[name] = pq.read_table(tmp_path / "out" / name / "x.parquet")
+    for column, absent in (("a", 0), ("b", 2)):
+        expected = found["whole"].column(column).to_pylist()
+        expected[absent] = None
+        for one, other in zip(found["gaps"].column(column).to_pylist(), expected, strict=True):
+            assert one == (None if other is None else pytest.approx(other, abs=1e-6))
+    digest = run.digest()
+    names = {"video": "a", "text": "b"}
+    items = read_shard_items([tmp_path / "out" / "gaps"], len(expected[0]), digest, names)
+    assert [item.name for item in items["video"].items] == ["video/y", "video/z"]
+    assert [item.name for item in items["text"].items] == ["text/x", "text/y"]
 
 
 # On a cluster

@@ -24,7 +24,7 @@ from crossclr.evaluation import (
     shared_ranks,
 )
 from crossclr.evaluation.meaning import relevance as relevance_module
-from crossclr.evaluation.meaning.relevance import content_words
+from crossclr.evaluation.meaning.words import content_words
 from tests.support.pairs import first, pair_embeddings, second
 from tests.support.vectors import cosine, cosines
 

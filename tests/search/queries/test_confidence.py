@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from crossclr.evaluation.meaning.relevance import content_words
+from crossclr.evaluation.meaning.words import content_words
 from crossclr.search.index.faiss_index import FaissIndex
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.queries.confidence import Calibration, calibration_error, fit_confidence, trial_results

@@ -10,7 +10,7 @@ from PIL import Image
 
 from crossclr.features.sources.emoji import emoji_image
 from crossclr.search import QueryError
-from crossclr.search.queries.combined import Weights, combine
+from crossclr.search.queries.combined import Weights, combine, with_sentences
 from crossclr.search.queries.run_experts import Recipe, run_experts
 from crossclr.training import load_config
 
@@ -41,9 +41,13 @@ def test_a_sentence_a_file_and_items_together(searcher):
         query = searcher.files.encode(file)
     weights = Weights(text=2, file=1, more=1, less=0.5)
     hits = searcher.search(text="red fruit", file=query, more=[first.name], less=[second.name], weights=weights, top=5)
-    vectors = searcher.indexes["image"].vectors(np.array([first.id, second.id]))
+    vectors = []
+    for item in (first, second):  # each with the sentence of its emoji
+        sentences = [other.id for other in searcher.items.of_clip(item.key) if other.modality == "text"]
+        image = searcher.indexes["image"].vectors(np.array([item.id]))
+        vectors.append(with_sentences(image, searcher.indexes["text"].vectors(np.array(sentences))))
     text = searcher.queries.encode(["red fruit"])
-    vector = combine(text=text, file=query.vector, more=vectors[:1], less=vectors[1:], weights=weights)
+    vector = combine(text=text, file=query.vector, more=vectors[0], less=vectors[1], weights=weights)
     expected = [hit.item.name for hit in searcher.search(vector=vector[0], find="image", top=6)]
     assert [hit.item.name for hit in hits] == [name for name in expected if name != second.name][:5]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.evaluation.meaning.relevance import content_words
+from crossclr.evaluation.meaning.words import content_words
 from crossclr.models import Embeddings, Vectors
 
 MOST = 700  # clips on a map

@@ -11,6 +11,8 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -131,8 +133,9 @@ def embed_blocks(
         columns: dict[str, Any] = {"id": pa.array(block.ids)}
         for modality, column in names.items():
             if column in block.rows:
-                vectors = _encode(model, modality, shard.path, block.rows[column], batch_size, device)
-                columns[column] = _lists(vectors)
+                rows = block.rows[column]
+                vectors = _encode(model, modality, shard.path, rows.without_gaps(), batch_size, device)
+                columns[column] = _lists(vectors, rows.present)
         for name, words in (("text", block.texts), ("group", block.groups)):
             if words:
                 columns[name] = pa.array(words)
@@ -151,8 +154,11 @@ def _model(run: str, which: Checkpoint, device: str) -> SearchSpace:
 
 
 def _encode(model: SearchSpace, modality: str, path: Path, rows: ShardRows, batch_size: int, device: str) -> Tensor:
-    sequences = as_ragged(path, rows)
     wanted = model.dims[modality]
+    if not rows.present.any():  # the width of the vectors is needed all the same
+        blank = ShardRows(np.zeros((1, wanted), np.float32), np.array([0, 1]))
+        return _encode(model, modality, path, blank, batch_size, device)[:0]
+    sequences = as_ragged(path, rows)
     if sequences.dim != wanted:
         raise DataError(f"{path}: {modality} has {sequences.dim} channels but the model was trained on {wanted}")
     found = []
@@ -164,8 +170,10 @@ def _encode(model: SearchSpace, modality: str, path: Path, rows: ShardRows, batc
     return torch.cat(found)
 
 
-def _lists(vectors: Tensor) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.numpy().reshape(-1)), vectors.shape[1])
+def _lists(vectors: Tensor, present: npt.NDArray[np.bool_]) -> pa.Array:
+    every = np.zeros((len(present), vectors.shape[1]), np.float32)
+    every[present] = vectors.numpy()
+    return pa.FixedSizeListArray.from_arrays(pa.array(every.reshape(-1)), every.shape[1], mask=pa.array(~present))
 
 
 def _mark(folder: Path, run: Run, which: Checkpoint) -> None:

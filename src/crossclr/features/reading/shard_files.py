@@ -43,6 +43,16 @@ class ShardRows:
     values: Array  # (all rows, dim)
     offsets: Array  # (samples + 1,) start of each sequence, and the end of the last
 
+    @property
+    def present(self) -> Array:
+        """(samples,) whether each has the modality."""
+        filled: Array = np.diff(self.offsets) > 0
+        return filled
+
+    def without_gaps(self) -> "ShardRows":
+        """The sequences of the samples that have the modality."""
+        return ShardRows(self.values, np.concatenate([[0], self.offsets[1:][self.present]]))
+
     def rows(self, index: int) -> Array:
         """(rows, dim) of one sample."""
         return self.values[int(self.offsets[index]) : int(self.offsets[index + 1])]

@@ -45,8 +45,11 @@ def read_shard_items(
         for number in range(len(shard.blocks)):
             block = shard.read(number)
             for modality in (name for name, column in columns.items() if column in block.rows):
-                vectors[modality].append(_vectors(path, block.rows[columns[modality]], len(block), dim))
-                for place, key in enumerate(block.ids):
+                rows = block.rows[columns[modality]]
+                places = np.flatnonzero(rows.present)
+                if len(places):
+                    vectors[modality].append(_vectors(path, rows, len(places), dim))
+                for place, key in ((place, block.ids[place]) for place in places):
                     seen[modality][key] += 1
                     times = seen[modality][key]
                     name = f"{modality}/{key}" + (f"#{times}" if times > 1 else "")

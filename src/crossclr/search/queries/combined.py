@@ -30,8 +30,9 @@ def with_sentences(item: Vectors, sentences: Vectors) -> Vectors:
     """(1, dim) an item that a person judged, together with the sentences of its clip, which count twice.
 
     Example:
-        >>> with_sentences(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])).round(2).tolist()
-        [[0.45, 0.89]]
+        >>> vector = with_sentences(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
+        >>> [round(float(value), 2) for value in vector[0]]
+        [0.45, 0.89]
     """
     return unit(unit(item) + 2 * unit(unit(sentences).mean(0, keepdims=True))) if len(sentences) else item
 
