@@ -258,7 +258,7 @@ class Searcher:
         found = self.indexes[items[0].modality].vectors(np.array([item.id for item in items]))[:, : self.meta["dim"]]
         if self.meta.get("hub_channels"):  # the channel of the correction, and one that makes items equally long
             found = found.copy()
-            found[:, -2:] = np.float32([np.sqrt(0.5), 0])
+            found[:, -2:] = np.array([np.sqrt(0.5), 0], dtype=np.float32)
         return found
 
     def modality(self, find: str | None, like_item: Item | None = None, file: FileQuery | None = None) -> str:

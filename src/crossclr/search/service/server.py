@@ -98,8 +98,16 @@ def _work(
             os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
-    options = {"instance": instance, "token": token, "log": log, "listening": listening, "tokens": tokens}
-    server, _ = make_server(Searcher.open(run), host, ready=lambda _: ready.set(), **options)
+    server, _ = make_server(
+        Searcher.open(run),
+        host,
+        ready=lambda _: ready.set(),
+        instance=instance,
+        token=token,
+        log=log,
+        listening=listening,
+        tokens=tokens,
+    )
     server.run(sockets=[listening])
 
 
