@@ -35,6 +35,7 @@ def write(kind, folder, a=A, b=B, ids=NAMES):
                 (folder / "video").mkdir()
                 for key in file:
                     np.savez(folder / "video" / f"{key}.npz", frame_scores=file[key][()])
+            (folder / "video.h5").unlink()  # nothing reads it, so damage to it would not be noticed
         return {"kind": "coot", "root": str(folder), "video": "video" if kind == "folder" else "video.h5",
                 "text": "text.h5"}  # fmt: skip
     if kind in ("shards", "h5 shards"):
