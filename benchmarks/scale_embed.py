@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import torch
 
 SAMPLES, SHARD, DIMS = 1_000_000, 10_000, {"video": 512, "text": 384}
+COLUMNS = ("video", "text_features")
 
 
 def write_features(folder: Path, samples: int) -> None:
@@ -31,7 +32,7 @@ def write_features(folder: Path, samples: int) -> None:
     for number, start in enumerate(range(0, samples, SHARD)):
         count = min(SHARD, samples - start)
         columns: dict[str, Any] = {"id": pa.array([f"s{place}" for place in range(start, start + count)])}
-        for column, dim in zip("ab", DIMS.values(), strict=True):
+        for column, dim in zip(COLUMNS, DIMS.values(), strict=True):
             values = rng.standard_normal(count * dim, dtype=np.float32)
             columns[column] = pa.FixedSizeListArray.from_arrays(pa.array(values), dim)
         pq.write_table(pa.table(columns), folder / f"part{number:05}.parquet", row_group_size=2000)
@@ -63,7 +64,7 @@ def same(one: Path, other: Path) -> bool:
         if ids != right.column("id").to_pylist() or seen & set(ids):
             return False
         seen.update(ids)
-        for column in "ab":
+        for column in COLUMNS:
             pair = [np.asarray(table.column(column).combine_chunks().flatten()) for table in (left, right)]
             if not np.allclose(pair[0], pair[1], atol=1e-5):
                 return False

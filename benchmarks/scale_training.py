@@ -33,8 +33,8 @@ def write_shards(source: Source, split: str, path: Path) -> None:
     samples = sorted((source.read(key) for key in source.keys(split)), key=lambda sample: (sample.group, sample.key))
     columns: dict[str, Any] = {
         "id": [sample.key for sample in samples],
-        "a": [np.asarray(sample["image"].clips[0]).tolist() for sample in samples],
-        "b": [np.asarray(sample["text"].clips[0]).tolist() for sample in samples],
+        "image": [np.asarray(sample["image"].clips[0]).tolist() for sample in samples],
+        "text_features": [np.asarray(sample["text"].clips[0]).tolist() for sample in samples],
     }
     pq.write_table(pa.table(columns), path, row_group_size=GROUP)
 
@@ -82,7 +82,7 @@ def from_shards(config: str, folder: Path) -> dict[str, list[float]]:
     shards = {split: str(folder / f"{split}.parquet") for split in splits}
     values = loaded.model_dump(mode="json", by_alias=True)
     for name, window in (("full_shuffle", 1_000_000), ("windows", WINDOW)):
-        values["data"] = {"kind": "shards", "shards": shards, "window": window}
+        values["data"] = {"kind": "shards", "shards": shards, "modalities": {"image": {}, "text": {}}, "window": window}
         values["training"]["in_memory"] = False  # else everything is read first and shuffled as a whole
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
         results[name] = recall(str(folder / f"{name}.yaml"), folder, name)

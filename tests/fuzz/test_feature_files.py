@@ -41,24 +41,24 @@ def write(kind, folder, a=A, b=B, ids=NAMES):
     if kind in ("shards", "h5 shards"):
         for name, part in (("train", slice(0, 8)), ("val", slice(8, 12))):
             if kind == "shards":
-                columns = {"id": ids[part], "a": a[part].tolist(), "b": b[part].tolist()}
+                columns = {"id": ids[part], "video": a[part].tolist(), "text_features": b[part].tolist()}
                 pq.write_table(pa.table(columns), folder / f"{name}.parquet")
             else:
                 with h5py.File(folder / f"{name}.h5", "w") as file:
-                    file["id"], file["a"], file["b"] = ids[part], a[part], b[part]
+                    file["id"], file["video"], file["text_features"] = ids[part], a[part], b[part]
         return {"kind": "shards", "root": str(folder), "shards": {"train": "train.*", "val": "val.*"}}
     (folder / "ids.json").write_text(json.dumps(ids))
     (folder / "splits.json").write_text(json.dumps({"train": ids[:8], "val": ids[8:]}))
     places = {}
-    for name, side, values in (("video", "a", a), ("text", "b", b)):
+    for name, values in (("video", a), ("text", b)):
         if kind == "npy":
-            np.save(folder / f"{side}.npy", values)
+            np.save(folder / f"{name}.npy", values)
         elif kind == "parquet":
-            pq.write_table(pa.table({"x": values.tolist()}), folder / f"{side}.parquet")
+            pq.write_table(pa.table({"x": values.tolist()}), folder / f"{name}.parquet")
         else:
-            (np.savez if kind == "npz" else np.savez_compressed)(folder / f"{side}.npz", x=values)
+            (np.savez if kind == "npz" else np.savez_compressed)(folder / f"{name}.npz", x=values)
         ending = {"npy": ".npy", "parquet": ".parquet#x"}.get(kind, ".npz#x")
-        places[name] = {"values": side + ending, "ids": "ids.json"}
+        places[name] = {"values": name + ending, "ids": "ids.json"}
     return {"kind": "arrays", "root": str(folder), "splits": "splits.json", "modalities": places}
 
 

@@ -47,12 +47,6 @@ def directions_of(modalities: Sequence[str], level: str = "clip") -> list[str]:
     return [Direction(level, *pair).key for first, second in pairs for pair in ((second, first), (first, second))]
 
 
-def direction_keys(modalities: Sequence[str], level: str = "clip") -> dict[str, str]:
-    """The keys of both directions, by the side that is searched: ``a``, the first modality, or ``b``, the second."""
-    a, b = modalities
-    return {"a": Direction(level, b, a).key, "b": Direction(level, a, b).key}
-
-
 def direction_words(keys: Iterable[str]) -> dict[str, str]:
     """The words of directions that are shown together, by key; they name the level only if there are two."""
     found = {key: Direction.parse(key) for key in keys}

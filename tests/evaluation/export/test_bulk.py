@@ -33,10 +33,15 @@ def write_shards(folder, shards=SHARDS, rows=ROWS, seed=0):
         if number % 3 == 2:
             with h5py.File(folder / f"part{number:03}.h5", "w") as file:
                 file["id"] = np.array([name.encode() for name in ids])
-                file["a"], file["b"] = a[here].astype(np.float32), b[here].astype(np.float32)
+                file["video"], file["text_features"] = a[here].astype(np.float32), b[here].astype(np.float32)
         else:
             sequences = [[row.tolist()] * (1 + place % 3) for place, row in enumerate(a[here])]
-            columns = {"id": ids, "a": sequences, "b": b[here].tolist(), "text": [f"text {name}" for name in ids]}
+            columns = {
+                "id": ids,
+                "video": sequences,
+                "text_features": b[here].tolist(),
+                "text": [f"text {name}" for name in ids],
+            }
             pq.write_table(pa.table(columns), folder / f"part{number:03}.parquet", row_group_size=16)
     return folder
 
@@ -69,8 +74,10 @@ def run(features, tmp_path_factory):
 def joined(folder):
     tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
     ids = [name for table in tables for name in table.column("id").to_pylist()]
-    sides = [np.concatenate([np.stack(t.column(side).to_numpy()) for t in tables]) for side in "ab"]
-    return ids, sides
+    vectors = [
+        np.concatenate([np.stack(t.column(name).to_numpy()) for t in tables]) for name in ("video", "text_features")
+    ]
+    return ids, vectors
 
 
 def test_training_on_shards_learns(run):
@@ -88,7 +95,7 @@ def test_embeddings_equal_those_of_the_source(run, features, tmp_path):
     np.testing.assert_allclose(b, second(wanted).rows, atol=1e-6)
     table = pq.read_table(tmp_path / "out" / "part000.parquet")
     assert table.column("text").to_pylist()[:2] == ["text s0", "text s1"]
-    assert pa.types.is_fixed_size_list(table.schema.field("a").type)
+    assert pa.types.is_fixed_size_list(table.schema.field("video").type)
 
 
 def test_finished_shards_are_left_alone(run, features, tmp_path):
@@ -129,38 +136,38 @@ def test_faults_are_told(run, features, tmp_path):
         embed_shards(run, [features], tmp_path / "out")
     with pytest.raises(ValueError, match="holds other Parquet files"):
         embed_shards(run, [features], features)
-    pq.write_table(pa.table({"id": ["x"], "a": [[1.0, 2.0]]}), tmp_path / "narrow.parquet")
+    pq.write_table(pa.table({"id": ["x"], "video": [[1.0, 2.0]]}), tmp_path / "narrow.parquet")
     with pytest.raises(DataError, match=r"narrow\.parquet: video has 2 channels but the model was trained on 6"):
         embed_shards(run, [tmp_path / "narrow.parquet"], tmp_path / "other")
 
 
 def test_one_modality_is_enough(run, tmp_path):
-    pq.write_table(pa.table({"id": [7], "b": [[1.0] * 5]}), tmp_path / "texts.parquet")
+    pq.write_table(pa.table({"id": [7], "text_features": [[1.0] * 5]}), tmp_path / "texts.parquet")
     embed_shards(run, [tmp_path / "texts.parquet"], tmp_path / "out")
     found = pq.read_table(tmp_path / "out" / "texts.parquet")
-    assert found.column_names == ["id", "b"]
+    assert found.column_names == ["id", "text_features"]
     assert found.column("id").to_pylist() == ["7"]
 
 
 def test_samples_may_lack_a_modality(run, tmp_path):
     rows = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32).tolist()
-    whole = {"id": ["x", "y", "z"], "a": rows, "b": [[1.0] * 5] * 3}
+    whole = {"id": ["x", "y", "z"], "video": rows, "text_features": [[1.0] * 5] * 3}
     (tmp_path / "whole").mkdir()
     pq.write_table(pa.table(whole), tmp_path / "whole" / "x.parquet", row_group_size=2)
     (tmp_path / "gaps").mkdir()
-    gaps = whole | {"a": [None, rows[1], rows[2]], "b": [[1.0] * 5, [1.0] * 5, None]}
+    gaps = whole | {"video": [None, rows[1], rows[2]], "text_features": [[1.0] * 5, [1.0] * 5, None]}
     pq.write_table(pa.table(gaps), tmp_path / "gaps" / "x.parquet", row_group_size=2)
     found = {}
     for name in ("whole", "gaps"):
         embed_shards(run, [tmp_path / name], tmp_path / "out" / name)
         found[name] = pq.read_table(tmp_path / "out" / name / "x.parquet")
-    for column, absent in (("a", 0), ("b", 2)):
+    for column, absent in (("video", 0), ("text_features", 2)):
         expected = found["whole"].column(column).to_pylist()
         expected[absent] = None
         for one, other in zip(found["gaps"].column(column).to_pylist(), expected, strict=True):
             assert one == (None if other is None else pytest.approx(other, abs=1e-6))
     digest = run.digest()
-    names = {"video": "a", "text": "b"}
+    names = {"video": "video", "text": "text_features"}
     items = read_shard_items([tmp_path / "out" / "gaps"], len(expected[0]), digest, names)
     assert [item.name for item in items["video"].items] == ["video/y", "video/z"]
     assert [item.name for item in items["text"].items] == ["text/x", "text/y"]
@@ -198,8 +205,8 @@ def test_a_lost_node_loses_nothing(run, cluster, tmp_path):
     counts = embed_shards(run, [features], out, engine="ray", workers=2, batch_size=64, progress=kill_once)
     assert killed == [2]
     assert counts == {"shards": 10, "samples": 4000, "embedded": 10}
-    ids, sides = joined(out)
+    ids, vectors = joined(out)
     assert ids == [f"s{place}" for place in range(4000)]  # each once, in its place
     embed_shards(run, [features], tmp_path / "alone", batch_size=64)
-    for found, wanted in zip(sides, joined(tmp_path / "alone")[1], strict=True):
+    for found, wanted in zip(vectors, joined(tmp_path / "alone")[1], strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-6)

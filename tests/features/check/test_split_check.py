@@ -21,11 +21,11 @@ def shards(folder, kind, **splits):
         ids, rows = [name for name, _ in samples], ROWS[[row for _, row in samples]]
         paths[split] = [folder / f"{split}.{kind}"]
         if kind == "parquet":
-            columns = {"id": pa.array(ids), "a": rows.tolist(), "b": rows.tolist()}
+            columns = {"id": pa.array(ids), "video": rows.tolist(), "text_features": rows.tolist()}
             pq.write_table(pa.table(columns), paths[split][0])
         else:
             with h5py.File(paths[split][0], "w") as file:
-                file["id"], file["a"], file["b"] = [name or "" for name in ids], rows, rows
+                file["id"], file["video"], file["text_features"] = [name or "" for name in ids], rows, rows
     return ShardSource(paths)
 
 

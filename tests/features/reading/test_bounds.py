@@ -13,8 +13,10 @@ from crossclr.features.reading.parquet import open_parquet
 from crossclr.features.reading.row_files import Hdf5Rows
 from crossclr.features.reading.shard_files import open_shard
 
+READERS = [open_npy, open_npz, open_parquet, lambda path: Hdf5Rows(path).names(), lambda path: open_shard(path, ["x"])]
 
-@pytest.mark.parametrize("read", [open_npy, open_npz, open_parquet, lambda path: Hdf5Rows(path).names(), open_shard])
+
+@pytest.mark.parametrize("read", READERS)
 def test_a_pipe_does_not_block(tmp_path, read):
     path = tmp_path / "pipe.h5"
     os.mkfifo(path)

@@ -75,11 +75,11 @@ def test_a_field_that_segments_lack(tmp_path):
 @pytest.mark.parametrize("concepts", [None, {"from": "text"}])
 def test_shards_have_concepts(tmp_path, concepts):
     rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32).tolist()
-    table = {"id": list("abcde"), "video": rows, "text_rows": rows, "text": TEXTS}
+    table = {"id": list("abcde"), "video": rows, "text_features": rows, "text": TEXTS}
     if concepts is None:
         table["concept"] = list("xxyyz")
     pq.write_table(pa.table(table), tmp_path / "x.parquet")
-    modalities = {"video": {}, "text": {"column": "text_rows"}}
+    modalities = {"video": {}, "text": {}}
     values = {"kind": "shards", "root": str(tmp_path), "shards": {"train": "x.parquet"}, "modalities": modalities}
     source = open_source(parse_data_config(values | {"concepts": concepts}))
     ids = [source.read(key).clip_ids[0] for key in source.keys("train")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crossclr.features import DataError, batches, open_source, parse_data_config, stable_hash
 from crossclr.features.reading import shard_files as shards_file
-from crossclr.features.reading.shard_files import find_shards, open_shard
+from crossclr.features.reading.shard_files import find_shards
 from crossclr.features.sources.shards.shard_order import WindowOrder
 from crossclr.features.sources.shards.shard_source import ShardSource
 from tests.support.pairs import first, second
@@ -22,15 +22,20 @@ def sequences(count: int, dim: int, seed: int) -> list[np.ndarray]:
 
 
 def write_parquet(path, ids, a, b, row_group_size=7, **columns):
-    table = {"id": ids, "a": [rows.tolist() for rows in a], "b": [rows[0].tolist() for rows in b], **columns}
+    table = {
+        "id": ids,
+        "video": [rows.tolist() for rows in a],
+        "text_features": [rows[0].tolist() for rows in b],
+        **columns,
+    }
     pq.write_table(pa.table(table), path, row_group_size=row_group_size)
 
 
 def write_hdf5(path, ids, a, b):
     with h5py.File(path, "w") as file:
         file["id"] = np.array([name.encode() for name in ids])
-        file["a"], file["a_lengths"] = np.concatenate(a), np.array([len(rows) for rows in a])
-        file["b"] = np.stack([rows[0] for rows in b])
+        file["video"], file["video_lengths"] = np.concatenate(a), np.array([len(rows) for rows in a])
+        file["text_features"] = np.stack([rows[0] for rows in b])
 
 
 @pytest.fixture
@@ -120,6 +125,18 @@ def test_a_config_opens_shards(folder):
     assert [path.name for path in source.shards("val")] == ["part1.h5", "part3.h5"]
 
 
+@pytest.mark.parametrize(
+    ("modalities", "message"),
+    [
+        ({"video": {}, "sound": {"column": "group"}}, "modalities.sound: the column 'group' holds no features"),
+        ({"text": {}, "text_features": {}}, "modalities.text: another modality has the column 'text_features' too"),
+    ],
+)
+def test_each_modality_has_a_column_of_its_own(modalities, message):
+    with pytest.raises(ValueError, match=message):
+        parse_data_config({"kind": "shards", "shards": {"train": "*.parquet"}, "modalities": modalities})
+
+
 def test_errors_say_what_is_wrong(folder, tmp_path):
     with pytest.raises(DataError, match="there is no shard at"):
         find_shards([tmp_path / "nothing-*.parquet"])
@@ -127,8 +144,8 @@ def test_errors_say_what_is_wrong(folder, tmp_path):
     with pytest.raises(DataError, match=r"data\.shards\.train is 'x\*\.parquet'"):
         open_source(config)
     pq.write_table(pa.table({"id": ["x"], "c": [1.0]}), tmp_path / "wrong.parquet")
-    with pytest.raises(DataError, match="a shard needs id and a or b"):
-        open_shard(tmp_path / "wrong.parquet")
+    with pytest.raises(DataError, match="a shard needs id and video or text_features"):
+        ShardSource({"train": [tmp_path / "wrong.parquet"]})
     write_parquet(tmp_path / "nan.parquet", ["x"], [np.full((1, 3), np.nan, np.float32)], [np.ones((1, 2))])
     with pytest.raises(DataError, match=r"nan\.parquet: entry 'x' has NaN"):
         ShardSource({"train": [tmp_path / "nan.parquet"]}).read("nan.parquet:0")

@@ -36,8 +36,8 @@ def folders(copied, tmp_path_factory):
         part = samples[here]
         columns = {
             "id": [sample.key for sample in part],
-            "a": [first(sample).clips[0].tolist() for sample in part],
-            "b": [second(sample).clips[0].tolist() for sample in part],
+            "image": [first(sample).clips[0].tolist() for sample in part],
+            "text_features": [second(sample).clips[0].tolist() for sample in part],
             "text": [second(sample).texts[0] for sample in part],
         }
         pq.write_table(pa.table(columns), root / "features" / f"part{number}.parquet")
@@ -48,7 +48,7 @@ def folders(copied, tmp_path_factory):
 def test_the_index_equals_a_plain_product(copied, folders):
     build_index(copied, shards=[folders / "embeddings"])
     table = pa.concat_tables(pq.read_table(path) for path in sorted((folders / "embeddings").glob("*.parquet")))
-    a, b = (np.stack(table.column(side).to_numpy()) for side in "ab")
+    a, b = (np.stack(table.column(name).to_numpy()) for name in ("image", "text_features"))
     a, b = unit(a), unit(b)
     ids = table.column("id").to_pylist()
     searcher = Searcher.open(copied, text=False)
@@ -64,7 +64,7 @@ def test_the_index_equals_a_plain_product(copied, folders):
 
 
 def test_one_modality_can_be_indexed(copied, folders, tmp_path):
-    table = pq.read_table(folders / "embeddings" / "part0.parquet").drop_columns(["b"])
+    table = pq.read_table(folders / "embeddings" / "part0.parquet").drop_columns(["text_features"])
     pq.write_table(table, tmp_path / "clips.parquet")
     build_index(copied, shards=[tmp_path])
     searcher = Searcher.open(copied, text=False)

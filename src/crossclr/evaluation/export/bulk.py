@@ -8,7 +8,6 @@ there is complete: a second call, or another machine that takes over, embeds onl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from crossclr.features import DataError, Inputs, ShardsConfig
 from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
+from crossclr.features.sources.shards.shards_config import column_of
 from crossclr.models import SearchSpace
 from crossclr.storage import new_file, write_json
 from crossclr.storage.json_yaml import read_json_object
@@ -115,13 +115,9 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
 
 
 def shard_columns(config: RunConfig) -> dict[str, str]:
-    """The column of each modality in shards: as in the run's own shards, or ``a``, ``b`` and so on."""
+    """The column of each modality in shards: as in the run's own shards, or after its name."""
     data = config.data
-    return (
-        data.columns
-        if isinstance(data, ShardsConfig)
-        else dict(zip(data.modality_names, ascii_lowercase, strict=False))
-    )
+    return data.columns if isinstance(data, ShardsConfig) else {name: column_of(name) for name in data.modality_names}
 
 
 def embed_blocks(

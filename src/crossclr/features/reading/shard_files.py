@@ -7,8 +7,8 @@
 (samples, rows, dim); with ``x_lengths`` (all rows, dim) |
 | ``text``, ``group``, ``concept`` | optional text | optional (samples,) text |
 
-The columns of modalities have any names, by default ``a`` and ``b``. A block is a row group of a Parquet file, or a
-thousand samples of an HDF5 file.
+The column of a modality has any name but those of the table. A block is a row group of a Parquet file, or a thousand
+samples of an HDF5 file.
 """
 
 from abc import ABC, abstractmethod
@@ -100,7 +100,7 @@ class Shard(ABC):
         return Block(texts["id"], {column: rows(column) for column in self.columns}, *(texts[name] for name in LABELS))
 
 
-def open_shard(path: str | Path, columns: Sequence[str] = ("a", "b")) -> Shard:
+def open_shard(path: str | Path, columns: Sequence[str]) -> Shard:
     """A shard by its ending; only its table of contents is read. It may lack some of the columns."""
     path = Path(path)
     if path.suffix not in ENDINGS:
@@ -157,28 +157,28 @@ class Hdf5Shard(Shard):
             blocks = [min(HDF5_BLOCK, count - at) for at in range(0, count, HDF5_BLOCK)]
             super().__init__(path, set(file), blocks, columns)
             self._ends: dict[str, Array] = {}
-            for side in self.columns:
-                samples = len(self._entry(file, side))
-                if f"{side}_lengths" in file:
-                    lengths = np.asarray(self._entry(file, f"{side}_lengths")[:], dtype=np.int64)
+            for column in self.columns:
+                samples = len(self._entry(file, column))
+                if f"{column}_lengths" in file:
+                    lengths = np.asarray(self._entry(file, f"{column}_lengths")[:], dtype=np.int64)
                     if lengths.min(initial=1) < 1 or lengths.sum() != samples:
-                        raise DataError(f"{path}: {side}_lengths must be at least 1 and sum to the {samples} rows")
+                        raise DataError(f"{path}: {column}_lengths must be at least 1 and sum to the {samples} rows")
                     samples = len(lengths)
-                    self._ends[side] = np.concatenate([[0], np.cumsum(lengths)])
+                    self._ends[column] = np.concatenate([[0], np.cumsum(lengths)])
                 if samples != count:
-                    raise DataError(f"{path}: {side} has {samples} samples but there are {count} ids")
+                    raise DataError(f"{path}: {column} has {samples} samples but there are {count} ids")
 
     def read(self, block: int) -> Block:
         """A thousand samples."""
         here = slice(block * HDF5_BLOCK, block * HDF5_BLOCK + self.blocks[block])
         with self._open() as file:
 
-            def rows(side: str) -> ShardRows:
-                if side in self._ends:
-                    ends = self._ends[side]
+            def rows(column: str) -> ShardRows:
+                if column in self._ends:
+                    ends = self._ends[column]
                     first, last = int(ends[here.start]), int(ends[here.stop])
-                    return ShardRows(self._entry(file, side)[first:last], ends[here.start : here.stop + 1] - first)
-                values = self._entry(file, side)[here]
+                    return ShardRows(self._entry(file, column)[first:last], ends[here.start : here.stop + 1] - first)
+                values = self._entry(file, column)[here]
                 length = 1 if values.ndim == 2 else values.shape[1]
                 return ShardRows(values.reshape(-1, values.shape[-1]), np.arange(len(values) + 1) * length)
 

@@ -14,7 +14,7 @@ from crossclr.features.reading.shard_files import Block, Shard, find_shards, ope
 from crossclr.features.sample import Content, Sample, same_words
 from crossclr.features.source import Source
 from crossclr.features.sources.shards.shard_order import ShardKeys, WindowOrder
-from crossclr.features.sources.shards.shards_config import ShardsConfig
+from crossclr.features.sources.shards.shards_config import ShardsConfig, column_of
 
 
 class ShardSource(Source):
@@ -25,7 +25,7 @@ class ShardSource(Source):
 
     Args:
         splits: shards of each split (see `find_shards`).
-        columns: the column of each modality, by its name. Default: ``{"video": "a", "text": "b"}``.
+        columns: the column of each modality, by its name. Default: ``{"video": "video", "text": "text_features"}``.
         max_frames: by modality, the maximum number of rows; longer sequences are subsampled. None keeps all.
         window: blocks whose samples are mixed in training; twice as many are kept in memory.
         concepts_from_text: samples with equal sentences show the same thing.
@@ -41,7 +41,7 @@ class ShardSource(Source):
         concepts_from_text: bool = False,
     ) -> None:
         self._concepts_from_text = concepts_from_text
-        self.columns = dict(columns or {"video": "a", "text": "b"})
+        self.columns = dict(columns or {name: column_of(name) for name in ("video", "text")})
         opened: dict[Path, Shard] = {}
         self._shards: dict[str, list[Shard]] = {}
         for split, paths in splits.items():

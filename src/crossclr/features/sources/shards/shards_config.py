@@ -7,7 +7,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crossclr.features.sources.config_base import FilesConfig, FromText, ModalityName, Paths, file_names
 
-RESERVED = ("id", "text", "group", "concept")
+RESERVED = ("id", "text", "group", "concept")  # columns that hold no features
+
+
+def column_of(modality: str) -> str:
+    """The usual column of a modality: its name, unless that column has another use.
+
+    Example:
+        >>> column_of("video"), column_of("text")
+        ('video', 'text_features')
+    """
+    return f"{modality}_features" if modality in RESERVED else modality
 
 
 class ShardModality(BaseModel):
@@ -15,7 +25,11 @@ class ShardModality(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    column: str | None = Field(default=None, description="Column or data set of its rows; default: its name.")
+    column: str | None = Field(
+        default=None,
+        description="Column or data set of its rows; default: its name. A modality named `text` has `text_features`, "
+        "because `id`, `text`, `group` and `concept` have other uses.",
+    )
     max_frames: int | None = Field(
         default=None, ge=1, description="Maximum number of rows; longer sequences are subsampled. null keeps all."
     )
@@ -29,7 +43,7 @@ class ShardsConfig(FilesConfig):
         description="Files of each split: names, patterns or folders, e.g. {train: 'train/*.parquet'}.", min_length=1
     )
     modalities: dict[ModalityName, ShardModality] = Field(
-        default={"video": ShardModality(column="a", max_frames=80), "text": ShardModality(column="b")},
+        default={"video": ShardModality(max_frames=80), "text": ShardModality()},
         min_length=2,
         description="The column of each modality by its name. A shard may lack some of them.",
     )
@@ -53,12 +67,16 @@ class ShardsConfig(FilesConfig):
                     f"modalities.{name}: the column {column!r} holds no features ({', '.join(RESERVED)} have other "
                     f"uses); set modalities.{name}.column"
                 )
+            if list(self.columns.values()).count(column) > 1:
+                raise ValueError(
+                    f"modalities.{name}: another modality has the column {column!r} too; give each its own"
+                )
         return self
 
     @property
     def columns(self) -> dict[str, str]:
         """The column of each modality."""
-        return {name: modality.column or name for name, modality in self.modalities.items()}
+        return {name: modality.column or column_of(name) for name, modality in self.modalities.items()}
 
     def places(self, split: str) -> list[Path]:
         """The patterns of a split as absolute paths.
