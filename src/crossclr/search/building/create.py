@@ -114,7 +114,7 @@ def build_index(
         place_items(items, {name: found[name] for name in wanted}, ids)
         if text is not None:
             write_query_encoder(model, folder, text)
-        write_index(folder, items, indexes, meta, trial_encoder(model, text))
+        write_index(folder, items, indexes, meta, trial_encoder(model, text, folder))
         _report(progress, "drawing the map", 3)
     return run.path / INDEX
 

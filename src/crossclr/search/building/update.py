@@ -15,11 +15,12 @@ from crossclr.search.building.item_statistics import influence_of_new, other_vec
 from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
-from crossclr.search.encoders.text_queries import TextQueries, trial_encoder
+from crossclr.search.encoders.text_queries import trial_encoder
 from crossclr.search.index.contract import Index
 from crossclr.search.index.generations import current_generation, new_generation
 from crossclr.search.items.item_table import Items
 from crossclr.search.items.media_files import MediaFinder
+from crossclr.search.queries.confidence import Encoder
 from crossclr.training import Run
 
 
@@ -70,7 +71,7 @@ def update_index(
         raise ValueError(f"the index in {before} was built from other weights than the run has now; rebuild it")
     if added and meta["hubness"]:
         raise ValueError("the scores of this index are corrected against hubs, which needs a rebuild: crossclr index")
-    encoder: TextQueries | None = None
+    encoder: Encoder | None = None
     changes, media_roots = Changes(), {*meta["media_roots"], *map(str, roots)}
     with new_generation(run.path / INDEX) as folder:
         kept = Items(before / ITEMS)
@@ -85,7 +86,7 @@ def update_index(
             source = run.open_source()
             finder = MediaFinder(source, media)
             model = run.load_space()
-            encoder = trial_encoder(model, meta["text_modality"])
+            encoder = trial_encoder(model, meta["text_modality"], before)
             gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
             _join(run, items, indexes, gathered, meta, changes, progress)
             media_roots |= finder.roots

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ LONGEST = 128  # tokens that the text expert sees at once
 
 
 class MiniLMRows:
-    """The rows that the default text expert gives for a sentence, up to rounding.
+    """The rows that the default text expert gives for sentences, up to rounding.
 
     Args:
         folder: a BERT model with ``config.json``, ``tokenizer.json`` and ``model.safetensors``. Default: the weights of
@@ -28,7 +29,7 @@ class MiniLMRows:
         MissingExtraError: the tokenizer or the weights are not installed.
 
     Example:
-        >>> MiniLMRows()("a sad cat").shape
+        >>> MiniLMRows()(["a sad cat"])[0].shape
         (5, 384)
     """
 
@@ -53,12 +54,21 @@ class MiniLMRows:
         """Whether the text is short enough; the text expert cuts a longer one into pieces."""
         return len(self._tokenizer.encode(text).ids) <= LONGEST
 
-    def __call__(self, text: str) -> Rows:
-        """(tokens, channels) rows of one text, special tokens included."""
-        ids = self._tokenizer.encode(text).ids
+    def __call__(self, texts: Sequence[str]) -> list[Rows]:
+        """(tokens, channels) rows of the first 128 tokens of each text, special tokens included."""
+        tokens = [self._tokenizer.encode(text).ids[:LONGEST] for text in texts]
+        found: list[Rows] = [np.empty(0, dtype=np.float32)] * len(texts)
+        for length in sorted({len(ids) for ids in tokens}):  # texts of one length are a batch without padding
+            places = [place for place, ids in enumerate(tokens) if len(ids) == length]
+            for place, rows in zip(places, self._encode([tokens[place] for place in places]), strict=True):
+                found[place] = rows
+        return found
+
+    def _encode(self, tokens: list[list[int]]) -> Rows:
+        """(texts, tokens, channels) rows of texts of the same length."""
         words = self._file.get_slice("embeddings.word_embeddings.weight")  # reads only the rows of these words
-        x = np.stack([words[number : number + 1][0] for number in ids])
-        x = x + self._weights["embeddings.position_embeddings"][: len(ids)]
+        x = np.stack([[words[number : number + 1][0] for number in ids] for ids in tokens])
+        x = x + self._weights["embeddings.position_embeddings"][: x.shape[1]]
         x = x + self._weights["embeddings.token_type_embeddings"][0]
         x = self._norm("embeddings.LayerNorm", x)
         for layer in range(self.config["num_hidden_layers"]):
@@ -77,27 +87,31 @@ class MiniLMRows:
     def _attention(self, place: str, x: Rows) -> Rows:
         heads = self.config["num_attention_heads"]
         query, key, value = (
-            self._linear(f"{place}.attention.self.{part}", x).reshape(len(x), heads, -1).transpose(1, 0, 2)
+            self._linear(f"{place}.attention.self.{part}", x).reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
             for part in ("query", "key", "value")
-        )  # (heads, tokens, channels)
-        scores = query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[2])
-        weights = np.exp(scores - scores.max(2, keepdims=True))
-        mixed = (weights / weights.sum(2, keepdims=True)) @ value
-        return self._linear(f"{place}.attention.output.dense", mixed.transpose(1, 0, 2).reshape(x.shape))
+        )  # (texts, heads, tokens, channels)
+        scores = query @ key.swapaxes(2, 3) / math.sqrt(query.shape[3])
+        weights = np.exp(scores - scores.max(3, keepdims=True))
+        mixed = (weights / weights.sum(3, keepdims=True)) @ value
+        return self._linear(f"{place}.attention.output.dense", mixed.swapaxes(1, 2).reshape(x.shape))
 
     def _linear(self, name: str, x: Rows) -> Rows:
-        out: Rows = x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        flat = x.reshape(-1, x.shape[-1]) @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        out: Rows = flat.reshape(*x.shape[:-1], -1)
         return out
 
     def _norm(self, name: str, x: Rows) -> Rows:
-        centred = x - x.mean(1, keepdims=True)
-        scaled = centred / np.sqrt(np.square(centred).mean(1, keepdims=True) + self.config["layer_norm_eps"])
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + self.config["layer_norm_eps"])
         gain = self._weights[name if "embeddings." in name else f"{name}.weight"]
         out: Rows = scaled * gain + self._weights[f"{name}.bias"]
         return out
 
 
 def _gelu(x: Rows) -> Rows:
-    erf = np.frompyfunc(math.erf, 1, 1)(x / math.sqrt(2)).astype(np.float32)
-    out: Rows = 0.5 * x * (1 + erf)
+    """GELU with the rational approximation of erf by Abramowitz and Stegun (7.1.26), correct to 1.5e-7."""
+    size = np.abs(x) / math.sqrt(2)
+    t = 1 / (1 + 0.3275911 * size)
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    out: Rows = 0.5 * (x + np.abs(x) * (1 - series * np.exp(-size * size)))
     return out

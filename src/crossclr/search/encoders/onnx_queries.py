@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
+from threadpoolctl import threadpool_limits
 
 from crossclr.extras import MissingExtraError
 from crossclr.search.encoders.minilm_rows import MiniLMRows
@@ -27,7 +27,7 @@ class OnnxQueries:
 
     def __init__(self, encoder: OnnxEncoder, rows: MiniLMRows) -> None:
         self._encoder, self._rows = encoder, rows
-        self._vector = lru_cache(CACHED)(self._encode)
+        self._vector = lru_cache(CACHED)(lambda text: self._encode([text]))
 
     def warm_up(self) -> None:
         """Load what the first query would wait for."""
@@ -35,10 +35,11 @@ class OnnxQueries:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """(texts, dim) unit vectors."""
-        return np.concatenate([self._vector(text) for text in texts])
+        return self._vector(texts[0]) if len(texts) == 1 else self._encode(texts)
 
-    def _encode(self, text: str) -> Vectors:
-        return unit(self._encoder([self._rows(text)]))
+    def _encode(self, texts: Sequence[str]) -> Vectors:
+        with threadpool_limits(1, user_api="blas"):  # the matrices are small: more threads only wait for each other
+            return unit(self._encoder(self._rows(texts)))
 
 
 def open_onnx_queries(folder: Path, text: str) -> OnnxQueries | None:
@@ -51,6 +52,6 @@ def open_onnx_queries(folder: Path, text: str) -> OnnxQueries | None:
         return None
     try:
         rows = MiniLMRows()
-        return OnnxQueries(OnnxEncoder(folder / QUERY_ENCODER), rows) if rows.fits(text) else None
+        return OnnxQueries(OnnxEncoder(folder / QUERY_ENCODER, threads=1), rows) if rows.fits(text) else None
     except MissingExtraError:
         return None
