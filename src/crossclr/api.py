@@ -18,7 +18,7 @@ from crossclr.evaluation.retrieval.validation import check_selection, retrieval_
 from crossclr.evaluation.runs.evaluate import embed_run as embed
 from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
 from crossclr.evaluation.runs.fit_space import SpaceFit, below_closed_form, measure_parts
-from crossclr.evaluation.runs.model_card import write_card
+from crossclr.evaluation.runs.model_card import CARD, write_card
 from crossclr.evaluation.runs.result_tables import parts_table, results_table, summarise, summary_table
 from crossclr.features import DataError, Source, open_source
 from crossclr.features.check.split_check import check_splits
@@ -215,13 +215,18 @@ class _Session:
 
     def resume(self, run: Run) -> Run:
         """Finish a run that was stopped."""
+        with self._locked(run.path):
+            return self._resume(run)
+
+    def _resume(self, run: Run) -> Run:
         if run.results is not None:
+            if self.fabric.is_global_zero and not (run.path / CARD).is_file():
+                write_card(run)
             return run
         if run.config.recipe != "paper":
-            with self._locked(run.path):
-                source = run.open_source()
-                return self._finish_space(run, SpaceFit(run.config, source, self.fabric, self.loss, self.console))
-        with self._locked(run.path), torch_settings(run.config.training):
+            space_fit = SpaceFit(run.config, run.open_source(), self.fabric, self.loss, self.console)
+            return self._finish_space(run, space_fit)
+        with torch_settings(run.config.training):
             training = JointTraining(run.config, run.open_source(), self.fabric, self.loss)
             weights, state = run.load_state()
             try:

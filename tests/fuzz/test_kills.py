@@ -21,7 +21,6 @@ from tests.support.tiny_runs import tiny_values, write_coot
 KILLS = int(os.environ.get("CROSSCLR_KILLS", "30" if ALL else "1"))
 QUICK = [f"--set={text}" for text in ("model.dim=16", "model.heads=2", "model.word_dim=8", "vocabulary.min_count=0")]
 QUICK.append("--set=training.epochs=2")
-CURRENT = "run/index/CURRENT"
 VOLATILE = ("environment.json", "checksums.json", "README.md")  # they hold times, commands, or checksums of such files
 
 
@@ -90,6 +89,7 @@ def report(place, out):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("command", [train, embed, index, update, caption, extract, experiment, report])
 def test_a_killed_command_can_be_repeated(place, tmp_path, command):
     rng, log = random.Random(command.__name__), tmp_path / "log.txt"
@@ -106,8 +106,6 @@ def test_a_killed_command_can_be_repeated(place, tmp_path, command):
         process.join(rng.uniform(0.0, 1.0) * duration)
         process.kill()
         process.join()
-        if command is update and (out / CURRENT).read_text() == (tmp_path / "whole" / CURRENT).read_text():
-            continue  # it was complete; another update would move items on the map
         finish(command(place, out), log)
         found = content(out)
         assert found.keys() == expected.keys(), f"kill {number}"
@@ -122,9 +120,10 @@ def content(folder):
     found = {}
     for path in sorted(folder.rglob("*")):
         old = "index" in path.parts and not any(path.is_relative_to(one) for one in current)
-        if path.is_file() and path.name not in VOLATILE and "tensorboard" not in path.parts and not old:
+        if path.is_file() and "tensorboard" not in path.parts and not old:
             name = re.sub("generation-[0-9]+", "generation", str(path.relative_to(folder)))
-            found[name] = re.sub(rb'"seconds": [0-9.]+', b"", path.read_bytes()).replace(bytes(folder), b"")
+            text = b"" if path.name in VOLATILE else path.read_bytes()
+            found[name] = re.sub(rb'"seconds": [0-9.]+', b"", text).replace(bytes(folder), b"")
     return found
 
 

@@ -62,9 +62,9 @@ def train_captions(
 def resume_captions(path: str | Path, *, console: Console | None = None, meteor: Meteor | bool = True) -> CaptionRun:
     """Resume a captioner that was stopped; the result is the same as without the stop."""
     run = CaptionRun.open(path)
-    if run.results is not None:
-        return run
     with FolderLock(run.path), torch_threads(run.config.training.threads):
+        if run.results is not None:
+            return run
         sets = load_sets(run.config, console is not None)
         training = _training(run.config, sets["train"], run.vocabulary)
         weights, state = run.load_state()
