@@ -186,8 +186,7 @@ def show_report(report: Report, console: Console) -> None:
     for name, long_texts in report.long_texts.items():
         say(console, f"{name}: {long_texts}")
     rows = ", ".join(f"{name} {count:,}" for name, count in report.rows.items())
-    kept = f" ({report.done} decoded now, {report.kept} already finished)" if report.kept else ""
-    say(console, f"{report.done + report.kept} files{kept}, {report.datapoints} datapoints, {report.clips} clips")
+    show_files(report, console)
     say(console, f"rows: {rows}")
     say(console, f"written to {report.out}")
     if report.config is None:
@@ -195,6 +194,12 @@ def show_report(report: Report, console: Console) -> None:
         return
     say(console, f"check it: crossclr data check {report.out}")
     say(console, f"next: crossclr train {report.config}")
+
+
+def show_files(report: Report, console: Console) -> None:
+    """Print how many files there are, and how many of them this run decoded."""
+    kept = f" ({report.done} decoded now, {report.kept} already finished)" if report.kept else ""
+    say(console, f"{report.done + report.kept} files{kept}, {report.datapoints} datapoints, {report.clips} clips")
 
 
 def show_problems(report: Report, console: Console) -> None:

@@ -332,6 +332,6 @@ def _print_hits(hits: Sequence[Hit]) -> None:
         row: list[str | Text] = [f"{hit.score:.3f}", *chance, Text(item.name), Text(item.text)]
         if files:
             span = "" if item.start is None else f"{item.start:.1f}–{item.stop or item.start:.1f}"
-            row += [Text(item.file), span]
+            row += [Text(Path(item.file).name), span]
         table.add_row(*row, item.split)
     Console().print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crossclr.cli.options import Captions, Host, Port, resumable, say
+from crossclr.storage import write_file
+from crossclr.storage.json_yaml import read_json_object
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +74,7 @@ def name_of(folder: Path) -> str:
 def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage, console: Console) -> None:
     """Everything before the service: features, a trained run and its index, each only as far as it is missing."""
     from crossclr import api
-    from crossclr.cli.extract import show_problems
+    from crossclr.cli.extract import show_files, show_problems
     from crossclr.search import build_index
     from crossclr.search.building.index_files import INDEX
     from crossclr.search.index.generations import current_generation
@@ -80,20 +83,32 @@ def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage,
     features, run = base / "features", base / "run"
     report = _extract(folder, captions, features, page)
     show_problems(report, console)
+    show_files(report, console)
     if report.config is None:
         raise ValueError("training needs sentences (--captions, or subtitles next to the videos) or videos with sound")
     page.begin(1)
-    say(console, f"training on {report.clips} clips")
-    trained = (run / "config.yaml").is_file()
-    if trained:
+    if (run / "config.yaml").is_file():
         api.resume(run, baseline=False)
     else:
+        say(console, f"training on {report.clips} clips")
         api.train(report.config, {"name": name_of(folder)}, out=run, baseline=False)
     page.begin(2)
-    if report.done or not trained or current_generation(Run.open(run).path / INDEX) is None:
+    indexed, state = base / "indexed.txt", _state(features)
+    known = indexed.read_text() if indexed.is_file() else ""
+    if known != state or current_generation(Run.open(run).path / INDEX) is None:
         say(console, "building the index")
         build_index(run, media=features / "media.json", progress=lambda what, done, total: page.begin(2, what))
+        write_file(indexed, state)
     page.begin(3)
+
+
+def _state(features: Path) -> str:
+    """A digest of the sentences and files of a feature set, which changes whenever the index is out of date."""
+    found = hashlib.sha256((features / "meta_all.json").read_bytes())
+    for file in sorted({str(entry["file"]) for entry in read_json_object(features / "media.json").values()}):
+        about = Path(file).stat()
+        found.update(f"{file} {about.st_size} {about.st_mtime_ns}".encode())
+    return found.hexdigest()
 
 
 def _extract(folder: Path, captions: Path | None, out: Path, page: ProgressPage) -> Report:

@@ -52,7 +52,7 @@ def run(folder, experts=None, out="out", **settings):
 
 def test_a_feature_set_that_the_reader_takes(folder):
     report = run(folder)
-    assert (report.datapoints, report.clips, report.done, report.kept) == (3, 4, 4, 0)
+    assert (report.datapoints, report.clips, report.done, report.kept) == (3, 4, 3, 0)
     assert [str(problem).split(":")[0] for problem in report.problems] == ["bad.mp4", "b.mp4"]
     assert "is empty" in report.problems[1].what
     source = open_source(load_data_config(report.config))
@@ -104,6 +104,14 @@ def test_a_video_without_a_sound_track_lacks_that_modality(folder):
     assert source.dims == {"video": 3, "text": 2, "audio": 1}
     assert set(source.read("b").modalities) == {"video", "text"}
     assert source.read("a").modalities["audio"].whole.all()
+
+
+def test_sound_that_few_files_have_is_not_a_modality(folder):
+    write_video(folder / "videos" / "c.mp4", [GREEN] * 10)  # a alone has sound
+    report = run(folder, [Colour(), Loudness(), Letters()])
+    assert open_source(load_data_config(report.config)).dims == {"video": 3, "text": 2}
+    notes = [str(problem) for problem in report.problems if problem.minor]
+    assert "loudness: only 1 of 3 files have rows, so training does not use it" in notes
 
 
 def test_modalities_by_name(folder):
@@ -176,11 +184,12 @@ def test_nothing_is_done_twice(folder):
     run(folder)
     colour, letters = Colour(), Letters()
     report = run(folder, [colour, letters])
-    assert (report.done, report.kept) == (1, 3)  # the damaged one is tried again
+    assert (report.done, report.kept) == (0, 3)  # the damaged one is tried again, in vain
+    assert "bad.mp4" in {problem.name for problem in report.problems}
     assert (colour.batches, letters.read) == ([], [])
     colour, motion = Colour(), Motion()
     report = run(folder, [colour, motion, Letters()])  # another expert comes
-    assert (report.done, colour.batches) == (4, [])
+    assert (report.done, colour.batches) == (3, [])
     assert set(report.rows) == {"colour", "motion", "letters"}
     colour = Colour(rate=4.0)
     run(folder, [colour, Letters()])  # other settings: everything again

@@ -48,6 +48,12 @@ def test_captions_find_files_by_name_stem_or_path(folder, tmp_path):
     }
 
 
+def test_captions_find_names_with_decomposed_umlauts(folder, tmp_path):
+    (folder / "u\u0308ber.mp4").touch()
+    listing = list_media(folder, captions(tmp_path, {"\u00fcber.mp4": "x"}))
+    assert [point.recording for point in listing.datapoints] == ["u\u0308ber"]
+
+
 def test_several_datapoints_may_share_a_video(folder, tmp_path):
     part = {"data_key": "a", "split": "val", "segments": [{"text": "x", "start_sec": 0, "stop_sec": 1}]}
     listing = list_media(folder, captions(tmp_path, {"a_1": part, "a_2": part}))

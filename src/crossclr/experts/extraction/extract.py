@@ -36,6 +36,7 @@ from crossclr.storage import FolderLock, sweep, write_file, write_json
 
 META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
 PARAGRAPHS_AT_ONCE = 256
+FEWEST = 10  # files with rows of an expert that training needs; for small sets, half of the files
 
 
 def extract(
@@ -134,7 +135,7 @@ class Extraction:
         self.out.mkdir(parents=True, exist_ok=True)
         sweep(self.out, recursive=True)
         todo = self.missing()
-        self.report.done, self.report.kept = len(todo), len(self.listing.recordings) - len(todo)
+        self.report.kept = len(self.listing.recordings) - len(todo)
         if todo:
             self._encode_media(todo)
         for recording in self.listing.recordings:
@@ -165,6 +166,7 @@ class Extraction:
         if finished.error:
             self._omit(Problem(name, finished.error))
             return
+        self.report.done += 1
         if finished.damaged:
             self._omit(Problem(name, f"{finished.damaged} damaged packets were skipped"))
         for expert in experts:
@@ -254,7 +256,7 @@ class Extraction:
         write_json(self.out / META, data.meta)
         write_json(self.out / MEDIA, media_table(data, self.files))
         self.report.datapoints, self.report.clips = len(data.meta), data.clips
-        data.modalities = data.modalities.only([name for name, rows in self.report.rows.items() if rows])
+        data.modalities = data.modalities.only(self._common(data, finished))
         if len(data.modalities.experts) > 1:
             name = re.sub(r"[^\w.+-]+", "-", self.out.resolve().name) or "features"
             section = write_arrays(self.out, data) if data.many else coot_section(data, self.out)
@@ -262,6 +264,16 @@ class Extraction:
             self.report.config = self.out / CONFIG
         write_json(self.out / MANIFEST, self._manifest(finished, data))
         self.finished.remove_parts()
+
+    def _common(self, data: DataSet, finished: Mapping[str, set[str]]) -> list[str]:
+        """The experts that have rows of enough files to train with."""
+        keys = {entry["data_key"] for entry in data.meta.values()} | data.meta.keys()
+        counts = {name: len(found & keys) for name, found in finished.items()}
+        enough = min(FEWEST, len(data.meta) / 2)
+        for name in (name for name, count in counts.items() if 0 < count < enough):
+            what = f"only {counts[name]} of {len(data.meta)} files have rows, so training does not use it"
+            self.report.problems.append(Problem(name, what, minor=True))
+        return [name for name, count in counts.items() if count >= enough]
 
     def _join_rows(self, data: DataSet, finished: Mapping[str, set[str]]) -> None:
         used = {entry["data_key"] for entry in data.meta.values()}

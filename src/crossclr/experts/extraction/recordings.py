@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from unicodedata import normalize
 
 from crossclr.experts.media.file_types import RECORDINGS
 from crossclr.experts.texts.caption_files import Captioned, read_captions
@@ -151,11 +152,14 @@ def _add_captions(listing: Listing, table: Sequence[Captioned], base: Path, list
         path = recording.path
         inside = str(path.relative_to(base)) if path.is_relative_to(base) else str(path)
         for name in (path.stem, path.name, inside, str(path)):
-            names.setdefault(name, recording.key)
+            names.setdefault(normalize("NFC", name), recording.key)  # macOS decomposes umlauts
         names[recording.key] = recording.key
     taken: set[str] = set()
     for entry in table:
-        found = names.get(entry.file) or names.get(Path(entry.file).name) or names.get(Path(entry.file).stem)
+        file = Path(normalize("NFC", entry.file))
+        found = names.get(entry.file) or next(
+            (names[one] for one in (str(file), file.name, file.stem) if one in names), None
+        )
         if found is None:
             if not listed:  # a table of files has already reported this
                 listing.problems.append(Problem(entry.file, "the captions name it, but there is no such file"))

@@ -54,7 +54,7 @@ class Report:
     Args:
         out: the output folder.
         rows: rows of each expert in the folder.
-        done: recordings that were encoded.
+        done: recordings that this run encoded.
         kept: recordings that an earlier run had finished.
         problems: everything that was omitted.
         unused: files that the captions do not name.

@@ -179,7 +179,7 @@ def _labels(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[s
     labels = {}
     for name in wanted:
         kinds = {item.media for item in found[name].items if item.media} or {TEXT if found[name].is_text else name}
-        kind = kinds.pop() if len(kinds) == 1 else "clip"
+        kind = "audio" if name == "audio" else kinds.pop() if len(kinds) == 1 else "clip"  # the sound of videos
         files = [item.file for item in found[name].items if item.file and not is_built_in(item.file)]
         if kind in ("video", "audio") and len(set(files)) < len(files):
             kind = "moment"  # several items lie in one file
