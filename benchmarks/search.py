@@ -77,6 +77,7 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
             "weights": "",
             "dim": vectors.shape[1],
             "text_modality": None,
+            "text_modalities": [],
         },
         **{"media_roots": [], "hubness": False, "backend": "faiss", "splits": ["train"], "groups": []},
         "modalities": {"a": {**about, "kind": index.kind, "recall": index.recall}},

@@ -53,7 +53,15 @@ def make_run(root: Path, rows: int, dim: int) -> Path:
         np.save(folder / CODES, np.zeros((rows, 2), dtype=np.int32))
         (folder / MAP).write_text("{}")
         about = {"label": "videos", "usual": 1.0, "tried": 0, "count": rows, "media": ["video"], "kind": index.kind}
-        meta = {"format": FORMAT, "name": "load", "about": "", "weights": "", "dim": dim, "text_modality": None}
+        meta = {
+            "format": FORMAT,
+            "name": "load",
+            "about": "",
+            "weights": "",
+            "dim": dim,
+            "text_modality": None,
+            "text_modalities": [],
+        }
         meta |= {"media_roots": [], "hubness": False, "backend": "faiss", "splits": ["train"], "groups": []}
         (folder / META).write_text(json.dumps(meta | {"modalities": {"video": about}}))
     previews = Previews(root, writable=True)

@@ -11,6 +11,7 @@ import pytest
 from crossclr.search import Searcher, update_index
 from crossclr.search.building.index_files import INDEX
 from crossclr.search.encoders.onnx_queries import open_onnx_queries
+from crossclr.search.queries.combined import Weights
 from crossclr.search.quick_search import ask_running_service, open_without_torch
 from crossclr.search.service.running_service import ANNOUNCED, announce
 from crossclr.search.service.server import make_server
@@ -89,7 +90,11 @@ def test_the_command_loads_no_pytorch_and_asks_a_running_service(run_copy, searc
     assert (found, loaded) == (expected, "['faiss']")
     with service(run_copy):
         found, loaded = searched(run_copy.path, "red fruit")
+        weighted, _ = searched(run_copy.path, "at night", "--like", "image/1F60B@noto", "--weight", "text=0.5")
     assert (found, loaded) == (expected, "[]")
+    mixed = searcher.search(text="at night", like="image/1F60B@noto", weights=Weights(text=0.5))
+    assert weighted == named(mixed)
+    assert weighted != named(searcher.search(text="at night", like="image/1F60B@noto"))
     assert not (run_copy.path / INDEX / ANNOUNCED).exists()
 
 
@@ -97,19 +102,19 @@ def test_only_the_service_of_this_index_on_this_machine_is_asked(run_copy, searc
     query = {"text": "red fruit", "find": "image", "top": 5, "splits": ["test"]}
     path = run_copy.path / INDEX / ANNOUNCED
     with service(run_copy):
-        assert plain(ask_running_service(run_copy.path, **query).hits) == named(searcher.search(**query))
-        assert ask_running_service(run_copy.path, text="red fruit", top=201) is None
-        assert ask_running_service(run_copy.path, like="no such item") is None
+        assert plain(ask_running_service(run_copy.path, query).hits) == named(searcher.search(**query))
+        assert ask_running_service(run_copy.path, {"text": "red fruit", "top": 201}) is None
+        assert ask_running_service(run_copy.path, {"like": "no such item", "top": 5}) is None
         about = json.loads(path.read_text())
         for change in ({"instance": "another"}, {"host": "192.0.2.1"}, {"host": "localhost"}, {"weights": "other"}):
             path.write_text(json.dumps(about | change))
-            assert ask_running_service(run_copy.path, **query) is None, change
+            assert ask_running_service(run_copy.path, query) is None, change
         for text in ("{", "[]", "null"):
             path.write_text(text)
-            assert ask_running_service(run_copy.path, **query) is None
+            assert ask_running_service(run_copy.path, query) is None
         path.write_text(json.dumps(about))
     path.write_text(json.dumps(about))  # as a killed service leaves it
-    assert ask_running_service(run_copy.path, **query) is None
+    assert ask_running_service(run_copy.path, query) is None
 
 
 @pytest.mark.parametrize(

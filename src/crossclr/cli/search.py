@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -118,6 +119,18 @@ def search(
     ] = None,
     more: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find more like this item. Repeatable.")] = None,
     less: Annotated[list[str] | None, typer.Option(metavar="ID", help="Find less like this item. Repeatable.")] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART=NUMBER",
+            help="How much a part of the query counts, 0 to 100: text, file, more (with --like) or less, such as "
+            "text=0.5. Default: text=1, file=1, more=1.25, less=0.25. Repeatable.",
+        ),
+    ] = None,
+    text_modality: Annotated[
+        str | None,
+        typer.Option(help="Modality that encodes the sentence, such as spanish. Default: text, or the first of text."),
+    ] = None,
     find: Annotated[
         str | None,
         typer.Option(
@@ -139,8 +152,9 @@ def search(
 
         crossclr search runs/emoji --file photo.jpg
 
-        crossclr search runs/emoji "at night" --file photo.jpg --less image/1F34E@noto
+        crossclr search runs/emoji "at night" --file photo.jpg --weight text=0.5 --less image/1F34E@noto
     """
+    from crossclr.search.queries.combined import Weights
     from crossclr.search.quick_search import ask_running_service, open_without_torch
     from crossclr.search.service.answers import plain_hit
 
@@ -148,23 +162,23 @@ def search(
         raise ValueError("give a sentence, a file with --file, or an item with --like ID")
     if sentence is not None:
         _refuse_paths(sentence)
-    query: dict[str, Any] = {"text": sentence, "like": like, "find": find, "top": top}
-    query |= {"splits": split or (), "groups": group or ()}
-    plain = file is None and not more and not less
-    answer = ask_running_service(run, **query) if plain else None
+    query: dict[str, Any] = {"text": sentence, "text_modality": text_modality, "like": like, "find": find, "top": top}
+    query |= {"splits": split or [], "groups": group or [], "more": more or [], "less": less or []}
+    weights = _weights(weight or [])
+    answer = ask_running_service(run, query | {"weights": weights}) if file is None else None
     if answer is not None:
         hits, nonsense = answer.hits, answer.nonsense
     else:
-        searcher = open_without_torch(run, sentence) if file is None else None
+        searcher = open_without_torch(run, sentence, text_modality) if file is None else None
         if searcher is None:
             from crossclr.search import Searcher
 
             searcher = Searcher.open(run)
         try:
-            hits = searcher.search(**query, file=_encoded(searcher, file), more=more or (), less=less or ())
+            hits = searcher.search(**query, weights=Weights(**weights), file=_encoded(searcher, file))
         except KeyError as error:
             raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
-        nonsense = plain and sentence is not None and searcher.is_nonsense(sentence)
+        nonsense = sentence is not None and not (file or more) and searcher.is_nonsense(sentence)
     if nonsense:
         typer.echo("no good match: the query does not look like words; these are only the nearest items", err=True)
     if as_json:
@@ -285,6 +299,22 @@ def _refuse_paths(sentence: str) -> None:
             f"{sentence!r} looks like a file, but a query is a sentence: search with the file by --file {sentence}, or "
             "describe in words what you are looking for"
         )
+
+
+def _weights(given: Sequence[str]) -> dict[str, float]:
+    """The weights of parts by their names; `Weights` checks the numbers."""
+    from crossclr.search.queries.combined import Weights
+
+    names, found = [field.name for field in fields(Weights)], {}
+    for one in given:
+        part, _, number = one.partition("=")
+        try:
+            found[part] = float(number)
+        except ValueError:
+            part = ""
+        if part not in names:
+            raise ValueError(f"--weight {one!r} is not one of {', '.join(names)} with a number, such as text=0.5")
+    return found
 
 
 def _encoded(searcher: Searcher, file: Path | None) -> FileQuery | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crossclr.search.building.index_files import INDEX, ITEMS, read_meta
 from crossclr.search.index.generations import current_generation
@@ -29,26 +29,20 @@ class Answer:
     nonsense: bool
 
 
-def ask_running_service(
-    run: Path,
-    *,
-    text: str | None = None,
-    like: str | None = None,
-    find: str | None = None,
-    top: int = 10,
-    splits: Sequence[str] = (),
-    groups: Sequence[str] = (),
-) -> Answer | None:
+def ask_running_service(run: Path, query: Mapping[str, Any]) -> Answer | None:
     """The results of `Searcher.search`, from the service that runs for the index of a run.
+
+    Args:
+        run: its folder.
+        query: the body of ``/api/search``.
 
     Returns:
         None if no service runs, or if it cannot answer: only `Searcher` reports what is wrong with a query.
     """
     folder, weights = _current(run)
-    if folder is None or top > MOST_ASKED:
+    if folder is None or query["top"] > MOST_ASKED:
         return None
-    query = {"text": text, "like": like, "find": find, "top": top, "splits": [*splits], "groups": [*groups]}
-    answer = ask_service(run / INDEX, weights, query)
+    answer = ask_service(run / INDEX, weights, dict(query))
     if answer is None:
         return None
     items = Items(folder / ITEMS)
@@ -66,10 +60,13 @@ def ask_running_service(
     return Answer(hits, bool(answer.get("nonsense")))
 
 
-def open_without_torch(run: Path, text: str | None) -> Searcher | None:
+def open_without_torch(run: Path, text: str | None, text_modality: str | None = None) -> Searcher | None:
     """The searcher of a run for one sentence, or for queries by items, without PyTorch; None if PyTorch is needed."""
     folder, weights = _current(run)
-    if folder is None or read_meta(folder)["weights"] != weights:
+    if folder is None:
+        return None
+    meta = read_meta(folder)
+    if meta["weights"] != weights or text_modality not in (None, meta["text_modality"]):
         return None
     if text is None:
         queries = None

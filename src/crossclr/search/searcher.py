@@ -40,8 +40,8 @@ T = TypeVar("T")
 class Queries(Protocol):
     """An encoder of sentences: `TextQueries` with PyTorch, `OnnxQueries` without."""
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """(texts, dim) unit vectors."""
+    def encode(self, texts: Sequence[str], modality: str | None = None) -> Vectors:
+        """(texts, dim) unit vectors, by the encoder of a text modality."""
 
     def warm_up(self) -> None:
         """Load what the first query would wait for."""
@@ -126,6 +126,7 @@ class Searcher:
         self,
         *,
         text: str | None = None,
+        text_modality: str | None = None,
         like: str | None = None,
         file: FileQuery | None = None,
         more: Sequence[str] = (),
@@ -141,6 +142,8 @@ class Searcher:
 
         Args:
             text: a sentence of at most 1,000 characters.
+            text_modality: the modality whose encoder reads the sentence, such as ``spanish``, if the data has several
+                that are text. Default: the one named ``text``, or the first.
             like: name of an item to find neighbours of; the item itself is not returned.
             file: a file of your own, from ``files.encode``.
             more: names of items that the results should resemble.
@@ -166,14 +169,14 @@ class Searcher:
         liked = [*map(self.item, more)]
         disliked = [*map(self.item, less)]
         own = seed or (liked[0] if liked and text is None else None)
-        wanted, fused = self._wanted(find, own, file)
+        wanted, fused = self._wanted(find, own.modality if own else text_modality, file)
         if vector is not None:
             if text is not None or file is not None or seed or liked or disliked:
                 raise QueryError("a vector is a whole query; give it without a text, a file and items")
             query = self._check_vector(vector)
         else:
             query = combine(
-                text=None if text is None else self._encode(text),
+                text=None if text is None else self._encode(text, text_modality),
                 file=None if file is None else file.vector,
                 more=self._vectors([seed] if seed else [], liked),
                 less=self._vectors([], disliked),
@@ -190,7 +193,8 @@ class Searcher:
         ranked = sorted(found, key=lambda pair: -pair[1])
         by_id = {key: score for key, score in ranked if key != -1 and key not in hidden}
         sentence_only = text is not None and file is None and not (seed or liked or disliked or fused)
-        chances = self._confidence if sentence_only else {}
+        usual = text_modality in (None, self.meta["text_modality"])  # chances are known for its encoder only
+        chances = self._confidence if sentence_only and usual else {}
         return [
             Hit(
                 item,
@@ -261,8 +265,8 @@ class Searcher:
             found[:, -2:] = np.array([np.sqrt(0.5), 0], dtype=np.float32)
         return found
 
-    def modality(self, find: str | None, like_item: Item | None = None, file: FileQuery | None = None) -> str:
-        """The modality of the results of a query; ``find`` is what the caller requests, if anything.
+    def modality(self, find: str | None, own: str | None = None, file: FileQuery | None = None) -> str:
+        """The modality of the results: what the caller wants to find, or another one than the query's own.
 
         Raises:
             QueryError: there is no modality of this name.
@@ -270,13 +274,13 @@ class Searcher:
         if find is None:
             if file is not None and file.modality in self.indexes:
                 return file.modality
-            own = like_item.modality if like_item is not None else self.meta["text_modality"]
-            return next((name for name in self.indexes if name != own), next(iter(self.indexes)))
+            query = own or self.meta["text_modality"]
+            return next((name for name in self.indexes if name != query), next(iter(self.indexes)))
         if find not in self.indexes:
             raise QueryError(f"the index has no modality {find!r}; it has {', '.join(self.indexes)}")
         return find
 
-    def _wanted(self, find: str | None, own: Item | None, file: FileQuery | None) -> tuple[tuple[str, ...], bool]:
+    def _wanted(self, find: str | None, own: str | None, file: FileQuery | None) -> tuple[tuple[str, ...], bool]:
         """The modalities to search, and whether they are fused."""
         if find is None or find in self.indexes:
             return (self.modality(find, own, file),), False
@@ -287,15 +291,18 @@ class Searcher:
     def _fuse(self, names: tuple[str, ...]) -> Index:
         return fuse_items(self.items, {name: self.indexes[name] for name in names}, self.meta["dim"])
 
-    def _encode(self, text: str) -> Vectors:
+    def _encode(self, text: str, modality: str | None) -> Vectors:
         if self.queries is None:
             raise QueryError(self.no_text)
+        known = self.meta["text_modalities"]
+        if modality not in (None, *known):
+            raise QueryError(f"{modality!r} cannot encode a sentence; the text modalities are {', '.join(known)}")
         text = " ".join(text.split())
         if not text:
             raise QueryError("the text is empty; type what you are looking for")
         if len(text) > LONGEST_TEXT:
             raise QueryError(f"the text has {len(text):,} characters; the limit is {LONGEST_TEXT:,}")
-        return self.queries.encode([text])
+        return self.queries.encode([text], modality)
 
     def _check_vector(self, vector: Any) -> Vectors:
         query = np.asarray(vector, dtype=np.float32).reshape(1, -1)

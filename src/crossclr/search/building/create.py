@@ -16,7 +16,7 @@ from crossclr.search.building.item_statistics import describe_items, other_vecto
 from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import TEXT, EmbeddedItems, Progress, embed_items
 from crossclr.search.encoders.onnx_export import write_query_encoder
-from crossclr.search.encoders.text_queries import text_modality, trial_encoder
+from crossclr.search.encoders.text_queries import text_modalities, trial_encoder
 from crossclr.search.index.contract import Ids, Index
 from crossclr.search.index.faiss_graph import IndexSettings
 from crossclr.search.index.faiss_index import FaissIndex
@@ -85,14 +85,16 @@ def build_index(
             absent = [name for name in wanted if name not in present]
             raise ValueError(f"the {'shards' if shards else 'splits'} have no items of {' or '.join(absent)}")
         wanted = present
-        text = text_modality(found, model.dims)
+        texts = text_modalities(found, model.dims)
+        text = texts[0] if texts else None
         meta: dict[str, Any] = {
             "format": FORMAT,
             "name": run.config.name,
             "about": run.config.about,
             "weights": run.digest(),
             "dim": int(found[wanted[0]].vectors.shape[1]),
-            "text_modality": text,
+            "text_modality": text,  # encodes typed queries, unless the query chooses another
+            "text_modalities": texts,
             "validation": run.config.splits.validate_,
             "media_roots": sorted(finder.roots) if shards is None else [],
             "hubness": hubness,

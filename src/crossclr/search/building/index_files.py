@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crossclr.search.queries.confidence import Encoder
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
-FORMAT = 4
+FORMAT = 5
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

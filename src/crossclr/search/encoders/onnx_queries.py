@@ -33,8 +33,8 @@ class OnnxQueries:
         """Load what the first query would wait for."""
         self.encode(["warm"])
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """(texts, dim) unit vectors."""
+    def encode(self, texts: Sequence[str], modality: str | None = None) -> Vectors:
+        """(texts, dim) unit vectors; ``modality`` is the one that was exported, or None."""
         return self._vector(texts[0]) if len(texts) == 1 else self._encode(texts)
 
     def _encode(self, texts: Sequence[str]) -> Vectors:

@@ -21,7 +21,7 @@ class TextQueries:
 
     Args:
         model: the run's model, trained on MiniLM features of 384 channels.
-        modality: the one that is text.
+        modality: the text modality that encodes sentences unless another is chosen.
         encoder: the text expert. Default: it is loaded at the first sentence.
 
     Raises:
@@ -38,33 +38,36 @@ class TextQueries:
         self.model, self.modality = model.eval(), modality
         self._encoder = encoder
         self._lock = threading.Lock()
-        self._vector = lru_cache(CACHED)(lambda text: self._encode([text])[0])
+        self._vector = lru_cache(CACHED)(lambda text, modality: self._encode([text], modality)[0])
 
     def warm_up(self) -> None:
         """Load the text expert now instead of at the first query."""
         self.encode(["warm"])
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """(texts, dim) unit vectors."""
-        return self._vector(texts[0])[None] if len(texts) == 1 else self._encode(texts)
+    def encode(self, texts: Sequence[str], modality: str | None = None) -> Vectors:
+        """(texts, dim) unit vectors, by the encoder of a text modality."""
+        chosen = modality or self.modality
+        return self._vector(texts[0], chosen)[None] if len(texts) == 1 else self._encode(texts, chosen)
 
-    def _encode(self, texts: Sequence[str]) -> Vectors:
+    def _encode(self, texts: Sequence[str], modality: str) -> Vectors:
         with self._lock:  # one at a time, because the network uses several threads itself
             if self._encoder is None:
                 self._encoder = TokenEncoder()
-            return encode_rows(self.model, self.modality, self._encoder(list(texts)))
+            return encode_rows(self.model, modality, self._encoder(list(texts)))
 
 
-def text_modality(found: Mapping[str, EmbeddedItems], dims: Mapping[str, int]) -> str | None:
-    """The modality that encodes typed queries: the one named ``text``, or the first of sentences as MiniLM embeds them.
+def text_modalities(found: Mapping[str, EmbeddedItems], dims: Mapping[str, int]) -> list[str]:
+    """The modalities that can encode typed queries: sentences as MiniLM embeds them. The first is the default.
+
+    That is the one named ``text``, or the first of the data.
 
     Args:
         found: the items of each modality.
         dims: channels of the features of each modality.
     """
-    if TEXT in dims:
-        return TEXT
-    return next((name for name, part in found.items() if part.is_text and dims[name] == TokenEncoder.dim), None)
+    names = [name for name in dims if name == TEXT or (name in found and found[name].is_text)]
+    fit = [name for name in names if dims[name] == TokenEncoder.dim]
+    return sorted(fit or names[:1], key=lambda name: name != TEXT)
 
 
 def trial_encoder(model: SearchSpace, modality: str | None, folder: Path) -> OnnxQueries | TextQueries | None:

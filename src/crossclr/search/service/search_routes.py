@@ -34,6 +34,10 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: Annotated[str, Field(max_length=LONGEST_TEXT)] | None = Field(default=None, description="A sentence.")
+    text_modality: Name | None = Field(
+        default=None,
+        description="Modality that encodes the sentence. Default: the one named text, or the first of text.",
+    )
     like: Name | None = Field(default=None, description="Id of an item to find neighbours of.")
     file: Annotated[str, Field(max_length=50)] | None = Field(default=None, description="Token of a file (/api/file).")
     more: Names = Field(default=[], description="Ids of items that the results should resemble.")
@@ -87,6 +91,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
     @app.get("/api/search", summary="The same with the query in the address, for links")
     async def search_by_address(
         q: Annotated[str | None, Query(max_length=LONGEST_TEXT, description="A sentence.")] = None,
+        text_modality: Annotated[str | None, Query(max_length=500, description="Encodes the sentence.")] = None,
         like: Annotated[str | None, Query(max_length=500, description="Id of an item.")] = None,
         file: Annotated[str | None, Query(max_length=50, description="Token of a file (/api/file).")] = None,
         more: Annotated[list[str], Query(max_length=50, description="Ids of items to find more of.")] = [],  # noqa: B006
@@ -100,6 +105,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
     ) -> JSONResponse:
         weights = {"text": 2 * (1 - share), "file": 2 * share} if q is not None and file is not None else {}
         parts: dict[str, Any] = {"text": q, "like": like, "file": file, "more": more, "less": less, "weights": weights}
+        parts["text_modality"] = text_modality
         return await answer(SearchRequest(**parts, find=find, top=top, fold=fold, splits=split, groups=group))
 
     @app.get("/api/item", summary="One item, what belongs to it, and remarks about it")
@@ -128,7 +134,17 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
     @app.get("/api/info", summary="What the index contains")
     def info() -> JSONResponse:
         searcher = searchers.current
-        names = ("name", "about", "dim", "text_modality", "splits", "groups", "hubness", "modalities")
+        names = (
+            "name",
+            "about",
+            "dim",
+            "text_modality",
+            "text_modalities",
+            "splits",
+            "groups",
+            "hubness",
+            "modalities",
+        )
         values = {name: searcher.meta[name] for name in names}
         values["all_groups"] = len(values["groups"]) <= MOST_GROUPS
         values["groups"] = values["groups"][:MOST_GROUPS]

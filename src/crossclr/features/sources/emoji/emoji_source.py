@@ -52,7 +52,7 @@ class EmojiSource(Source):
         given = modalities or EmojiConfig().modalities
         self.parts = {name: _parse(content, name) for name, content in given.items()}  # its vendors, or text
         # Without a modality of text, the sentences describe the last drawings.
-        self._described = next((name for name, part in self.parts.items() if part == ("text",)), list(self.parts)[-1])
+        self._described = [name for name, part in self.parts.items() if part == ("text",)] or list(self.parts)[-1:]
         self.items = load_emoji()
         members = groupby(self.items, key=lambda item: item.video if two_level else item.key)
         self._samples = {key: tuple(run) for key, run in members}
@@ -83,7 +83,7 @@ class EmojiSource(Source):
         contents = {}
         for name in self.parts:
             clips = [self._row(name, self._position[item.key], rng).copy() for item in run]
-            texts = tuple(item.text for item in run) if name == self._described else ()
+            texts = tuple(item.text for item in run) if name in self._described else ()
             contents[name] = Content(clips, (), np.concatenate(clips) if self.two_level else None, texts)
         first = run[0]
         return Sample(

@@ -30,7 +30,7 @@ function notice(text) {
 
 function fromAddress() {
   const values = new URLSearchParams(location.search);
-  const single = ["q", "like", "file", "share", "find", "split", "group", "item"].map((name) => [name, values.get(name) || ""]);
+  const single = ["q", "text_modality", "like", "file", "share", "find", "split", "group", "item"].map((name) => [name, values.get(name) || ""]);
   return { ...Object.fromEntries(single), more: values.getAll("more"), less: values.getAll("less") };
 }
 
@@ -42,6 +42,7 @@ function go(change, { replace = false } = {}) {
 
 function show() {
   if (document.activeElement !== query || query.value.trim() !== state.q) query.value = state.q;
+  byId("text-modality").value = state.text_modality || info.text_modality;
   byId("split").value = state.split;
   byId("group").value = state.group;
   byId("filters").classList.toggle("active", Boolean(state.split || state.group));
@@ -52,7 +53,7 @@ function show() {
   showDetail();
 }
 
-function asking() { return state.like ? state.like.split("/")[0] : info.text_modality; }
+function asking() { return state.like ? state.like.split("/")[0] : state.text_modality || info.text_modality; }
 
 const WHOLE = { all: "all", fused: "together" }; // besides one modality: items of all, or whole samples
 
@@ -79,7 +80,7 @@ function cut(text) {
 
 async function search() {
   const { like, more, less, split, group } = state;
-  const values = { q: like ? "" : state.q, like, file: like ? "" : state.file, share: state.share, more, less, find: wanted(), split, group };
+  const values = { q: like ? "" : state.q, text_modality: like ? "" : state.text_modality, like, file: like ? "" : state.file, share: state.share, more, less, find: wanted(), split, group };
   if (!values.q && !like && !values.file && !more.length) { running?.abort(); answered = null; welcome(); return; }
   const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top: TOP, fold: 1 })}`;
   if (address === answered && !server.gone) return;
@@ -239,6 +240,7 @@ byId("form").addEventListener("submit", (event) => {
   go({ q: query.value.trim(), like: "" }, { replace: query.value.trim() === state.q });
 });
 listenForFiles((file) => sendFile(file, info, { say: notice, done: (token) => go({ file: token, like: "", more: [], less: [], item: "" }) }));
+byId("text-modality").addEventListener("change", (event) => go({ text_modality: event.target.value === info.text_modality ? "" : event.target.value }));
 byId("split").addEventListener("change", (event) => go({ split: event.target.value }));
 byId("group").addEventListener("change", (event) => {
   const value = event.target.value.trim();
@@ -325,6 +327,8 @@ async function start() {
     ...modalities.map(([name]) => choice(name, make("span", { class: `dot ${shade(info, name)}` }), called(info, name))),
     ...Object.entries(WHOLE).map(([name, word]) => choice(name, word)));
   byId("find").hidden = modalities.length < 2;
+  byId("text-modality").replaceChildren(...info.text_modalities.map((name) => make("option", { value: name }, `typed as ${name}`)));
+  byId("text-modality").hidden = info.text_modalities.length < 2;
   byId("split").replaceChildren(...["", ...info.splits].map((name) => make("option", { value: name }, name ? splitName(name) : "all data")));
   byId("split").hidden = info.splits.length < 2;
   byId("groups").replaceChildren(...info.groups.map((name) => make("option", { value: name })));
