@@ -47,7 +47,7 @@ def test_every_experiment_and_figure_has_its_sentence_command_and_config(text, s
         assert "temperature:" in sections[name]
     assert "Tiny &amp; &lt;made&gt; up." in text
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", text)
-    assert len(captions) == 6  # losses, two sweeps, histograms, map, graph
+    assert len(captions) == 7  # losses, two sweeps, grid, histograms, map, graph
     assert all(re.search(r"\d", caption) for caption in captions)
 
 

@@ -65,4 +65,6 @@ class Experts(Experiment):
         parts = [open_trainer(job.config).embed(study.finished.open(job).load_model(), split) for job in jobs]
         fused = fuse(parts)
         found = open_trainer(jobs[0].config).measure(fused, split)
-        return {key: found[own] for key, own in zip(study.directions, directions_of(fused.names), strict=True)}
+        return {
+            key: found[own] for key, own in zip(directions_of(study.names), directions_of(fused.names), strict=True)
+        }

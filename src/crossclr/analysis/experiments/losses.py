@@ -37,7 +37,7 @@ class Losses(Experiment):
         table = study.score_table("losses", self.title, ["loss"], rows, self._sentence(study))
         baseline, metrics = study.baseline(), table.columns[1 : 1 + table.groups[1][1]]
         cells = [Cell.of([baseline[direction][metric]]) for direction in study.directions for metric in metrics]
-        cca = [Cell(text="linear CCA"), *cells, Cell(text="–"), Cell(text="–")]
+        cca = [Cell(text="linear CCA"), *cells, *(Cell(text="–") for _ in study.names)]
         return replace(table, rows=[*table.rows, cca])
 
     def differences(self, study: Study) -> Table:
@@ -75,7 +75,7 @@ class Losses(Experiment):
             rows.append([*cells, Cell(first.score), Cell(text=str(len(found.trials)))])
         heads = ["loss", "tuned options", "score", "first options", "their score", "trials"]
         caption = (
-            f"Tuned on the validation split; the score is the mean of {', '.join(study.settings.tune_by)} over both "
+            f"Tuned on the validation split; the score is the mean of {', '.join(study.settings.tune_by)} over all "
             "directions, one seed. Every loss has its own trials."
         )
         return Table("losses-tuning", "Tuned options", heads, rows, caption)

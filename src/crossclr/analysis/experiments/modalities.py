@@ -1,7 +1,7 @@
-"""Table 5: every pair of modalities, CrossCLR against NT-Xent."""
+"""Table 5: every pair of modalities as a grid, CrossCLR against NT-Xent."""
 
 import math
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from crossclr.analysis.studies.compared_losses import METHODS
 from crossclr.analysis.studies.open_study import Study, Variant
 from crossclr.analysis.studies.study import with_overrides
 from crossclr.analysis.tables import Cell, Table
+from crossclr.evaluation.runs.grid_picture import grid_picture
+from crossclr.models.directions import Direction
 
 COMPARED = ("ntxent", "crossclr")
 METRICS = ("R@1", "R@10")
@@ -19,21 +21,27 @@ MODALITIES = "data.modalities"  # each of a pair adds its own entry
 
 
 class Modalities(Experiment):
-    """A grid of modality pairs."""
+    """A grid of modality pairs: of one training if the data has more than two modalities, else one training each."""
 
     title = "Pairs of modalities"
     about = "Rows are queries, columns are galleries; both losses use the options tuned for the study."
 
     def skip(self, study: Study) -> str | None:
-        """The study must name two modalities that can be paired."""
+        """Without more than two modalities in the data, the study must name some that can be paired."""
         return None if self.pairs(study) else "the study does not name two modalities that can be paired"
 
     def tunes(self, study: Study) -> list[str]:
         """Both losses."""
         return list(COMPARED)
 
+    def names(self, study: Study) -> list[str]:
+        """The rows and columns of the grid."""
+        return list(study.names if len(study.names) > 2 else study.settings.modalities)
+
     def pairs(self, study: Study) -> list[Pair]:
-        """The pairs that the study allows: what replaces its first modality, and what replaces its second."""
+        """All pairs of the data, or those that the study allows: what replaces its first modality, and its second."""
+        if len(study.names) > 2:
+            return list(combinations(study.names, 2))
         known, (first, second) = study.settings.modalities, study.names
         pairs: list[Pair] = []
         for x, y in permutations(known, 2):
@@ -47,6 +55,8 @@ class Modalities(Experiment):
 
     def variant(self, study: Study, pair: Pair, method: str) -> Variant:
         """One pair with one loss."""
+        if len(study.names) > 2:  # one training has all pairs
+            return Variant(METHODS[method].title, study.tuned(method), study.seeds, keep=1)
         one, other = (study.settings.modalities[x][name] for x, name in zip(pair, study.names, strict=True))
         changes = {**one, **other}
         if MODALITIES in one and MODALITIES in other:
@@ -56,7 +66,7 @@ class Modalities(Experiment):
 
     def tables(self, study: Study) -> list[Table]:
         """Table 5."""
-        names = list(study.settings.modalities)
+        names = self.names(study)
         rows = []
         wins = total = 0
         for query in names:
@@ -72,18 +82,31 @@ class Modalities(Experiment):
         heads = ["query: loss", *(metric for _ in (*names, "mean") for metric in METRICS)]
         groups = [("", 1), *((name, len(METRICS)) for name in (*names, "mean"))]
         caption = (
-            f"CrossCLR is better than NT-Xent in {wins} of {total} metrics (mean over {len(study.few_seeds)} seeds)."
+            f"CrossCLR is better than NT-Xent in {wins} of {total} metrics (mean over "
+            f"{len(self.variants(study)[0].seeds)} seeds)."
         )
         return [Table("modalities", self.title, heads, rows, caption, groups, block=len(COMPARED))]
 
     def _line(self, study: Study, query: str, method: str) -> list[Cell]:
-        cells = []
-        for target in study.settings.modalities:
-            pair = next((pair for pair in self.pairs(study) if set(pair) == {query, target}), None)
-            if pair is None:
-                cells += [Cell(text="–") for _ in METRICS]
-                continue
-            variant = self.variant(study, pair, method)
-            direction = variant.directions[pair.index(target)]
-            cells += [Cell.of(study.values(variant, direction, metric)) for metric in METRICS]
-        return cells
+        found = (self._values(study, query, target, method) for target in self.names(study))
+        return [Cell.of(values.get(metric, [])) for values in found for metric in METRICS]
+
+    def picture(self, study: Study, method: str) -> str:
+        """The grid of a loss as SVG: mean R@10 over seeds."""
+        results = {}
+        for target, query in permutations(self.names(study), 2):
+            if values := self._values(study, query, target, method):
+                scores = {metric: Cell.of(found).mean for metric, found in values.items()}
+                results[Direction("clip", query, target).key] = scores
+        return grid_picture(results)
+
+    def _values(self, study: Study, query: str, target: str, method: str) -> dict[str, list[float]]:
+        """The metrics of every seed; empty if the two are no pair."""
+        pair = next((pair for pair in self.pairs(study) if set(pair) == {query, target}), None)
+        if pair is None:
+            return {}
+        variant = self.variant(study, pair, method)
+        # In a training of one pair, modalities may have other names: those that they replace.
+        alone = len(study.names) == 2
+        key = variant.directions[pair.index(target)] if alone else Direction("clip", query, target).key
+        return {metric: study.values(variant, key, metric) for metric in METRICS}

@@ -44,7 +44,7 @@ class Influential:
 
 def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, min_keep: float = 0.25) -> Graph:
     """The graph of the second modality (one sentence of each clip); the other arguments are CrossCLR's for pruning."""
-    first, sentences = _first_sentences(inputs)
+    first, sentences, keys = _first_sentences(inputs)
     rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
     mask, _ = influential(scores, threshold, rule, min_keep)
@@ -62,7 +62,7 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
         degrees=degrees.tolist(),
         connectivity=scores[chosen].tolist(),
         influential=mask[chosen].tolist(),
-        keys=[_key(inputs, sentences, first[int(i)]) for i in chosen],
+        keys=[keys[int(i)] for i in chosen],
         texts=[sentences.texts[first[int(i)]] if sentences.texts else "" for i in chosen],
         threshold=cut,
         share=float(mask.double().mean()),
@@ -71,7 +71,7 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
 
 def influential_samples(inputs: Embeddings) -> list[Influential]:
     """The samples with the highest connectivity and their nearest texts; no text is shown twice."""
-    first, sentences = _first_sentences(inputs)
+    first, sentences, keys = _first_sentences(inputs)
     rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
     found: list[Influential] = []
@@ -88,10 +88,10 @@ def influential_samples(inputs: Embeddings) -> list[Influential]:
             if words.casefold() in shown_texts:
                 continue
             shown_texts.add(words.casefold())
-            nearest.append((_key(inputs, sentences, first[other]), words, float(near[other])))
+            nearest.append((keys[other], words, float(near[other])))
             if len(nearest) == NEAREST:
                 break
-        found.append(Influential(_key(inputs, sentences, first[place]), text, float(scores[place]), nearest))
+        found.append(Influential(keys[place], text, float(scores[place]), nearest))
         if len(found) == EXAMPLES:
             break
     return found
@@ -110,11 +110,8 @@ def sentence(graph: Graph) -> str:
     )
 
 
-def _first_sentences(inputs: Embeddings) -> tuple[list[int], Vectors]:
-    """The number of the first sentence of each clip, and all sentences."""
-    _, sentences = inputs.pair()
-    return [number for _, number in sorted(first_sentences(sentences).items())], sentences
-
-
-def _key(inputs: Embeddings, sentences: Vectors, number: int) -> str:
-    return inputs.clip_keys[int(sentences.clip_of[number])]
+def _first_sentences(inputs: Embeddings) -> tuple[list[int], Vectors, list[str]]:
+    """The number of the first sentence of each clip, all sentences, and the key of each of these clips."""
+    clips, sentences = inputs.pair()
+    first = sorted(first_sentences(sentences).items())
+    return [number for _, number in first], sentences, [inputs.clip_keys[clips.clip_of[clip]] for clip, _ in first]

@@ -35,7 +35,7 @@ def choose_examples(embeddings: Embeddings, by_text: bool) -> list[Example]:
     """Random sentences, or random clips, with their nearest (other) clips."""
     items, sentences = embeddings.pair()
     shared = SharedCaptions(sentences.texts, sentences.clip_of.tolist(), len(items.rows))
-    clips = normalize(items.rows, dim=1)
+    clips, keys = normalize(items.rows, dim=1), [embeddings.clip_keys[clip] for clip in items.clip_of]
     queries = normalize(sentences.rows, dim=1) if by_text else clips
     chosen = np.random.default_rng(0).choice(len(queries), size=min(QUERIES, len(queries)), replace=False)
     examples = []
@@ -48,9 +48,9 @@ def choose_examples(embeddings: Embeddings, by_text: bool) -> list[Example]:
         hits = []
         for clip in scores.topk(TOP).indices.tolist():
             kind = "own" if clip == own else "shared" if right[clip] else ""
-            hits.append(Hit(embeddings.clip_keys[clip], _text(embeddings, clip), float(scores[clip]), kind))
+            hits.append(Hit(keys[clip], _text(embeddings, clip), float(scores[clip]), kind))
         text = sentences.texts[number] if by_text else _text(embeddings, own)
-        examples.append(Example(embeddings.clip_keys[own], text, hits))
+        examples.append(Example(keys[own], text, hits))
     return examples
 
 

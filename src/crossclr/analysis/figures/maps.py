@@ -46,13 +46,13 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     Labels are the groups of the data if they are few. Otherwise (each video is a group of its own) sentences are
     clustered by their input features, and a cluster is named after its most typical words.
     """
-    _, texts = embeddings.pair()
+    items, texts = embeddings.pair()
     first = first_sentences(texts)
     clips = sorted(first)
     clips = clips[:: max(1, -(-len(clips) // MOST))]
     sentences = [first[clip] for clip in clips]
     video = torch.repeat_interleave(torch.arange(len(embeddings.clip_counts)), embeddings.clip_counts)
-    own = [embeddings.groups[int(video[clip])] for clip in clips] if embeddings.groups else []
+    own = [embeddings.groups[int(video[items.clip_of[clip]])] for clip in clips] if embeddings.groups else []
     if own and len(set(own)) <= max(GROUPS, len(clips) // 20):
         return Points(clips, sentences, _largest(own))
     return Points(clips, sentences, _clusters(inputs, texts.texts, sentences))
@@ -71,7 +71,7 @@ def tsne(loss: str, embeddings: Embeddings, points: Points) -> Map:
         loss=loss,
         clips=places[: len(a)],
         sentences=places[len(a) :],
-        keys=[embeddings.clip_keys[clip] for clip in points.clips],
+        keys=[embeddings.clip_keys[clips.clip_of[clip]] for clip in points.clips],
         texts=[sentences.texts[number] if sentences.texts else "" for number in points.sentences],
         groups=points.groups,
         agreement=agreement,

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from crossclr.analysis.experiments import EXPERIMENTS
 from crossclr.analysis.experiments.losses import Losses
+from crossclr.analysis.experiments.modalities import COMPARED, Modalities
 from crossclr.analysis.figures import connectivity_graph as graph
 from crossclr.analysis.figures import examples, maps, plots, similarities
 from crossclr.analysis.figures.images import image_uri
@@ -56,16 +57,17 @@ def write_report(study: Study, jobs: int = 1, console: Console | None = None) ->
 
 def _head(page: Page, study: Study) -> None:
     base, trainer = study.base, open_trainer(study.base)
-    sizes = [
-        f"{split}: {len(trainer.inputs(split).clip_keys):,} clips, {len(trainer.inputs(split).pair()[1].rows):,} texts"
-        for split in (base.splits.train, base.splits.validate_, base.splits.test)
-        if split is not None
-    ]
+    sizes = []
+    for split in (base.splits.train, base.splits.validate_, base.splits.test):
+        counts = [f"{name} {len(found.rows):,}" for name, found in trainer.inputs(split or "").modalities.items()]
+        sizes.append(f"{split}: {len(trainer.inputs(split or '').clip_keys):,} clips ({', '.join(counts)})")
+    shown = f"{' and '.join(study.pair)}; the section {Modalities.title} has all {len(study.names)} modalities"
     facts = Page("")
     facts.text(study.settings.about, "dim")
     facts.facts(
         [
             ("splits", "; ".join(sizes)),
+            *([("modalities", shown)] if len(study.names) > 2 else []),
             ("seeds", _seeds(study)),
             ("tuning", f"{study.trials} trials for each loss, on {base.splits.validate_}"),
             ("made", f"{datetime.date.today().isoformat()} by crossclr {metadata.version('crossclr')}"),
@@ -95,6 +97,11 @@ def _experiment(page: Page, study: Study, name: str, tables: Sequence[Table]) ->
         page.plot(
             plots.curve(curve), f"{curve.title.capitalize()}. {curve.sentence} The dotted line is the tuned value."
         )
+    if name == "modalities":
+        pictures = "".join(
+            f"<div><h3>{METHODS[one].title}</h3>{Modalities().picture(study, one)}</div>" for one in COMPARED
+        )
+        page.html(f'<figure><div class="pair">{pictures}</div><figcaption>Mean R@10 over seeds.</figcaption></figure>')
     for table in tables:
         inside = Page("")
         _table(inside, table, words=table.name in ("losses-tuning", "losses-differences"))
@@ -141,12 +148,17 @@ class Drawn:
         self._similarities: list[similarities.Similarities] = []
 
     def embeddings(self, name: str) -> Embeddings:
-        """The test split embedded by the first seed of a loss."""
+        """The study's pair on the test split, embedded by the first seed of a loss."""
         if name not in self._embedded:
             job = self.variants[name].jobs()[0]
             model = self.study.finished.open(job).load_model()
-            self._embedded[name] = open_trainer(job.config).embed(model, job.config.splits.test or "")
+            found = open_trainer(job.config).embed(model, job.config.splits.test or "")
+            self._embedded[name] = found.only(self.study.pair)
         return self._embedded[name]
+
+    def inputs(self, split: str) -> Embeddings:
+        """The mean input rows of the study's pair."""
+        return open_trainer(self.study.base).inputs(split).only(self.study.pair)
 
     def similarities(self) -> list[similarities.Similarities]:
         """Similarities of the losses that the study names."""
@@ -168,23 +180,22 @@ class Drawn:
         page.section("map", "The joint space", f"t-SNE of clips and texts ({seed}).")
         test, train = study.base.splits.test or "", study.base.splits.train
         shown = [name for name in MAPS if name in self.variants]
-        points = maps.choose_points(self.embeddings(shown[0]), trainer.inputs(test))
+        points = maps.choose_points(self.embeddings(shown[0]), self.inputs(test))
         drawn = [maps.tsne(METHODS[name].title, self.embeddings(name), points) for name in shown]
         page.plot([plots.space(one, image) for one in drawn], maps.sentence(drawn))
         self._source(page, shown[0])
         ours = self._config("crossclr")
         pruning = (loss_option(ours, name) for name in ("prune_threshold", "prune_by", "min_keep"))
-        page.section("graph", "Connectivity", f"Inputs of modality {study.names[1]}, split {train}.")
-        network = graph.connectivity_graph(trainer.inputs(train), *pruning)
+        page.section("graph", "Connectivity", f"Inputs of modality {study.pair[1]}, split {train}.")
+        network = graph.connectivity_graph(self.inputs(train), *pruning)
         page.plot(plots.network(network), graph.sentence(network))
         self._source(page, "crossclr")
-        if trainer.inputs(train).text_name is not None:
+        if self.inputs(train)[study.pair[1]].texts:
             self._texts(page, image)
 
     def _texts(self, page: Page, image: Callable[[str], str]) -> None:
         study = self.study
-        trainer = open_trainer(study.base)
-        found = graph.influential_samples(trainer.inputs(study.base.splits.train))
+        found = graph.influential_samples(self.inputs(study.base.splits.train))
         page.section("influential", "Influential samples", "The most connected texts, each with its nearest texts.")
         cards = []
         for one in found:
@@ -197,7 +208,7 @@ class Drawn:
         )
         self._source(page, "crossclr")
         embeddings = self.embeddings("crossclr")
-        clips, texts = study.names
+        clips, texts = study.pair
         for anchor, title, found_examples in (
             ("text-examples", f"Retrieval: {texts} → {clips}", examples.choose_examples(embeddings, by_text=True)),
             ("clip-examples", f"Retrieval: {clips} → {clips}", examples.choose_examples(embeddings, by_text=False)),

@@ -4,6 +4,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,24 @@ class Study:
         self.data, self.overrides = data or settings.config, list(overrides)
         self.tuned_in = tuned_in
         self.names = base.data.modality_names
-        self.directions = directions_of(self.names)  # keys: from the second modality to the first, and back
         self.given: dict[str, dict[str, float]] = {} if tuned_in is None else read_tuned(tuned_in)
         self.finished = Finished(out)
         self.trials = settings.trials if trials is None else trials
         self.tuner = Tuner(base, self.trials, settings.tune_by, out, settings.tune_also)
+
+    @cached_property
+    def pair(self) -> tuple[str, str]:
+        """The modalities of tables, curves and figures: of more than two, the first and the first other with texts."""
+        if len(self.names) == 2:
+            return self.names[0], self.names[1]
+        vectors = open_trainer(self.base).inputs(self.base.splits.test or "").modalities
+        others = sorted(self.names[1:], key=lambda name: not vectors[name].texts)
+        return self.names[0], others[0]
+
+    @property
+    def directions(self) -> list[str]:
+        """Keys of the pair's directions in results: from the second modality to the first, and back."""
+        return directions_of(self.pair)
 
     @property
     def methods(self) -> list[str]:
@@ -134,11 +148,15 @@ class Study:
     def score_table(
         self, name: str, title: str, heads: Sequence[str], rows: Mapping[Any, Variant], caption: str
     ) -> Table:
-        """Metrics of both directions and neighbours kept; the keys of ``rows`` are the texts under ``heads``."""
+        """Metrics of the pair and neighbours kept; the keys of ``rows`` are the texts under ``heads``."""
         first = next(iter(rows.values()))
         has_texts = not math.isnan(self.values(first, self.directions[0], "nDCG")[0])
         metrics = [*STRICT, *(SEMANTIC if has_texts else ())]
-        groups = [("", len(heads)), *((words(one), len(metrics)) for one in self.directions), ("neighbours kept", 2)]
+        groups = [
+            ("", len(heads)),
+            *((words(one), len(metrics)) for one in self.directions),
+            ("neighbours kept", len(self.names)),
+        ]
         lines = []
         for texts, variant in rows.items():
             cells = [Cell.of(self.values(variant, one, metric)) for one in self.directions for metric in metrics]
