@@ -1,6 +1,9 @@
 """A running service picks up changes of the index on disk."""
 
 import asyncio
+import contextlib
+import ctypes
+import gc
 import logging
 
 from fastapi.concurrency import run_in_threadpool
@@ -10,7 +13,6 @@ from crossclr.search.index.generations import current_generation
 from crossclr.search.searcher import Searcher
 
 CHECK_SECONDS = 1.0  # between two looks at the disk
-GRACE_SECONDS = 30.0  # how long running requests may still use the previous index
 _LOG = logging.getLogger("crossclr.search")
 
 
@@ -25,14 +27,12 @@ class ReloadingSearcher:
         """Open each new generation, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            previous = self.current
             try:
-                changed = await run_in_threadpool(self.refresh)
+                if await run_in_threadpool(self.refresh):
+                    await asyncio.sleep(CHECK_SECONDS)  # requests that use the previous index end
+                    _free_memory()
             except (OSError, ValueError) as error:  # the previous index continues to answer
                 _LOG.warning("cannot open the new index: %s", error)
-                continue
-            if changed:
-                asyncio.get_running_loop().call_later(GRACE_SECONDS, previous.close)
 
     def refresh(self) -> bool:
         """Open the newest generation if it is not open yet, and return whether the searcher changed."""
@@ -46,3 +46,10 @@ class ReloadingSearcher:
         now = self.current
         self.current = Searcher(folder, now.queries, now.no_text, now.files, now.no_files)
         return True
+
+
+def _free_memory() -> None:
+    """Free the previous searcher, whose caches refer to it, and return its memory to the system where glibc can."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
