@@ -227,6 +227,11 @@ def test_equal_concepts_are_never_negatives():
         (lambda A, B: ((A, list(range(160))), {}), r"b\[0\] is a single number"),
         (lambda A, B: ((A, ["word"] * 160), {}), r"b\[0\] is not numeric"),
         (lambda A, B: ((A, "text"), {}), "b is a str"),
+        (lambda A, B: (([None, *A[1:]], [None, *B[1:]]), {}), "sample 0 has no modality; drop it"),
+        (
+            lambda A, B: (({"video": [*A[:9], None], "text": [*B[:9], None], "sound": [None] * 9 + [B[9]]},), {}),
+            "no sample has sound and another modality; add some, or omit sound",
+        ),
     ],
 )
 def test_bad_input_is_one_line(data, change, message):
@@ -234,6 +239,14 @@ def test_bad_input_is_one_line(data, change, message):
     with pytest.raises(ValueError, match=message) as caught:
         JointEmbedding("closed-form").fit(*arguments, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["transform", "queries", "items"])
+def test_an_unknown_modality_is_named(data, closed, method):
+    with pytest.raises(ValueError, match="there is no modality 'sound'; it was fitted with a, b"):
+        getattr(closed, method)(sound=data[0])
+    with pytest.raises(ValueError, match="there is no modality 'sound'"):
+        closed.score({"a": data[0], "sound": data[1]})
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,15 @@ def test_wrong_pairs_are_named(options, error, message):
         JointTraining(FitConfig.model_validate(values), source, make_fabric("cpu"))
 
 
+def test_a_modality_without_a_partner_is_named():
+    rows, keys = np.ones((4, 2), np.float32), list("abcd")
+    ids = {"video": keys, "text": keys, "sound": ["e", "f"]}
+    source = ArraySource({name: rows[: len(own)] for name, own in ids.items()}, ids=ids, unpaired="keep")
+    values = {"model": {"dim": 8, "encoder": {"kind": "mlp"}}, "loss": {"local": {"name": "clip"}}}
+    with pytest.raises(TrainingError, match="no sample of the split 'train' has sound and another modality"):
+        JointTraining(FitConfig.model_validate(values), source, make_fabric("cpu"))
+
+
 def test_encoders_of_unknown_modalities_are_named():
     with pytest.raises(
         ValueError, match=r"model\.encoders has options for 'txt', but the data has the modalities a, b"

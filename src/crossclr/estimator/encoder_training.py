@@ -100,9 +100,14 @@ def read_columns(X: Any, y: Any) -> dict[str, Column]:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise ValueError(f"all modalities need the same number of samples, row i is sample i; got {listed}")
-    paired = int((np.sum([column.present for column in columns.values()], axis=0) > 1).sum())
-    if paired < 2:
+    owned = np.sum([column.present for column in columns.values()], axis=0)  # (samples,) modalities of each
+    if not owned.all():
+        raise ValueError(f"sample {int(owned.argmin())} has no modality; drop it")
+    if (paired := int((owned > 1).sum())) < 2:
         raise ValueError(f"at least 2 samples with two modalities are needed, got {paired}")
+    for name, column in columns.items():
+        if not (column.present & (owned > 1)).any():
+            raise ValueError(f"no sample has {name} and another modality; add some, or omit {name}")
     return columns
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -169,7 +169,7 @@ class JointTraining(Trainable[Batch]):
 
 
 def check_pairs_present(source: Source, split: str, objective: Objective) -> None:
-    """Check that the training samples have every pair that the loss names, and at least one pair."""
+    """Check that the training samples have every pair that the loss names, and each modality with another one."""
     present = source.present(split)
     if present is None:
         return
@@ -177,13 +177,18 @@ def check_pairs_present(source: Source, split: str, objective: Objective) -> Non
         pair for term in (objective.local, objective.global_) for pair in getattr(term, "pair_weights", None) or ()
     ]
     empty = [pair for pair in named if not (present[pair[0]] & present[pair[1]]).any()]
-    every = [(x, y) for x, y in combinations(present, 2) if (present[x] & present[y]).any()]
-    if empty or not every:
-        x, y = empty[0] if empty else list(present)[:2]
+    if empty:
         raise TrainingError(
-            f"no sample of the split {split!r} has both {x} and {y}; correct the ids of the data, or omit the pair "
-            "from loss.local.pairs (`crossclr data check` counts all pairs)"
+            f"no sample of the split {split!r} has both {' and '.join(empty[0])}; correct the ids of the data, or "
+            "omit the pair from loss.local.pairs (`crossclr data check` counts all pairs)"
         )
+    several = np.sum(list(present.values()), axis=0) > 1
+    for name, having in present.items():
+        if not (having & several).any():
+            raise TrainingError(
+                f"no sample of the split {split!r} has {name} and another modality; correct the ids of the data, or "
+                f"omit data.modalities.{name} (`crossclr data check` counts all pairs)"
+            )
 
 
 def inputs_of(source: Source, config: FitConfig) -> Source:

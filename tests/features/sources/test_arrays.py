@@ -361,6 +361,11 @@ def test_samples_of_one_modality(tmp_path):
         ArraySource(arrays | {"text": B}, ids={"video": IDS, "text": [f"other{n}" for n in range(6)]}, unpaired="drop")
     with pytest.raises(DataError, match="ids names 'sound', but the modalities are video, text"):
         ArraySource(arrays, ids={"sound": IDS})
+    holes = dict.fromkeys(arrays, np.where(np.arange(6)[:, None] == 2, np.nan, B))
+    for unpaired in ("error", "keep"):
+        with pytest.raises(DataError, match="sample 'clip2' has no modality; drop it, or set unpaired=drop"):
+            ArraySource(holes, ids=dict.fromkeys(holes, IDS), unpaired=unpaired)
+    assert "clip2" not in ArraySource(holes, ids=dict.fromkeys(holes, IDS), unpaired="drop").keys("train")
     np.save(tmp_path / "v.npy", np.concatenate([B[:2], np.full((1, 4), np.nan, np.float32), B[3:]]))
     np.save(tmp_path / "t.npy", B)
     on_disk = config(tmp_path, video={"values": "v.npy"}, text={"values": "t.npy"})

@@ -156,7 +156,10 @@ class ArraySource(Source):
         has = np.stack([modality.counts > 0 for modality in self._modalities.values()])  # (modalities, keys)
         keys = list(self._number)
         alone = [keys[place] for place in np.flatnonzero(has.sum(0) < 2)]
-        if alone and (how == "error" or not (has.sum(0) >= 2).any()):
+        if not has.any(0).all() and (how != "drop" or len(alone) == len(keys)):
+            lacking = keys[int(has.any(0).argmin())]
+            raise DataError(f"{self._path}: sample {lacking!r} has no modality; drop it, or set unpaired=drop")
+        if alone and (how == "error" or len(alone) == len(keys)):
             own = next(m for m in self._modalities.values() if m.counts[self._number[alone[0]]])
             raise DataError(
                 f"{own.path}: {len(alone)} keys are in one modality only (first: {alone[0]!r}, in {own.name}); correct "
