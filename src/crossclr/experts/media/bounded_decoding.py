@@ -51,10 +51,39 @@ def decode_bounded(
         >>> [type(event).__name__ for event in decode_bounded(file, rates=[1.0])]
         ['Frame', 'End']
     """
+    for event in _run(file, bounds or Bounds(), list(rates), list(sound_rates)):
+        if not isinstance(event, bytes):
+            yield event
+
+
+def convert_bounded(file: BinaryIO, start: float, stop: float, bounds: Bounds | None = None) -> bytes:
+    """A clip as an MP4 file that browsers play, made by another process within bounds.
+
+    Args:
+        file: an opened file on disk.
+        start: first second of the clip.
+        stop: its last second; what exceeds the bounds is cut off.
+        bounds: limits of time, memory and size.
+
+    Raises:
+        MediaError: it cannot be converted within the bounds.
+    """
     bounds = bounds or Bounds()
+    (content,) = _run(file, bounds, clip=(start, min(stop, start + bounds.seconds)))
+    return content if isinstance(content, bytes) else b""
+
+
+def _run(
+    file: BinaryIO,
+    bounds: Bounds,
+    rates: Sequence[float] = (),
+    sound_rates: Sequence[int] = (),
+    clip: tuple[float, float] | None = None,
+) -> Iterator[Frame | Sound | End | bytes]:
     request = {
-        "rates": list(rates),
-        "sound_rates": list(sound_rates),
+        "rates": rates,
+        "sound_rates": sound_rates,
+        "clip": clip,
         "seconds": bounds.seconds,
         "memory": bounds.memory,
         "processor_seconds": round(bounds.wall_seconds),
@@ -91,7 +120,7 @@ class _EndedEarlyError(Exception):
     """The process ended before it said that it was done, or sent something else than events."""
 
 
-def _events(stream: IO[bytes], grids: int, sounds: int, bounds: Bounds) -> Iterator[Frame | Sound | End]:
+def _events(stream: IO[bytes], grids: int, sounds: int, bounds: Bounds) -> Iterator[Frame | Sound | End | bytes]:
     while True:
         about = _header(stream)
         kind, size = about.get("kind"), about.get("bytes")
@@ -105,6 +134,9 @@ def _events(stream: IO[bytes], grids: int, sounds: int, bounds: Bounds) -> Itera
         content = stream.read(size)
         if len(content) < size:
             raise _EndedEarlyError
+        if kind == "file":
+            yield content
+            return
         if kind == "frame" and about["grid"] in range(grids):
             height, width = about["shape"]
             if min(height, width) < 1 or height * width * 3 != size:

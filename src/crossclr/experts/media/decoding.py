@@ -48,8 +48,8 @@ def probe(path: Path) -> Header:
     if path.suffix.lower() in IMAGES:
         check_image(path)
         return Header(IMAGE_SECONDS, True, False)
-    with _opened(path) as container:
-        video, audio = _streams(container)
+    with open_media(path) as container:
+        video, audio = pick_streams(container)
         return Header(_header_duration(container, video or audio), video is not None, audio is not None)
 
 
@@ -77,8 +77,8 @@ def decode(
         yield from (Frame(grid, 0, pixels) for grid in range(len(rates)))
         yield End(IMAGE_SECONDS)
         return
-    with _opened(path) as container:
-        video, audio = _streams(container)
+    with open_media(path) as container:
+        video, audio = pick_streams(container)
         if rates and video is None and not sound_rates:
             raise MediaError("it has no images")
         if sound_rates and audio is None and not rates:
@@ -138,7 +138,8 @@ def _is_image(path: Path | BinaryIO) -> bool:
     return starts_like_image(head)
 
 
-def _opened(path: Path | BinaryIO) -> Any:
+def open_media(path: Path | BinaryIO) -> Any:
+    """The opened container of a file."""
     with requires_extra("experts", "Decoding videos and sound"):
         import av
     try:
@@ -151,7 +152,8 @@ def _opened(path: Path | BinaryIO) -> Any:
         raise MediaError(f"it cannot be opened ({error.strerror})") from error
 
 
-def _streams(container: Any) -> tuple[Any, Any]:
+def pick_streams(container: Any) -> tuple[Any, Any]:
+    """The first stream of images and the first of sound; None where there is none."""
     videos = [
         stream
         for stream in container.streams.video

@@ -19,6 +19,7 @@ import PIL.Image
 import PIL.ImageOps
 
 from crossclr.experts.media import MediaError
+from crossclr.experts.media.conversion import convert
 from crossclr.experts.media.decoding import End, decode
 from crossclr.experts.media.grids import Frame, Sound
 
@@ -68,7 +69,9 @@ def main() -> None:
         out.write(json.dumps(about | {"bytes": len(content)}).encode() + b"\n" + content)
 
     try:
-        for event in bounded_events(file, request):
+        if request["clip"]:
+            send({"kind": "file"}, convert(file, *request["clip"]))
+        for event in [] if request["clip"] else bounded_events(file, request):
             if isinstance(event, Frame):
                 if event.image.shape[0] * event.image.shape[1] > request["pixels"]:
                     raise MediaError("its images are too large")

@@ -9,8 +9,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from crossclr.experts.media import MediaError
 from crossclr.experts.media.file_types import media_kind, media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
+from crossclr.search.items.converted_clips import BusyError, ConvertedClips
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.things import Hit, Thing, group_hits
 from crossclr.search.queries.combined import Weights
@@ -189,11 +191,13 @@ def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:
 
 def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:
     """Add ``/media`` to an application."""
+    clips = ConvertedClips(searchers.current.folder.parent.parent)
 
     @app.get("/media", summary="The image, video or sound of an item")
     def media(
         id: Annotated[str, Query(max_length=500, description="Id of the item.")],
         part: Annotated[int, Query(ge=0, le=9, description="Which of its images.")] = 0,
+        convert: Annotated[bool, Query(description="Whether to convert its clip to MP4, at most 60 s of it.")] = False,
     ) -> Response:
         searcher = searchers.current
         item = find_item(searcher, id)
@@ -207,10 +211,17 @@ def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:
         kind = media_type(path)
         if media_kind(path) is None or not any(path.is_relative_to(root) for root in roots):
             raise HTTPException(403, "the file of this item is outside the folders that the index names")
-        if kind is None:
-            raise HTTPException(415, f"browsers do not play {path.suffix} files; open it with another program")
         if not path.is_file():
             raise HTTPException(404, "the file of this item no longer exists")
+        if convert and item.media != "image":
+            try:
+                return FileResponse(clips.get(item), media_type="video/mp4", headers=headers)
+            except BusyError as error:
+                raise HTTPException(503, str(error)) from None
+            except MediaError as error:
+                raise HTTPException(415, f"the file cannot be converted: {error}") from None
+        if kind is None:
+            raise HTTPException(415, f"browsers do not play {path.suffix} files; request it with convert=true")
         return FileResponse(path, media_type=kind, headers=headers)
 
     @app.get("/preview", summary="A small image of an item: a frame of its video, or the waveform of its sound")

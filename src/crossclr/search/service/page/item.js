@@ -22,29 +22,42 @@ function images(item) {
 function player(item, attributes = {}) {
   const kind = item.media?.kind;
   if (kind !== "video" && kind !== "audio") return null;
-  if (!item.media.playable) return make("p", { class: "hint" }, "Browsers do not play this format. Open the file with another program.");
-  const found = make(kind, { src: mediaAddress(item), controls: true, preload: kind === "video" ? "metadata" : "none", "aria-label": title(item), ...attributes });
-  found.addEventListener("error", () => found.replaceWith(make("p", { class: "hint" }, "Your browser cannot play this file. Open it with another program.")));
-  return found;
+  const hint = make("p", { class: "hint" }), converted = `/media${toAddress({ id: item.id, convert: 1 })}`;
+  const found = make(kind, { controls: true, preload: kind === "video" ? "metadata" : "none", "aria-label": title(item), ...attributes });
+  const convert = () => { hint.textContent = "Your browser does not play this format. Converting the clip …"; found.src = converted; };
+  found.addEventListener("loadeddata", () => {
+    const cut = item.media.stop - item.media.start > CONVERTED;
+    if (hint.textContent) hint.textContent = cut ? `These are the first ${CONVERTED} s, converted for your browser.` : "Converted for your browser.";
+  });
+  found.addEventListener("error", async () => {
+    if (!hint.textContent) { convert(); return; }
+    const answer = await fetch(converted).then((one) => one.json()).catch(() => ({}));
+    found.remove();
+    hint.textContent = `Your browser cannot play this clip. ${answer.detail || ""}`;
+  });
+  if (item.media.playable) found.src = mediaAddress(item); else convert();
+  return make("div", {}, found, hint);
 }
 
 const HOVER = 300; // milliseconds before a video plays
+const CONVERTED = 60; // seconds that the service converts at most
 
-// The preview of a video or sound. A video plays without sound while the mouse or the focus is on it; a click opens it.
+// The preview of a file. A video plays without sound while the mouse or the focus is on it, as does an animated image; a click opens it.
 function poster(item) {
   const kind = item.media?.kind;
-  if (kind !== "video" && kind !== "audio") return null;
+  if (!kind || (kind === "image" && !item.media.preview)) return null;
   const stage = make("div", { class: `poster ${kind}` });
   const shown = make("img", { src: `/preview${toAddress({ id: item.id })}`, alt: "", loading: "lazy", decoding: "async" });
-  shown.addEventListener("error", () => stage.replaceChildren(player(item)));
+  shown.addEventListener("error", () => stage.replaceChildren(player(item) || image(item)));
   stage.append(shown);
-  if (kind !== "video" || !item.media.playable) return stage;
+  if (kind === "audio" || !item.media.playable) return stage;
   let timer = 0, moving = null;
   stage.play = () => {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      moving = make("video", { src: mediaAddress(item), muted: true, autoplay: true, loop: true, "aria-hidden": "true", tabindex: -1 });
+      moving = image(item) || make("video", { src: mediaAddress(item), muted: true, autoplay: true, loop: true, "aria-hidden": "true", tabindex: -1 });
       moving.muted = true;
+      moving.addEventListener("error", () => moving?.remove()); // the dialog converts it
       stage.append(moving);
     }, HOVER);
   };
@@ -97,7 +110,8 @@ export class ItemViews {
   // The other items of the same thing, in a row.
   strip(item) {
     if (!item.others?.length) return null;
-    return make("ul", { class: "strip" }, ...item.others.slice(0, 8).map((other) => {
+    const begin = (one) => one.media?.start ?? 0;
+    return make("ul", { class: "strip" }, ...item.others.slice(0, 8).sort((a, b) => begin(a) - begin(b)).map((other) => {
       const label = other.media?.start != null ? seconds(other.media.start) : other.variant || title(other);
       return make("li", {}, make("button", { type: "button", title: title(other), "aria-label": `${title(other)}, ${label}`, onclick: () => this.go({ item: other.id }) },
         image(other) || label));
@@ -114,15 +128,16 @@ export class ItemViews {
     return {
       images: drawn.length ? make("div", { class: drawn.length > 1 ? "stage several" : "stage" }, ...drawn) : null,
       lines: [...texts.map((one) => make("p", { class: "text", title: one.text }, this.dot(one.modality), " ", ...textOf(one))),
-        bare.length ? make("p", { class: "facts" }, ...bare.flatMap((one) => [this.dot(one.modality), one.modality])) : null],
+        ...(bare.length ? [make("p", { class: "facts" }, ...bare.flatMap((one) => [this.dot(one.modality), one.modality]))] : [])],
     };
   }
 
   card(item, index, digits, state) {
     const whole = item.together ? this.together(item.together) : null;
-    const stage = poster(item.together?.find((one) => poster(one)) || item);
+    const filmed = (one) => one.media && one.media.kind !== "image";
+    const stage = whole && !item.together.some(filmed) ? null : poster(item.together?.find(filmed) || item);
     const body = make("div", { class: "body" },
-      ...(whole ? whole.lines : [make("p", { class: "text" }, ...textOf(item))]),
+      ...(whole?.lines.length ? whole.lines : [make("p", { class: "text" }, ...textOf(item))]),
       make("p", { class: "facts" },
         item.score === undefined ? null : make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
         typeof item.probability === "number" ? make("span", { title: "estimated chance that this is the right one, from the validation data" }, `${Math.round(100 * item.probability)}% sure`) : null,

@@ -46,7 +46,10 @@ function show() {
   byId("split").value = state.split;
   byId("group").value = state.group;
   byId("filters").classList.toggle("active", Boolean(state.split || state.group));
-  for (const radio of document.querySelectorAll("#find input")) radio.checked = radio.value === wanted();
+  for (const radio of document.querySelectorAll("#find input")) {
+    radio.checked = radio.value === wanted();
+    if (radio.checked) radio.parentElement.scrollIntoView({ block: "nearest", inline: "nearest" }); // a narrow row scrolls
+  }
   map.filter(passes);
   showParts(state, titles, go);
   search();
