@@ -128,7 +128,7 @@ def test_code_of_the_readme_runs(tmp_path, monkeypatch):
     torch.manual_seed(0)
     given = {"video_emb": torch.randn(8, 4, requires_grad=True), "text_emb": torch.randn(8, 4, requires_grad=True)}
     given |= {"video_feat": torch.randn(8, 6), "text_feat": torch.randn(8, 5), "ids": torch.arange(8)}
-    given |= {name: rng.normal(size=(20, 3)) for name in ("A", "B", "A_test", "B_test")}
+    given |= {name: rng.normal(size=(20, 3)) for name in ("images", "texts", "test_images", "test_texts")}
     run_page(ROOT / "README.md", dict(given))
 
 
