@@ -56,7 +56,7 @@ bench: $(READY) ## measure the benchmarks side by side and write them as JSON
 
 fuzz: $(READY) ## all of the fuzzing suite (make test runs a small share)
 	@echo "==> fuzz"
-	@CROSSCLR_FUZZ=all $(PYTEST) tests/fuzz
+	@CROSSCLR_FUZZ=all $(PYTEST) --dist load tests/fuzz
 
 clean: ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

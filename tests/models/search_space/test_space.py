@@ -135,3 +135,20 @@ def test_gaps_groups_and_few_samples():
     few = choose_space(data({name: values[:10] for name, values in pairs().items()}))
     assert few.facts.estimate is None
     assert few.items("video", pairs()["video"]).shape[0] == 240
+
+
+@pytest.mark.parametrize(("count", "kept"), [(20, [15, 15]), (180, [162])])
+def test_of_many_samples_some_decide_by_folds_or_by_a_validation_set(monkeypatch, count, kept):
+    """Half of 360 samples decide: by four folds, of which two try encoders, or by a tenth if groups are many."""
+    monkeypatch.setattr("crossclr.models.search_space.choice.MANY", 179)
+    monkeypatch.setattr("crossclr.models.search_space.choice.VALIDATION", 17)
+    rows, groups, fitted = pairs(360), torch.arange(360) // (360 // count), []
+    encoder = Linear(maps())
+
+    def train(places, number):
+        fitted.append(len(torch.unique(groups[places])))
+        return encoder, lambda name, where: functional.normalize(rows[name][where] @ encoder.maps[name], dim=1)
+
+    choose_space(data(rows, groups=groups), train)
+    assert fitted[: len(kept)] == pytest.approx(kept, abs=2)
+    assert all(found == count for found in fitted[len(kept) :])

@@ -17,7 +17,7 @@ from crossclr.models.search_space.space import Estimate, Facts, Part, SearchSpac
 from crossclr.models.subsample import evenly_spaced
 
 FOLDS, ENCODER_FOLDS, ENCODERS = 4, 2, 2
-MANY = 20_000  # above this number of samples, a validation set of some of them decides instead of folds
+MANY = 20_000  # samples that decide; with more groups than this, a validation set decides instead of folds
 VALIDATION = 2000
 LEAST = 16  # fewer samples than this are not split
 SHARES = (0.25, 0.4, 0.55)
@@ -106,16 +106,14 @@ class _Choice:
         groups = len(data) if data.groups is None else len(torch.unique(data.groups))
         if groups < LEAST:
             return None
-        if len(data) <= MANY:
-            search = CrossFit(
-                data.rows, data.present, groups=data.groups, concepts=data.concepts, folds=FOLDS, seed=seed
-            )
-            return cls(data, torch.arange(len(data)), search)
         places = evenly_spaced(len(data), MANY)
         some = data.at(places)
-        fold_of = assign_folds(len(some), MANY // VALIDATION, some.groups, seed)
-        fold_of = torch.where(fold_of == 0, 0, -1)  # one part is held out, the others always train
-        return cls(some, places, CrossFit(some.rows, some.present, concepts=some.concepts, folds=fold_of))
+        folds: int | Tensor = FOLDS
+        if groups > MANY:  # one part is held out, the others always train
+            fold_of = assign_folds(len(some), MANY // VALIDATION, some.groups, seed)
+            folds = torch.where(fold_of == 0, 0, -1)
+        search = CrossFit(some.rows, some.present, groups=some.groups, concepts=some.concepts, folds=folds, seed=seed)
+        return cls(some, places, search)
 
     def hub_weight(self) -> float:
         """The weight of the hub correction, 0 if it does not gain more than its error."""
