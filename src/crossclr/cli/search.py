@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -128,8 +128,7 @@ def search(
         ),
     ] = None,
     text_modality: Annotated[
-        str | None,
-        typer.Option(help="Modality that encodes the sentence, such as spanish. Default: text, or the first of text."),
+        str | None, typer.Option(help="Modality that encodes the sentence. Default: text, or the first of text.")
     ] = None,
     find: Annotated[
         str | None,
@@ -164,8 +163,8 @@ def search(
         _refuse_paths(sentence)
     query: dict[str, Any] = {"text": sentence, "text_modality": text_modality, "like": like, "find": find, "top": top}
     query |= {"splits": split or [], "groups": group or [], "more": more or [], "less": less or []}
-    weights = _weights(weight or [])
-    answer = ask_running_service(run, query | {"weights": weights}) if file is None else None
+    weights = Weights.parse(weight or [])
+    answer = ask_running_service(run, query | {"weights": asdict(weights)}) if file is None else None
     if answer is not None:
         hits, nonsense = answer.hits, answer.nonsense
     else:
@@ -175,7 +174,7 @@ def search(
 
             searcher = Searcher.open(run)
         try:
-            hits = searcher.search(**query, weights=Weights(**weights), file=_encoded(searcher, file))
+            hits = searcher.search(**query, weights=weights, file=_encoded(searcher, file))
         except KeyError as error:
             raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
         nonsense = sentence is not None and not (file or more) and searcher.is_nonsense(sentence)
@@ -299,22 +298,6 @@ def _refuse_paths(sentence: str) -> None:
             f"{sentence!r} looks like a file, but a query is a sentence: search with the file by --file {sentence}, or "
             "describe in words what you are looking for"
         )
-
-
-def _weights(given: Sequence[str]) -> dict[str, float]:
-    """The weights of parts by their names; `Weights` checks the numbers."""
-    from crossclr.search.queries.combined import Weights
-
-    names, found = [field.name for field in fields(Weights)], {}
-    for one in given:
-        part, _, number = one.partition("=")
-        try:
-            found[part] = float(number)
-        except ValueError:
-            part = ""
-        if part not in names:
-            raise ValueError(f"--weight {one!r} is not one of {', '.join(names)} with a number, such as text=0.5")
-    return found
 
 
 def _encoded(searcher: Searcher, file: Path | None) -> FileQuery | None:
