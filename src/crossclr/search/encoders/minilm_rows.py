@@ -113,5 +113,4 @@ def _gelu(x: Rows) -> Rows:
     size = np.abs(x) / math.sqrt(2)
     t = 1 / (1 + 0.3275911 * size)
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
-    out: Rows = 0.5 * (x + np.abs(x) * (1 - series * np.exp(-size * size)))
-    return out
+    return (0.5 * (x + np.abs(x) * (1 - series * np.exp(-size * size)))).astype(np.float32, copy=False)
