@@ -66,7 +66,7 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     items = Items(folder / ITEMS, writable=True)
     items.put(Item(row, f"a/{row}", "a", str(row), text=f"sample {row}", split="train") for row in range(len(vectors)))
     items.close()
-    np.save(folder / CODES, np.zeros((len(vectors), 2), dtype=np.int32))
+    np.save(folder / CODES, np.zeros((len(vectors), 0)))
     (folder / MAP).write_text("{}")
     about = {"label": "items", "usual": 1.0, "tried": 0, "count": len(vectors), "media": []}
     meta = {
@@ -79,7 +79,7 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
             "text_modality": None,
             "text_modalities": [],
         },
-        **{"media_roots": [], "hubness": False, "backend": "faiss", "splits": ["train"], "groups": []},
+        **{"media_roots": [], "hubness": False, "backend": "faiss", "filters": []},
         "modalities": {"a": {**about, "kind": index.kind, "recall": index.recall}},
     }
     (folder / META).write_text(json.dumps(meta))

@@ -50,7 +50,7 @@ def make_run(root: Path, rows: int, dim: int) -> Path:
             for row in range(rows)
         )
         items.close()
-        np.save(folder / CODES, np.zeros((rows, 2), dtype=np.int32))
+        np.save(folder / CODES, np.zeros((rows, 0)))
         (folder / MAP).write_text("{}")
         about = {"label": "videos", "usual": 1.0, "tried": 0, "count": rows, "media": ["video"], "kind": index.kind}
         meta = {
@@ -62,7 +62,7 @@ def make_run(root: Path, rows: int, dim: int) -> Path:
             "text_modality": None,
             "text_modalities": [],
         }
-        meta |= {"media_roots": [], "hubness": False, "backend": "faiss", "splits": ["train"], "groups": []}
+        meta |= {"media_roots": [], "hubness": False, "backend": "faiss", "filters": []}
         (folder / META).write_text(json.dumps(meta | {"modalities": {"video": about}}))
     previews = Previews(root, writable=True)
     for number in range(min(FILES, rows)):

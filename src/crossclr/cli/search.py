@@ -138,6 +138,13 @@ def search(
     ] = None,
     split: Annotated[list[str] | None, typer.Option(help="Only items of this split. Repeatable.")] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only items of this group. Repeatable.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Only items with this duration, date or column of the captions; 10..20 is a range. Repeatable.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find clips by a sentence, a file, items of the index, or several of these.
@@ -149,10 +156,13 @@ def search(
 
         crossclr search runs/youcook2 "cut the tomato" --split val --json
 
+        crossclr search runs/films "a bridge" --where date=2024-01-01.. --where duration=..30
+
         crossclr search runs/emoji --file photo.jpg
 
         crossclr search runs/emoji "at night" --file photo.jpg --weight text=0.5 --less image/1F34E@noto
     """
+    from crossclr.search.items.filters import parse_where
     from crossclr.search.queries.combined import Weights
     from crossclr.search.quick_search import ask_running_service, open_without_torch
     from crossclr.search.service.answers import plain_hit
@@ -163,6 +173,7 @@ def search(
         _refuse_paths(sentence)
     query: dict[str, Any] = {"text": sentence, "text_modality": text_modality, "like": like, "find": find, "top": top}
     query |= {"splits": split or [], "groups": group or [], "more": more or [], "less": less or []}
+    query["where"] = parse_where(where or [])
     weights = Weights.parse(weight or [])
     answer = ask_running_service(run, query | {"weights": asdict(weights)}) if file is None else None
     if answer is not None:
@@ -323,6 +334,7 @@ def _print_hits(hits: Sequence[Hit]) -> None:
     from rich.text import Text
 
     from crossclr.features.sources.emoji import is_built_in
+    from crossclr.search.items.filters import PARTS
 
     if not hits:
         typer.echo("no results: no item passes the filters")
@@ -338,7 +350,7 @@ def _print_hits(hits: Sequence[Hit]) -> None:
     if files:
         table.add_column("file", overflow="fold")
         table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("split", no_wrap=True)
+    table.add_column("part", no_wrap=True)
     for hit in hits:
         item = hit.item
         chance = [f"{100 * (hit.probability or 0):.0f}%"] if sure else []
@@ -346,5 +358,5 @@ def _print_hits(hits: Sequence[Hit]) -> None:
         if files:
             span = "" if item.start is None else f"{item.start:.1f}–{item.stop or item.start:.1f}"
             row += [Text(Path(item.file).name), span]
-        table.add_row(*row, item.split)
+        table.add_row(*row, PARTS.get(item.split, item.split))
     Console().print(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -14,6 +14,7 @@ from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.fused_items import fuse_items
 from crossclr.search.index.generations import current_generation
+from crossclr.search.items.filters import make_mask
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.items.preview_store import Previews
 from crossclr.search.items.remarks import Remark, remarks
@@ -81,7 +82,7 @@ class Searcher:
             for name, about in self.meta["modalities"].items()
             if "confidence" in about
         }
-        self._codes = np.load(folder / CODES, mmap_mode="r")  # (ids, 2) split and group
+        self._codes = np.load(folder / CODES, mmap_mode="r")  # (ids, filters)
         self._filter = lru_cache(_FILTERS)(self._make_filter)  # many queries share a filter
         self._fused = lru_cache(_FUSED)(self._fuse)
 
@@ -137,6 +138,7 @@ class Searcher:
         top: int = 10,
         splits: Sequence[str] = (),
         groups: Sequence[str] = (),
+        where: Mapping[str, Sequence[str]] | None = None,
     ) -> list[Hit]:
         """The best items for one query: a sentence, a file and items in any combination, or one vector.
 
@@ -156,6 +158,8 @@ class Searcher:
             top: number of results.
             splits: return only items of these splits. Default: all.
             groups: return only items of these groups. Default: all.
+            where: return only items with these values of other filters, by the name of the filter: a column of the
+                captions, ``duration`` or ``date``. Numbers and dates may be ranges such as ``10..20``.
 
         Raises:
             QueryError: an argument is wrong, or nothing says what to find.
@@ -183,7 +187,9 @@ class Searcher:
                 weights=weights,
             )
         query = query if fused else apply_correction(query, self.meta["hubness"])
-        allowed = self._filter(tuple(sorted(set(splits))), tuple(sorted(set(groups))))
+        chosen = {**(where or {}), "split": [*splits, *(where or {}).get("split", ())]}
+        chosen["group"] = [*groups, *(where or {}).get("group", ())]
+        allowed = self._filter(tuple((name, tuple(sorted(set(chosen[name])))) for name in sorted(chosen)))
         unwanted = [item for item in [*([seed] if seed else []), *disliked] if item.modality in wanted]
         hidden = {one.id for item in unwanted for one in (self.items.of_clip(item.key) if fused else [item])}
         found: list[tuple[int, float]] = []
@@ -314,17 +320,8 @@ class Searcher:
             raise QueryError("the vector must be finite and not zero")
         return query / np.float32(length)
 
-    def _make_filter(self, splits: tuple[str, ...], groups: tuple[str, ...]) -> Mask | None:
-        if not splits and not groups:
-            return None
-        mask: Mask = np.ones(len(self._codes), dtype=np.bool_)
-        for column, (what, wanted) in enumerate((("split", splits), ("group", groups))):
-            known = self.meta[f"{what}s"]
-            if unknown := [name for name in wanted if name not in known]:
-                raise QueryError(f"the index has no {what} {unknown[0]!r}")
-            if wanted:
-                mask &= np.isin(self._codes[:, column], [known.index(name) for name in wanted])
-        return mask
+    def _make_filter(self, where: tuple[tuple[str, tuple[str, ...]], ...]) -> Mask | None:
+        return make_mask(self.meta["filters"], self._codes, dict(where))
 
 
 def _opened(make: Callable[[], T]) -> tuple[T | None, str]:

@@ -2,7 +2,14 @@ import pytest
 
 from crossclr.experts.contract import ExpertError
 from crossclr.experts.extraction.recordings import Datapoint
-from crossclr.experts.extraction.training_set import assign_splits, choose_modalities, segments_within
+from crossclr.experts.extraction.training_set import (
+    Modalities,
+    assign_splits,
+    build_dataset,
+    choose_modalities,
+    media_table,
+    segments_within,
+)
 from crossclr.experts.texts.segments import Segment
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
@@ -61,3 +68,11 @@ def test_a_key_keeps_its_split_when_others_come():
     few, many = assign_splits(["a", "b", "c"]), assign_splits([*"abcdefgh"])
     assert {key: many[key] for key in "abc"} == few
     assert set(assign_splits([*"abc"], {"train": 1.0}).values()) == {"train"}
+
+
+def test_the_media_table_has_the_fields_of_the_captions(tmp_path):
+    points = [Datapoint("a", "a", "train", (Segment("x", 0, 1, {"place": "Rome"}), Segment("y", 1, 2)))]
+    segments = {"a": segments_within(points[0], 2.0, "a.mp4")[0]}
+    data = build_dataset(points, {"a": 2.0}, segments, {"colour": {"a"}}, Modalities({"video": ["colour"]}))
+    table = media_table(data, {"a": tmp_path / "a.mp4"})
+    assert [table[key].get("fields") for key in ("a/0", "a/1")] == [{"place": "Rome"}, None]

@@ -76,3 +76,13 @@ def test_tables(tmp_path, delimiter):
 def test_faults_name_the_entry(tmp_path, content, words):
     with pytest.raises(ValueError, match=words):
         read(tmp_path, content)
+
+
+def test_other_columns_are_fields(tmp_path):
+    (tmp_path / "c.csv").write_text("file,text,Place,year,split\na.mp4,x,Rome,2010,val\na.mp4,y,,2011,val\n")
+    (entry,) = read_captions(tmp_path / "c.csv")
+    assert [segment.fields for segment in entry.segments] == [{"place": "Rome", "year": "2010"}, {"year": "2011"}]
+    content = {"a": {"captions": ["x"], "place": "Rome", "tags": ["no text"], "duration_sec": 3}}
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    (entry,) = read_captions(tmp_path / "c.json")
+    assert entry.segments[0].fields == {"place": "Rome"}

@@ -34,7 +34,7 @@ def test_every_clip_and_sentence_is_there_with_its_facts(indexed, searcher):
     keys = [*source.keys("test"), *source.keys("val")]
     assert searcher.meta["modalities"]["image"]["count"] == 3 * len(keys)
     assert searcher.meta["modalities"]["text"]["count"] == len(keys)
-    assert searcher.meta["splits"] == ["test", "val"]
+    assert searcher.meta["filters"][0]["values"] == ["test", "val"]
     assert [about["label"] for about in searcher.meta["modalities"].values()] == ["images", "texts"]
     for key in keys[::60]:
         for vendor in ("noto", "fluent", "twemoji"):
@@ -143,7 +143,7 @@ def test_items_are_added_replaced_and_deleted_without_a_rebuild(run_copy):
     assert counts.replaced == 4 * 322 - 5
     assert counts.added == 4 * 1121 + 5
     searcher = Searcher.open(run_copy, text=False)
-    assert searcher.meta["splits"] == ["test", "train", "val"]
+    assert searcher.meta["filters"][0]["values"] == ["test", "train", "val"]
     found = searcher.search(like=f"text/{key}", find="image", top=5, splits=["train"])
     assert {hit.item.split for hit in found} == {"train"}
     assert searcher.item(f"image/{key}@noto").text
@@ -211,7 +211,7 @@ def test_one_modality_alone(trained, tmp_path):
     build_index(tmp_path / "run", splits=["all"], modalities=["text"])
     searcher = Searcher.open(tmp_path / "run")
     assert searcher.modalities == ("text",)
-    assert searcher.meta["splits"] == ["test", "train", "val"]
+    assert searcher.meta["filters"][0]["values"] == ["test", "train", "val"]
     assert searcher.search(text="a dog", top=3)[0].item.modality == "text"
     searcher.close()
     with pytest.raises(ValueError, match="no modality 'c'"):

@@ -66,6 +66,8 @@ def test_both_ways_to_ask_give_the_searcher_s_own_results(address, searcher):
     status, _, body = call(address, "GET", "/api/search?q=red%20fruit&top=7&split=val")
     assert status == 200
     assert [result["id"] for result in json.loads(body)["results"]] == expected
+    status, _, body = call(address, "GET", "/api/search?q=red%20fruit&top=7&where=split%3Dval")
+    assert [result["id"] for result in json.loads(body)["results"]] == expected
     status, answer = post(address, {"text": "red fruit", "top": 7, "splits": ["val"]})
     assert [result["id"] for result in answer["results"]] == expected
     assert answer["results"][0]["media"]["kind"] == "image"
@@ -98,6 +100,7 @@ def test_the_page_and_its_parts_come_from_here_and_nowhere_else(address):
         "/page.css",
         "/page.js",
         "/elements.js",
+        "/filters.js",
         "/item.js",
         "/map.js",
         "/parts.js",
@@ -116,7 +119,9 @@ def test_the_page_and_its_parts_come_from_here_and_nowhere_else(address):
         assert "http://" not in text, path
         assert "https://" not in text, path
     points = json.loads(call(address, "GET", "/api/map")[2])
-    assert len({len(column) for column in points.values()}) == 1
+    assert set(points["filters"]) == {"split", "group"}
+    columns = [*points.pop("filters").values(), *points.values()]
+    assert len({len(column) for column in columns}) == 1
     info = json.loads(call(address, "GET", "/api/info")[2])
     assert info["text"] is True
     assert set(info["modalities"]) == {"image", "text"}
@@ -155,6 +160,8 @@ WRONG = [
     ({"like": "../../../etc/passwd"}, 404, "no item"),
     ({"text": "a", "find": "z"}, 422, "no modality 'z'"),
     ({"text": "a", "splits": ["none"]}, 422, "no split"),
+    ({"text": "a", "where": {"colour": ["red"]}}, 422, "no filter"),
+    ({"text": "a", "where": {"split": "val"}}, 422, "where"),
     ({"text": "a", "splits": "test"}, 422, "splits"),
     ({"vector": [1, 2, 3]}, 422, "32 numbers"),
     ({"vector": ["a"] * 32}, 422, "vector"),

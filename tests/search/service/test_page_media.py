@@ -12,6 +12,7 @@ from crossclr.search import build_index
 from crossclr.training import Run
 from tests.search.items.test_media_files import videos  # noqa: F401
 from tests.search.service.test_page import Service, Visit, browser  # noqa: F401
+from tests.support.media import RED, write_video
 
 RECORD = """async () => {
   const canvas = Object.assign(document.createElement('canvas'), {width: 64, height: 48});
@@ -56,7 +57,9 @@ def test_a_video_begins_at_its_second_and_a_sound_plays(browser, videos, tmp_pat
     write_sound(media / "tone.wav")
     keys = [key for entry in entries for key in clip_keys(entry.key, len(entry.texts))]
     table = {key: {"file": "media/tone.wav", "start": 1.5, "stop": 2.5} for key in keys}
-    table[keys[0]] = {"file": "media/film.webm", "start": 1.0, "stop": 1.8}
+    table[keys[0]] = {"file": "media/film.webm", "start": 1.0, "stop": 1.8, "fields": {"place": "Rome"}}
+    write_video(media / "old.avi", [RED] * 20)
+    table[keys[2]] = {"file": "media/old.avi", "start": 0.0, "stop": 2.0, "fields": {"place": "Rome"}}
     (tmp_path / "table.json").write_text(json.dumps(table))
     build_index(copy, splits=sorted({entry.split for entry in entries}), media=tmp_path / "table.json")
     service = Service(Run.open(copy))
@@ -66,7 +69,7 @@ def test_a_video_begins_at_its_second_and_a_sound_plays(browser, videos, tmp_pat
         assert "not possible here" in visit.page.get_attribute("#query", "placeholder")
         visit.page.goto(f"{service.address}?like=text/{keys[0]}&find=video")
         visit.settled()
-        assert len(visit.names()) == 2  # all moments of the sound are one card
+        assert len(visit.names()) == 3  # all moments of the sound are one card
         loaded = "[...document.querySelectorAll('.poster img')].every((one) => one.naturalWidth)"
         visit.page.wait_for_function(f"() => {loaded}")
         visit.page.hover(".card:has(.poster.video) .open")
@@ -87,6 +90,16 @@ def test_a_video_begins_at_its_second_and_a_sound_plays(browser, videos, tmp_pat
             )
             assert start <= second < start + 1
         visit.shot("desktop-8-players")
+        visit.page.goto(
+            f"{service.address}?like=text/{keys[0]}&find=video&item=video/{keys[2]}"
+        )  # browsers play no AVI
+        visit.page.wait_for_selector("#detail-body .hint:has-text('Converted for your browser.')")
+        width = visit.page.evaluate("() => document.querySelector('#detail-body video').videoWidth")
+        assert width == 64
+        visit.page.goto(f"{service.address}?like=text/{keys[0]}&find=video&where=duration%3D..0.9")
+        visit.settled()
+        assert visit.names() == [f"video/{keys[0]}"]
+        assert visit.page.locator("#filter-duration input").nth(1).input_value() == "0.9"
         visit.end()
     finally:
         service.stop()

@@ -101,7 +101,8 @@ def segments_within(point: Datapoint, duration: float, name: str) -> tuple[Segme
         except ValueError as error:
             problems.append(Problem(name, f"segment {number} was omitted: {error}"))
             continue
-        kept.append({"text": segment.text, "start_sec": round(start, 3), "stop_sec": round(min(stop, duration), 3)})
+        times = {"start_sec": round(start, 3), "stop_sec": round(min(stop, duration), 3)}
+        kept.append({"text": segment.text, **times, **({"fields": segment.fields} if segment.fields else {})})
     return kept, problems
 
 
@@ -173,9 +174,10 @@ def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for key, entry in data.meta.items():
         path = files[entry["data_key"]]
-        whole = [{"start_sec": 0.0, "stop_sec": entry["duration_sec"]}]
+        whole = [{**entry["segments"][0], "start_sec": 0.0, "stop_sec": entry["duration_sec"]}]
         segments = whole if data.many else entry["segments"]
         for number, segment in enumerate(segments):
             place = {"file": str(path.resolve()), "start": segment["start_sec"], "stop": segment["stop_sec"]}
+            place |= {"fields": segment["fields"]} if "fields" in segment else {}
             table[f"{key}/{number}" if len(segments) > 1 else key] = place
     return table

@@ -15,6 +15,8 @@ TEXT = ("text", "caption", "sentence", "description")
 START = ("start", "start_sec", "start_time", "begin")
 LONGEST_LINE = 131_072  # characters; the limit of a field in the csv module
 STOP = ("stop", "stop_sec", "end", "end_sec", "end_time")
+OTHER = ("split", "captions", "segments", "timestamps", "sentences", "duration", "duration_sec")
+MOST_FIELDS, LONGEST_FIELD = 16, 200  # other columns of a row, and their characters
 
 
 @dataclass(frozen=True)
@@ -70,21 +72,32 @@ def _from_entry(path: Path, key: str, entry: Any) -> Captioned:
 def _segments_of(entry: Mapping[str, Any]) -> Iterator[Segment]:
     if "segments" in entry:
         for segment in entry["segments"]:
-            yield _segment(segment)
+            yield _segment(segment, _fields(entry))
     elif "timestamps" in entry:
         for (start, stop), text in zip(entry["timestamps"], entry["sentences"], strict=True):
-            yield Segment(_sentence(text), parse_seconds(start), parse_seconds(stop))
+            yield Segment(_sentence(text), parse_seconds(start), parse_seconds(stop), _fields(entry))
     else:
         found = entry["captions"] if "captions" in entry else _first(entry, TEXT)
         for text in [found] if isinstance(found, str) else found or ():
-            yield Segment(_sentence(text))
+            yield Segment(_sentence(text), fields=_fields(entry))
 
 
-def _segment(values: Mapping[str, Any]) -> Segment:
+def _fields(values: Mapping[str, Any]) -> dict[str, str]:
+    """What a row says besides file, sentence, times and split."""
+    known = (*FILE, *TEXT, *START, *STOP, *OTHER)
+    found = {
+        str(name): str(value).strip()[:LONGEST_FIELD]
+        for name, value in values.items()
+        if name and name not in known and isinstance(value, str | int | float) and str(value).strip()
+    }
+    return dict(list(found.items())[:MOST_FIELDS])
+
+
+def _segment(values: Mapping[str, Any], shared: Mapping[str, str] | None = None) -> Segment:
     start, stop = (
         None if found is None else parse_seconds(found) for found in (_first(values, START), _first(values, STOP))
     )
-    return Segment(_sentence(_first(values, TEXT)), start, stop)
+    return Segment(_sentence(_first(values, TEXT)), start, stop, {**(shared or {}), **_fields(values)})
 
 
 def _sentence(text: Any) -> str:

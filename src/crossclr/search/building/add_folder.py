@@ -22,6 +22,7 @@ from crossclr.search.building.run_items import EmbeddedItems, Progress
 from crossclr.search.building.update import Changes, update_index
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.generations import current_generation
+from crossclr.search.items.filters import clip_fields
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.queries.run_experts import run_experts
 from crossclr.storage.json_yaml import read_json_object
@@ -152,6 +153,7 @@ def _read(out: Path, experts: Sequence[Expert], modality: str, name: str, data: 
                 item = replace(item, file=str(path.resolve()))
                 if kind != "image":
                     item = replace(item, start=segment["start_sec"], stop=segment["stop_sec"])
+                item = replace(item, fields=clip_fields(item.file, kind, item.start, item.stop, {}))
                 found.append((item, whole[first:last]))
     finally:
         for file in files.values():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crossclr.search.queries.confidence import Encoder
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
-FORMAT = 5
+FORMAT = 6
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -50,6 +50,7 @@ def write_index(
     import numpy as np
 
     from crossclr.search.building.item_map import map_points
+    from crossclr.search.items.filters import collect_filters
     from crossclr.search.queries.confidence import fit_confidence
     from crossclr.search.queries.language import Language
 
@@ -58,18 +59,13 @@ def write_index(
         about = meta["modalities"][modality]
         about["count"], about["kind"], about["recall"] = len(index), index.kind, index.recall
         about["media"] = sorted({row[0] for row in items.columns("media", where=modality) if row[0]})
-    rows = items.columns("id", "split", "group")
-    codes = np.full((max((row[0] for row in rows), default=-1) + 1, 2), -1, dtype=np.int32)
-    for column, what in ((1, "splits"), (2, "groups")):
-        names = meta[what] = sorted({row[column] for row in rows if row[column]})
-        code = {name: number for number, name in enumerate(names)}
-        codes[[row[0] for row in rows], column - 1] = [code.get(row[column], -1) for row in rows]
+    meta["filters"], codes = collect_filters(items)
     np.save(folder / CODES, codes)
     if encoder is not None:
         fit_confidence(items, indexes, meta, encoder)
     if meta["text_modality"] is not None:
         Language.learn(row[0] for row in items.columns("text") if row[0]).save(folder)
-    points = json.dumps(map_points(items, indexes), separators=(",", ":"), ensure_ascii=False)
+    points = json.dumps(map_points(items, indexes, meta["filters"], codes), separators=(",", ":"), ensure_ascii=False)
     (folder / MAP).write_text(points, encoding="utf-8")
     (folder / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False), encoding="utf-8")
     items.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import faiss
@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from crossclr.search.building.tsne import main_components, tsne
 from crossclr.search.index.contract import Ids, Index, Vectors
+from crossclr.search.items.filters import Codes
 from crossclr.search.items.item_table import Items
 
 if TYPE_CHECKING:
@@ -52,16 +53,26 @@ def place_new_items(items: Items, index: Index, found: EmbeddedItems, dim: int) 
     return placed
 
 
-def map_points(items: Items, modalities: Iterable[str], most: int = MOST_POINTS) -> dict[str, list[Any]]:
+def map_points(
+    items: Items,
+    modalities: Iterable[str],
+    filters: Sequence[Mapping[str, Any]] = (),
+    codes: Codes | None = None,
+    most: int = MOST_POINTS,
+) -> dict[str, Any]:
     """The points that the page draws, column by column; an even selection of each modality if there are too many."""
-    names = ("name", "modality", "text", "x", "y", "group", "split")
+    names = ("name", "modality", "text", "x", "y", "id")
     rows: list[tuple[Any, ...]] = []
     parts = sorted((items.columns(*names, where=modality) for modality in modalities), key=len)
     for number, part in enumerate(parts):  # the smaller first, because they leave room for the larger
         share = (most - len(rows)) // (len(parts) - number)
         rows += [part[row] for row in np.linspace(0, len(part) - 1, min(share, len(part))).astype(int).tolist()]
     columns = {name: [row[column] for row in rows] for column, name in enumerate(names)}
+    ids = columns.pop("id")
+    chosen = {about["name"]: place for place, about in enumerate(filters) if about["useful"]}
+    values = {name: [] if codes is None else codes[ids, place].tolist() for name, place in chosen.items()}
     return columns | {
+        "filters": {name: [None if np.isnan(one) else one for one in own] for name, own in values.items()},
         "text": [text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…" for text in columns["text"]],
         "x": [round(x, 4) for x in columns["x"]],
         "y": [round(y, 4) for y in columns["y"]],

@@ -12,6 +12,7 @@ from crossclr.models import Embeddings, SearchSpace, embed_source
 from crossclr.models import Vectors as Embedded
 from crossclr.search.encoders.feature_rows import encode_rows
 from crossclr.search.index.contract import Vectors, unit
+from crossclr.search.items.filters import clip_fields
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.media_files import Media, MediaFinder
 
@@ -102,7 +103,8 @@ def _clips(embedded: Embeddings, recorded: RecordingSource, split: str) -> list[
         item = Item(-1, "", "", key, texts.get(clip, ""), recorded.own_splits[clip] or split, group)
         media = recorded.media[clip]
         if media is not None:
-            item = replace(item, media=media.kind, file=media.file, start=media.start, stop=media.stop)
+            known = clip_fields(media.file, media.kind, media.start, media.stop, media.fields)
+            item = replace(item, media=media.kind, file=media.file, start=media.start, stop=media.stop, fields=known)
         items.append(item)
     return items
 
@@ -115,7 +117,8 @@ def _items(modality: str, rows: Embedded, clips: Sequence[Item], is_text: bool) 
         count[owner] += 1
         name = f"{modality}/{clip.key}" + (f"#{count[owner]}" if count[owner] > 1 else "")
         if is_text:
-            yield Item(-1, name, modality, clip.key, rows.texts[row] if rows.texts else "", clip.split, clip.group)
+            text = rows.texts[row] if rows.texts else ""
+            yield Item(-1, name, modality, clip.key, text, clip.split, clip.group, fields=clip.fields)
         else:
             yield replace(clip, name=name, modality=modality)
 

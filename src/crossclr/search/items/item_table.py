@@ -33,6 +33,7 @@ class Item:
         file: path of the media file, or its place in the built-in set.
         start: second at which the clip starts in its file.
         stop: second at which it stops.
+        fields: what filters know besides, as JSON; see `filters`.
         connectivity: mean cosine of its input features to those of all other items of its modality.
         influence: share of items of its modality that have a lower connectivity.
         hub: number of trial queries that have it among their ten best results.
@@ -52,6 +53,7 @@ class Item:
     file: str = ""
     start: float | None = None
     stop: float | None = None
+    fields: str = ""
     connectivity: float = 0.0
     influence: float = 0.0
     hub: int = 0

@@ -1,6 +1,6 @@
 """Find the image, video or sound of a clip."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ class Media:
     file: str  # absolute path
     start: float | None = None
     stop: float | None = None
+    fields: dict[str, str] = field(default_factory=dict)  # what the captions say about it besides
 
 
 class MediaFinder:
@@ -25,7 +26,8 @@ class MediaFinder:
     Args:
         source: the data set, which may know the times of its clips.
         place: a folder whose files are named after the samples (or their groups, which are videos in COOT's layout), or
-            a JSON file ``{clip key: file or {"file": ..., "start": ..., "stop": ...}}`` with paths relative to it.
+            a JSON file ``{clip key: file or {"file": ..., "start": ..., "stop": ...}}`` with paths relative to it;
+            ``fields`` may have values for filters.
             Default: only what samples name in ``extra`` (``media``, ``start``, ``stop``).
 
     Raises:
@@ -69,14 +71,15 @@ class MediaFinder:
         return Media(str(media_kind(path)), str(path), start, stop)
 
     def _from_entry(self, entry: Any, key: str) -> Media:
-        values = {"file": entry} if isinstance(entry, str) else entry
+        values: Any = {"file": entry} if isinstance(entry, str) else entry
         try:
             path = (self._base / values["file"]).resolve()
             start, stop = (None if values.get(n) in (None, "") else float(values[n]) for n in ("start", "stop"))
-        except (TypeError, KeyError, ValueError) as error:
+            fields = {str(name): str(value) for name, value in values.get("fields", {}).items()}
+        except (AttributeError, TypeError, KeyError, ValueError) as error:
             raise DataError(f"media of {key!r}: give a file name, or file, start and stop; got {entry!r}") from error
         kind = media_kind(path)
         if kind is None:
             raise DataError(f"media of {key!r}: {path} is not an image, video or sound")
         self.roots.add(str(path.parent))
-        return Media(kind, str(path), start, stop)
+        return Media(kind, str(path), start, stop, fields)

@@ -1,5 +1,6 @@
 """Results as plain values, the same in the JSON of the command and in the answers of the service."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def plain_item(item: Item) -> dict[str, Any]:
         "group": item.group,
         "variant": item.variant,
         "media": media,
+        "fields": json.loads(item.fields) if item.fields else {},
     }
 
 

@@ -13,6 +13,7 @@ from crossclr.experts.media import MediaError
 from crossclr.experts.media.file_types import media_kind, media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.items.converted_clips import BusyError, ConvertedClips
+from crossclr.search.items.filters import parse_where
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.things import Hit, Thing, group_hits
 from crossclr.search.queries.combined import Weights
@@ -24,7 +25,7 @@ from crossclr.search.service.limits import LARGEST_FILE
 
 MOST_RESULTS = 200
 HITS_OF_A_THING = 4  # hits to look at for each result, where several items of one thing are one result
-MOST_GROUPS = 2000  # groups that the page offers; others can be typed
+MOST_VALUES = 2000  # values of a filter that the page offers; others can be typed
 
 Name = Annotated[str, Field(max_length=500)]
 Names = Annotated[list[Name], Field(max_length=50)]
@@ -59,6 +60,9 @@ class SearchRequest(BaseModel):
     fold: bool = Field(default=False, description="Whether several items of one thing are one result.")
     splits: Names = Field(default=[], description="Only items of these splits. Default: all.")
     groups: Names = Field(default=[], description="Only items of these groups. Default: all.")
+    where: dict[Name, Names] = Field(
+        default={}, max_length=20, description="Only items with these values, by filter (/api/info); 10..20 is a range."
+    )
 
 
 def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -> None:
@@ -104,11 +108,13 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         fold: Annotated[bool, Query(description="Whether several items of one thing are one result.")] = False,
         split: Annotated[list[str], Query(max_length=50, description="Only these splits.")] = [],  # noqa: B006
         group: Annotated[list[str], Query(max_length=50, description="Only these groups.")] = [],  # noqa: B006
+        where: Annotated[list[str], Query(max_length=50, description="Only NAME=VALUE of a filter.")] = [],  # noqa: B006
     ) -> JSONResponse:
         weights = {"text": 2 * (1 - share), "file": 2 * share} if q is not None and file is not None else {}
         parts: dict[str, Any] = {"text": q, "like": like, "file": file, "more": more, "less": less, "weights": weights}
         parts["text_modality"] = text_modality
-        return await answer(SearchRequest(**parts, find=find, top=top, fold=fold, splits=split, groups=group))
+        parts |= {"splits": split, "groups": group, "where": parse_where(where)}
+        return await answer(SearchRequest(**parts, find=find, top=top, fold=fold))
 
     @app.get("/api/item", summary="One item, what belongs to it, and remarks about it")
     def item(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> JSONResponse:
@@ -136,20 +142,13 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
     @app.get("/api/info", summary="What the index contains")
     def info() -> JSONResponse:
         searcher = searchers.current
-        names = (
-            "name",
-            "about",
-            "dim",
-            "text_modality",
-            "text_modalities",
-            "splits",
-            "groups",
-            "hubness",
-            "modalities",
-        )
+        names = ("name", "about", "dim", "text_modality", "text_modalities", "hubness")
         values = {name: searcher.meta[name] for name in names}
-        values["all_groups"] = len(values["groups"]) <= MOST_GROUPS
-        values["groups"] = values["groups"][:MOST_GROUPS]
+        about = searcher.meta["modalities"].items()
+        values["modalities"] = {name: {key: own[key] for key in own if key != "inputs"} for name, own in about}
+        values["filters"] = [
+            {**one, "values": one.get("values", [])[:MOST_VALUES]} for one in searcher.meta["filters"] if one["useful"]
+        ]
         values |= {"longest_text": LONGEST_TEXT, "largest_file": LARGEST_FILE}
         values |= {"text": searcher.queries is not None, "no_text": searcher.no_text}
         return JSONResponse(values | {"files": searcher.files is not None, "no_files": searcher.no_files})

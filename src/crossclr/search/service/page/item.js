@@ -162,7 +162,8 @@ export class ItemViews {
     const label = this.info.modalities[item.modality].label;
     const rows = [
       ["similarity", score === null ? "" : `${score.toFixed(3)} to the query (1 is the most)`],
-      ["version", item.variant], ["group", item.group], ["part", splitName(item.split)],
+      ["version", item.variant], ["group", this.info.filters.some((one) => one.name === "group") ? item.group : ""], ["part", splitName(item.split)],
+      ...Object.entries(item.fields).map(([name, value]) => [name, name === "duration" ? `${value} s` : String(value)]),
       ["found by", `${item.hub.toLocaleString("en")} trial queries, among their ten best results`],
       ["resembles others", `${item.connectivity.toFixed(2)} average similarity to the other ${label}, more than ${Math.round(100 * item.influence)}% of them`],
       ["id", item.id]];

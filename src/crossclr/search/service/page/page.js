@@ -1,5 +1,6 @@
 // The search page. The address holds everything that a link must reproduce; `state` mirrors it.
-import { byId, called, make, shade, splitName, toAddress } from "/elements.js";
+import { byId, called, make, shade, toAddress } from "/elements.js";
+import { makeFilters, passes, showFilters } from "/filters.js";
 import { image, ItemViews, title } from "/item.js";
 import { moveAmongCards } from "/keys.js";
 import { PointMap } from "/map.js";
@@ -30,8 +31,9 @@ function notice(text) {
 
 function fromAddress() {
   const values = new URLSearchParams(location.search);
-  const single = ["q", "text_modality", "like", "file", "share", "find", "split", "group", "item"].map((name) => [name, values.get(name) || ""]);
-  return { ...Object.fromEntries(single), more: values.getAll("more"), less: values.getAll("less") };
+  const single = ["q", "text_modality", "like", "file", "share", "find", "item"].map((name) => [name, values.get(name) || ""]);
+  const short = ["split", "group"].filter((name) => values.get(name)).map((name) => `${name}=${values.get(name)}`);
+  return { ...Object.fromEntries(single), more: values.getAll("more"), less: values.getAll("less"), where: [...values.getAll("where"), ...short] };
 }
 
 function go(change, { replace = false } = {}) {
@@ -43,14 +45,13 @@ function go(change, { replace = false } = {}) {
 function show() {
   if (document.activeElement !== query || query.value.trim() !== state.q) query.value = state.q;
   byId("text-modality").value = state.text_modality || info.text_modality;
-  byId("split").value = state.split;
-  byId("group").value = state.group;
-  byId("filters").classList.toggle("active", Boolean(state.split || state.group));
+  showFilters(info.filters, state.where);
+  byId("filters").classList.toggle("active", state.where.length > 0);
   for (const radio of document.querySelectorAll("#find input")) {
     radio.checked = radio.value === wanted();
     if (radio.checked) radio.parentElement.scrollIntoView({ block: "nearest", inline: "nearest" }); // a narrow row scrolls
   }
-  map.filter(passes);
+  map.filter(passes(info.filters, points.filters, state.where));
   showParts(state, titles, go);
   search();
   showDetail();
@@ -66,10 +67,6 @@ function wanted() {
   return names.find((name) => name !== asking()) || names[0];
 }
 
-function passes(index) {
-  return (!state.split || points.split[index] === state.split) && (!state.group || points.group[index] === state.group);
-}
-
 // ---- searching
 
 let answered = null; // the address of the results that are on the page
@@ -82,8 +79,8 @@ function cut(text) {
 }
 
 async function search() {
-  const { like, more, less, split, group } = state;
-  const values = { q: like ? "" : state.q, text_modality: like ? "" : state.text_modality, like, file: like ? "" : state.file, share: state.share, more, less, find: wanted(), split, group };
+  const { like, more, less, where } = state;
+  const values = { q: like ? "" : state.q, text_modality: like ? "" : state.text_modality, like, file: like ? "" : state.file, share: state.share, more, less, find: wanted(), where };
   if (!values.q && !like && !values.file && !more.length) { running?.abort(); answered = null; welcome(); return; }
   const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top: TOP, fold: 1 })}`;
   if (address === answered && !server.gone) return;
@@ -143,8 +140,7 @@ function say(heading, text, buttons = []) {
 }
 
 function everywhere() {
-  if (!state.split && !state.group) return [];
-  return [make("button", { type: "button", onclick: () => go({ split: "", group: "" }) }, "Search without filters")];
+  return state.where.length ? [make("button", { type: "button", onclick: () => go({ where: [] }) }, "Search without filters")] : [];
 }
 
 function refuse(reason) { say("This search is not possible", reason, everywhere()); }
@@ -163,7 +159,7 @@ function showResults(results, seed, milliseconds) {
   if (seed) showSeed(seed);
   map.mark([...results.flatMap((item) => item.together || [item]).map((item) => item.id), ...(seed ? [seed.id] : [])]);
   if (!results.length) {
-    say("No results", state.split || state.group ? "No item passes the filters." : "The index has no such items.", everywhere());
+    say("No results", state.where.length ? "No item passes the filters." : "The index has no such items.", everywhere());
     return;
   }
   const spread = results[0].score - results[results.length - 1].score;
@@ -244,12 +240,6 @@ byId("form").addEventListener("submit", (event) => {
 });
 listenForFiles((file) => sendFile(file, info, { say: notice, done: (token) => go({ file: token, like: "", more: [], less: [], item: "" }) }));
 byId("text-modality").addEventListener("change", (event) => go({ text_modality: event.target.value === info.text_modality ? "" : event.target.value }));
-byId("split").addEventListener("change", (event) => go({ split: event.target.value }));
-byId("group").addEventListener("change", (event) => {
-  const value = event.target.value.trim();
-  if (!value || !info.all_groups || info.groups.includes(value)) go({ group: value });
-  else { notice(`There is no group “${value}”.`); setTimeout(() => notice(""), 4000); event.target.value = state.group; }
-});
 byId("filters").addEventListener("click", (event) => {
   const open = byId("form").classList.toggle("filtering");
   event.currentTarget.setAttribute("aria-expanded", open);
@@ -332,10 +322,7 @@ async function start() {
   byId("find").hidden = modalities.length < 2;
   byId("text-modality").replaceChildren(...info.text_modalities.map((name) => make("option", { value: name }, `typed as ${name}`)));
   byId("text-modality").hidden = info.text_modalities.length < 2;
-  byId("split").replaceChildren(...["", ...info.splits].map((name) => make("option", { value: name }, name ? splitName(name) : "all data")));
-  byId("split").hidden = info.splits.length < 2;
-  byId("groups").replaceChildren(...info.groups.map((name) => make("option", { value: name })));
-  byId("group").hidden = info.groups.length < 2;
+  makeFilters(info.filters, (name, value) => go({ where: [...state.where.filter((one) => !one.startsWith(`${name}=`)), ...(value ? [`${name}=${value}`] : [])] }));
   if (matchMedia("(max-width: 520px)").matches) query.placeholder = "Search";
   query.disabled = !info.text;
   if (!info.text) query.placeholder = "Typed queries are not possible here; choose a point on the map";
