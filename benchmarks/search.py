@@ -79,7 +79,7 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
             "text_modality": None,
             "text_modalities": [],
         },
-        **{"media_roots": [], "hubness": False, "backend": "faiss", "filters": []},
+        **{"media_roots": [], "backend": "faiss", "filters": []},
         "modalities": {"a": {**about, "kind": index.kind, "recall": index.recall}},
     }
     (folder / META).write_text(json.dumps(meta))

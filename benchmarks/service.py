@@ -62,7 +62,7 @@ def make_run(root: Path, rows: int, dim: int) -> Path:
             "text_modality": None,
             "text_modalities": [],
         }
-        meta |= {"media_roots": [], "hubness": False, "backend": "faiss", "filters": []}
+        meta |= {"media_roots": [], "backend": "faiss", "filters": []}
         (folder / META).write_text(json.dumps(meta | {"modalities": {"video": about}}))
     previews = Previews(root, writable=True)
     for number in range(min(FILES, rows)):

@@ -47,9 +47,6 @@ def index(
     delete: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Delete an item, or all items of a clip. Repeatable.")
     ] = None,
-    hubness: Annotated[
-        bool, typer.Option("--hubness", help="Lower the scores of items that most queries return.")
-    ] = False,
     backend: Annotated[
         Literal["faiss", "milvus"], typer.Option(help="Store vectors in files (faiss) or on a Milvus server.")
     ] = "faiss",
@@ -100,7 +97,6 @@ def index(
                 media=media,
                 backend=backend,
                 uri=uri,
-                hubness=hubness,
                 device=device,
                 progress=show,
             )

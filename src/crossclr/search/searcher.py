@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from crossclr.search.building.hubness import apply_correction
 from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
 from crossclr.search.index.contract import Index, Mask, Vectors
 from crossclr.search.index.fused_items import fuse_items
@@ -186,7 +185,6 @@ class Searcher:
                 less=self._vectors([], disliked),
                 weights=weights,
             )
-        query = query if fused else apply_correction(query, self.meta["hubness"])
         chosen = {**(where or {}), "split": [*splits, *(where or {}).get("split", ())]}
         chosen["group"] = [*groups, *(where or {}).get("group", ())]
         allowed = self._filter(tuple((name, tuple(sorted(set(chosen[name])))) for name in sorted(chosen)))
@@ -265,7 +263,7 @@ class Searcher:
         """(items, dim) vectors of items of one modality, in the form that queries have."""
         if not items:
             return np.empty((0, self.meta["dim"]), dtype=np.float32)
-        found = self.indexes[items[0].modality].vectors(np.array([item.id for item in items]))[:, : self.meta["dim"]]
+        found = self.indexes[items[0].modality].vectors(np.array([item.id for item in items]))
         if self.meta.get("hub_channels"):  # the channel of the correction, and one that makes items equally long
             found = found.copy()
             found[:, -2:] = np.array([np.sqrt(0.5), 0], dtype=np.float32)

@@ -180,20 +180,6 @@ def test_an_updated_index_finds_what_a_new_one_finds(run_copy, trained, tmp_path
     built.close()
 
 
-def test_hubness_is_corrected_inside_the_index(trained, tmp_path):
-    shutil.copytree(trained.path, tmp_path / "run")
-    build_index(tmp_path / "run", splits=["test"], hubness=True)
-    searcher = Searcher.open(tmp_path / "run")
-    assert searcher.indexes["image"].dim == 33
-    hits = searcher.search(text="a dog", top=10)
-    run_vectors = searcher.indexes["image"].vectors(np.array([hit.item.id for hit in hits]))
-    query = searcher.queries.encode(["a dog"])[0]
-    np.testing.assert_allclose([hit.score for hit in hits], run_vectors @ np.append(query, 1.0), atol=1e-5)
-    assert (run_vectors[:, 32] < 0).all()
-    assert searcher.search(like=hits[0].item.name, find="image", top=3)
-    searcher.close()
-
-
 def test_the_map_shows_both_modalities_where_there_are_too_many_points(tmp_path):
     from crossclr.search.building.item_map import map_points
     from crossclr.search.items.item_table import Item, Items

@@ -46,7 +46,7 @@ def described(tmp_path):
     indexes = {name: FaissIndex(4) for name in found}
     for name, index in indexes.items():
         index.add(ids[name], found[name].vectors)
-    meta = {"hubness": False, "dim": 4, "modalities": {"a": {}, "b": {}}}
+    meta = {"dim": 4, "modalities": {"a": {}, "b": {}}}
     items = Items(tmp_path / "items.sqlite", writable=True)
     describe_items(items, indexes, found, ids, meta)
     yield items, indexes, found, meta

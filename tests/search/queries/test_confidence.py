@@ -69,7 +69,7 @@ def test_msvd_is_calibrated(msvd, tmp_path):
     )
     index = FaissIndex(msvd.videos.shape[1])
     index.add(np.arange(len(clips)), msvd.videos.astype(np.float32))
-    meta = {"text_modality": "text", "hubness": False, "modalities": {"video": {}}}
+    meta = {"text_modality": "text", "modalities": {"video": {}}}
     error, share = held_out_error(items, {"video": index, "text": index}, meta, msvd, "video")
     items.close()
     assert error <= 0.05
@@ -84,7 +84,7 @@ def test_a_result_is_right_if_its_captions_have_half_of_the_words(tmp_path):
     items.put(Item(40 + n, f"video/{n}", "video", f"c{n}", split="val") for n in range(40))
     index = FaissIndex(2)
     index.add(np.arange(40, 80), np.tile(np.eye(2, dtype=np.float32), (20, 1)))
-    meta = {"text_modality": "text", "hubness": False}
+    meta = {"text_modality": "text"}
     encoder = SimpleNamespace(encode=lambda texts: np.tile(np.float32([[1, 0]]), (len(texts), 1)))
     found = trial_results(items, {"text": index, "video": index}, meta, encoder, "video", "val")
     items.close()

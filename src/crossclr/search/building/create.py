@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 
 from crossclr.features.sources.emoji import is_built_in
-from crossclr.search.building.hubness import apply_correction, with_correction
 from crossclr.search.building.index_files import FORMAT, INDEX, ITEMS, write_index
 from crossclr.search.building.item_map import place_items
 from crossclr.search.building.item_statistics import describe_items, other_vectors
@@ -35,7 +34,6 @@ def build_index(
     media: str | Path | None = None,
     backend: Literal["faiss", "milvus"] = "faiss",
     uri: str | None = None,
-    hubness: bool = False,
     settings: IndexSettings | None = None,
     batch_size: int = 64,
     device: str = "cpu",
@@ -51,7 +49,6 @@ def build_index(
         media: where images, videos or sounds are (see `MediaFinder`).
         backend: ``faiss``, or ``milvus`` with a ``uri``.
         uri: address of the Milvus server, or a ``.db`` file.
-        hubness: correct scores against hubs, estimated from the items of the index.
         settings: how to build the faiss index.
         batch_size: samples to embed at once.
         device: where to embed.
@@ -97,7 +94,6 @@ def build_index(
             "text_modalities": texts,
             "validation": run.config.splits.validate_,
             "media_roots": sorted(finder.roots) if shards is None else [],
-            "hubness": hubness,
             "hub_channels": model.hubs is not None,
             "backend": backend,
             "modalities": {
@@ -108,7 +104,7 @@ def build_index(
         _report(progress, "building the index", 0)
         ids = _number(found, wanted)
         new_index = partial(_new_index, meta, settings, uri)
-        indexes = {name: _fill(new_index, name, ids[name], found, meta["hubness"]) for name in wanted}
+        indexes = {name: _fill(new_index, name, ids[name], found) for name in wanted}
         _report(progress, "counting hubs", 1)
         items = Items(folder / ITEMS, writable=True)
         describe_items(items, indexes, found, ids, meta)
@@ -149,18 +145,10 @@ def _number(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[s
     return ids
 
 
-def _fill(
-    new_index: Callable[[str, int], Index],
-    name: str,
-    ids: Ids,
-    found: Mapping[str, EmbeddedItems],
-    hubness: bool,
-) -> Index:
-    queries = other_vectors(found, name)
-    rows = with_correction(found[name].vectors, queries, hubness)
-    index = new_index(name, rows.shape[1])
-    index.add(ids, rows)
-    index.compact(apply_correction(queries, hubness))
+def _fill(new_index: Callable[[str, int], Index], name: str, ids: Ids, found: Mapping[str, EmbeddedItems]) -> Index:
+    index = new_index(name, found[name].vectors.shape[1])
+    index.add(ids, found[name].vectors)
+    index.compact(other_vectors(found, name))
     return index
 
 

@@ -34,20 +34,20 @@ def place_items(items: Items, gathered: Mapping[str, EmbeddedItems], ids: Mappin
     items.set_columns(everything.tolist(), {"x": places[:, 0].tolist(), "y": places[:, 1].tolist()})
 
 
-def place_new_items(items: Items, index: Index, found: EmbeddedItems, dim: int) -> Places:
+def place_new_items(items: Items, index: Index, found: EmbeddedItems) -> Places:
     """(items, 2) positions of new items among those that are on the map; an item with the same vector stays."""
     rows = items.columns("id", "x", "y", "name", where=found.items[0].modality)
     if not rows:
         return np.full((len(found.items), 2), 0.5, dtype=np.float32)
     known = rows[:_NEIGHBOURS]
-    vectors = index.vectors(np.array([row[0] for row in known]))[:, :dim]
+    vectors = index.vectors(np.array([row[0] for row in known]))
     both = centre(np.concatenate([vectors, found.vectors]), np.zeros(len(known) + len(found.items), dtype=np.int64))
     places = np.array([row[1:3] for row in known], dtype=np.float32)
     placed = place_among(both[len(known) :], both[: len(known)], places)
     number = {item.name: place for place, item in enumerate(found.items)}
     if before := [row for row in rows if row[3] in number]:
         own = np.array([number[row[3]] for row in before])
-        stored = index.vectors(np.array([row[0] for row in before]))[:, :dim]
+        stored = index.vectors(np.array([row[0] for row in before]))
         same = np.isclose(stored, found.vectors[own], atol=1e-6).all(1)
         placed[own[same]] = np.array([row[1:3] for row in before], dtype=np.float32)[same]
     return placed

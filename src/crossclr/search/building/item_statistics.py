@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.features.row_connectivity import connectivity_to
-from crossclr.search.building.hubness import MOST_TRIED, NEAREST, HubCounts, apply_correction, count_hubs
+from crossclr.search.building.hub_counts import MOST_TRIED, NEAREST, HubCounts, count_hubs
 from crossclr.search.building.run_items import EmbeddedItems
 from crossclr.search.index.contract import Ids, Index, Vectors
 from crossclr.search.items.item_table import Item, Items
@@ -68,8 +68,7 @@ def describe_items(
     """Store all items of a new index with their statistics."""
     for modality, index in indexes.items():
         found = gathered[modality]
-        queries = apply_correction(other_vectors(gathered, modality), meta["hubness"])
-        hubs = count_hubs(index, queries, int(ids[modality][-1]) + 1)
+        hubs = count_hubs(index, other_vectors(gathered, modality), int(ids[modality][-1]) + 1)
         among = influence(found.pooled)
         about = meta["modalities"][modality]
         about["inputs"] = {"sum": unit_sum(found.pooled).tolist(), "count": len(found.items)}
@@ -112,9 +111,8 @@ def recount_hubs(items: Items, indexes: Mapping[str, Index], meta: dict[str, Any
         if len(tried) > MOST_TRIED:
             tried = np.sort(np.random.default_rng(0).choice(tried, MOST_TRIED, replace=False))
         vectors = np.concatenate([indexes[name].vectors(np.intersect1d(ids[name], tried)) for name in others])
-        queries = apply_correction(vectors[:, : meta["dim"]], meta["hubness"])
         own = ids[modality]
-        hubs = count_hubs(index, queries, int(own.max()) + 1)
+        hubs = count_hubs(index, vectors, int(own.max()) + 1)
         items.set_columns(own.tolist(), {"hub": hubs.counts[own].tolist()})
         _note_queries(about, hubs, len(own))
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from crossclr.search.building.hubness import with_correction
 from crossclr.search.building.index_files import INDEX, ITEMS, open_backend, read_meta, write_index
 from crossclr.search.building.item_map import place_new_items
-from crossclr.search.building.item_statistics import influence_of_new, other_vectors, recount_hubs
+from crossclr.search.building.item_statistics import influence_of_new, recount_hubs
 from crossclr.search.building.previews import make_previews
 from crossclr.search.building.run_items import EmbeddedItems, Progress, embed_items
 from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
@@ -69,8 +68,6 @@ def update_index(
     meta = read_meta(before)
     if (splits or added) and meta["weights"] != run.digest():
         raise ValueError(f"the index in {before} was built from other weights than the run has now; rebuild it")
-    if added and meta["hubness"]:
-        raise ValueError("the scores of this index are corrected against hubs, which needs a rebuild: crossclr index")
     encoder: Encoder | None = None
     changes, media_roots = Changes(), {*meta["media_roots"], *map(str, roots)}
     with new_generation(run.path / INDEX) as folder:
@@ -142,11 +139,8 @@ def _add(
     next_id = 1 + max((row[0] for row in items.columns("id")), default=-1)
     known.update((item.name, next_id + number) for number, item in enumerate(fresh))
     ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
-    places = place_new_items(items, index, found, meta["dim"])
-    vectors = found.vectors
-    if meta["hubness"]:
-        vectors = with_correction(vectors, other_vectors(gathered, modality), meta["hubness"])
-    index.add(ids, vectors)
+    places = place_new_items(items, index, found)
+    index.add(ids, found.vectors)
     among = influence_of_new(items, modality, found, fresh, meta["modalities"][modality])
     columns = ids.tolist(), places.tolist(), among.connectivity.tolist(), among.share.tolist()
     items.put(

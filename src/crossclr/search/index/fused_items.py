@@ -17,7 +17,7 @@ def fuse_items(items: Items, indexes: Mapping[str, Index], dim: int) -> FaissInd
     Args:
         items: the items of the index.
         indexes: the modalities to fuse.
-        dim: channels of the joint space; further channels of the vectors are not used.
+        dim: channels of the vectors.
     """
     rows = {name: items.columns("id", "key", where=name) for name in indexes}
     first: dict[str, int] = {}  # clip -> id
@@ -29,7 +29,7 @@ def fuse_items(items: Items, indexes: Mapping[str, Index], dim: int) -> FaissInd
     for name, part in rows.items():
         mean = np.zeros_like(total)
         vectors = indexes[name].vectors(np.array([number for number, _ in part], dtype=np.int64))
-        np.add.at(mean, [place[key] for _, key in part], vectors[:, :dim])
+        np.add.at(mean, [place[key] for _, key in part], vectors)
         total += unit(mean)
     fused = FaissIndex(dim)
     fused.add(np.array(list(first.values()), dtype=np.int64), unit(total))

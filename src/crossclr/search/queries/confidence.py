@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from crossclr.evaluation.meaning.words import WORD, content_words
 from crossclr.extras import MissingExtraError
-from crossclr.search.building.hubness import apply_correction
 from crossclr.search.index.contract import Index, Vectors
 from crossclr.search.items.item_table import Items
 
@@ -128,7 +127,7 @@ def trial_results(
     if not queries:
         return None
     clips = dict(items.columns("id", "key", where=modality))
-    vectors = apply_correction(encoder.encode([query for _, query in queries]), meta["hubness"])
+    vectors = encoder.encode([query for _, query in queries])
     scores, ids = indexes[modality].search(vectors, 2 * RESULTS)
     values, texts, right = [], [], []
     for (own, query), row, near in zip(queries, scores.tolist(), ids.tolist(), strict=True):

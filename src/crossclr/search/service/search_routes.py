@@ -142,7 +142,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
     @app.get("/api/info", summary="What the index contains")
     def info() -> JSONResponse:
         searcher = searchers.current
-        names = ("name", "about", "dim", "text_modality", "text_modalities", "hubness")
+        names = ("name", "about", "dim", "text_modality", "text_modalities")
         values = {name: searcher.meta[name] for name in names}
         about = searcher.meta["modalities"].items()
         values["modalities"] = {name: {key: own[key] for key in own if key != "inputs"} for name, own in about}
