@@ -35,7 +35,7 @@ COMMANDS = {
     "experiment": Command("crossclr.cli.experiment:experiment", "Run an experiment of the paper on any data."),
     "report": Command("crossclr.cli.experiment:report", "Run all experiments and write one HTML report."),
     "reproduce": Command("crossclr.cli.reproduce:reproduce", "Reproduce a table or figure of the paper."),
-    "index": Command("crossclr.cli.search:index", "Build the index for search and the service."),
+    "index": Command("crossclr.cli.index:index", "Build the index for search and the service."),
     "search": Command("crossclr.cli.search:search", "Find clips by a sentence, or the neighbours of an item."),
     "serve": Command("crossclr.cli.search:serve", "Start the search service and its page."),
     "export": Command("crossclr.cli.search:export", "Write the encoders as ONNX and check them."),
