@@ -136,7 +136,8 @@ class Table:
             table = narrow_table(title)
             for place in places:
                 named = place < max(1, first) or place in wordy  # only words may wrap, so that no number is cut off
-                table.add_column(self.columns[place], justify="left" if named else "right", no_wrap=not named)
+                column = self.columns[place]
+                table.add_column(column, justify="left" if named else "right", no_wrap=not named, overflow="fold")
             for row in self.marked():
                 words = [escape(str(row[place])) for place in places]
                 bold = [row[place].best for place in places]

@@ -1,12 +1,14 @@
 """Experiments on a tiny study: what they run, and that their tables hold the figures of those runs."""
 
 import csv
+import io
 import json
 import math
 from itertools import product
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
 from crossclr.analysis.experiments.ablation import PARTS, Ablation
@@ -32,6 +34,14 @@ def test_every_experiment_has_tables_as_csv_and_latex(tables, study):
             assert len({len(line) for line in lines}) == 1
             assert (study.out / "tables" / f"{table.name}.tex").read_text().count(r"\\") >= len(table.rows)
             assert table.caption
+
+
+def test_tables_are_readable_in_80_columns(tables):
+    console = Console(file=io.StringIO(), width=80)
+    for found in tables.values():
+        for table in found:
+            console.print(*table.rich())
+    assert "…" not in console.file.getvalue()
 
 
 def test_the_table_of_losses_holds_mean_and_deviation_of_the_runs(tables, study):

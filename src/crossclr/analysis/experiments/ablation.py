@@ -28,6 +28,7 @@ SWITCHES = {
     "pruning": Switch("prune_threshold", None, 0.9),
 }
 PARTS = tuple(SWITCHES)
+HEADS = ("weight", "intra", "prune")  # short enough for a terminal of 80 columns
 COMBINATIONS = list(product((False, True), repeat=len(PARTS)))
 
 
@@ -59,7 +60,7 @@ class Ablation(Experiment):
         gains = (f"{part.capitalize()}: {self.gain(study, part, main).words()}." for part in PARTS)
         caption = f"Change of {words(main)} R@1 by each part, over all combinations of the others. {' '.join(gains)}"
         rows = {tuple("✓" if used else "–" for used in on): self.variant(study, on) for on in COMBINATIONS}
-        return [study.score_table("ablation", self.title, PARTS, rows, caption)]
+        return [study.score_table("ablation", self.title, HEADS, rows, caption)]
 
     def gain(self, study: Study, part: str, direction: str, metric: str = "R@1") -> Comparison:
         """The gain of a part: for each seed the mean over all combinations of the other parts, paired by seed.
