@@ -45,7 +45,7 @@ def test_results_of_a_search(monkeypatch, capsys):
     )
     monkeypatch.setenv("COLUMNS", "80")
     assert run(monkeypatch, "search", "run", "red fruit") == 0
-    readable(capsys.readouterr().out, "0.988", f"a/{LONG}", f"/data/{LONG}.mp4", "12345.6–12347.8", "validation")
+    readable(capsys.readouterr().out, "0.988", f"a/{LONG}", f"{LONG}.mp4", "12345.6–12347.8", "validation")
 
 
 def test_the_plan_of_an_extraction(monkeypatch, console):

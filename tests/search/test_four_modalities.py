@@ -119,9 +119,9 @@ def test_a_sample_that_lacks_modalities_is_fused_from_what_it_has(tmp_path):
             Item(4, "text/z", "text", "z"),
         ]
     )
-    video, text = FaissIndex(3), FaissIndex(3)  # the third channel is a correction, which is not fused
-    video.add(np.array([0, 1]), np.array([[1, 0, 9], [0, 1, 9]], np.float32))
-    text.add(np.array([2, 3, 4]), np.array([[1, 0, 9], [1, 0, 9], [0, -1, 9]], np.float32))
+    video, text = FaissIndex(2), FaissIndex(2)
+    video.add(np.array([0, 1]), np.array([[1, 0], [0, 1]], np.float32))
+    text.add(np.array([2, 3, 4]), np.array([[1, 0], [1, 0], [0, -1]], np.float32))
     fused = fuse_items(items, {"video": video, "text": text}, dim=2)
     half = 0.5**0.5  # the two sentences of y count as one
     np.testing.assert_allclose(fused.vectors(np.array([0, 1, 4])), [[1, 0], [half, half], [0, -1]], atol=1e-6)

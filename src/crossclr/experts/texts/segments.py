@@ -12,7 +12,7 @@ class Segment:
     text: str  # the sentence
     start: float | None = None  # seconds; None is the beginning of the recording
     stop: float | None = None  # seconds; None is its end
-    fields: dict[str, str] = field(default_factory=dict, compare=False)  # other columns of the captions
+    fields: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # other columns of the captions
 
     def within(self, duration: float) -> tuple[float, float]:
         """Start and stop in a recording of this duration."""
