@@ -16,7 +16,7 @@ from crossclr.search.index.faiss_index import FaissIndex
 from crossclr.search.index.fused_items import fuse_items
 from crossclr.search.index.generations import current_generation
 from crossclr.search.items.item_table import Item, Items
-from crossclr.search.queries.combined import Weights
+from crossclr.search.queries.query_options import Weights
 from crossclr.storage.checksums import seal
 from crossclr.storage.read_error import ReadError
 from crossclr.training import Run, load_config

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from crossclr.search import Hit, Searcher
     from crossclr.search.queries.file_queries import FileQuery
 
+PARTS = {"train": "training data", "val": "validation data", "test": "test data", "added": "added files"}
+
 
 def search(
     run: RunFolder,
@@ -73,8 +75,7 @@ def search(
 
         crossclr search runs/emoji "at night" --file photo.jpg --weight text=0.5 --less image/1F34E@noto
     """
-    from crossclr.search.items.filters import parse_where
-    from crossclr.search.queries.combined import Weights
+    from crossclr.search.queries.query_options import Weights, parse_where
     from crossclr.search.quick_search import ask_running_service, open_without_torch
     from crossclr.search.service.answers import plain_hit
 
@@ -202,7 +203,6 @@ def _print_hits(hits: Sequence[Hit]) -> None:
     from rich.text import Text
 
     from crossclr.features.sources.emoji import is_built_in
-    from crossclr.search.items.filters import PARTS
 
     if not hits:
         typer.echo("no results: no item passes the filters")

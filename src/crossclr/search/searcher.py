@@ -18,9 +18,10 @@ from crossclr.search.items.item_table import Item, Items
 from crossclr.search.items.preview_store import Previews
 from crossclr.search.items.remarks import Remark, remarks
 from crossclr.search.items.things import Hit
-from crossclr.search.queries.combined import Weights, combine, with_sentences
+from crossclr.search.queries.combined import combine, with_sentences
 from crossclr.search.queries.confidence import Calibration
 from crossclr.search.queries.language import Language
+from crossclr.search.queries.query_options import Weights
 from crossclr.search.query_error import QueryError
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from crossclr.search import QueryError
-from crossclr.search.queries.combined import Weights, combine
+from crossclr.search.queries.combined import combine
+from crossclr.search.queries.query_options import Weights
 
 
 def by_hand(parts, dim):

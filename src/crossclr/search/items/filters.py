@@ -21,7 +21,6 @@ MOST_FILTERS = 20
 CHOICE, NUMBER, DATE = "choice", "number", "date"
 OWN = ("split", "group")  # every index has these
 Codes = npt.NDArray[np.float64]  # (ids, filters) the number of a choice, a number, or a date in days; NaN: none
-PARTS = {"train": "training data", "val": "validation data", "test": "test data", "added": "added files"}
 
 
 def clip_fields(file: str, media: str, start: float | None, stop: float | None, given: Mapping[str, Any]) -> str:
@@ -53,22 +52,6 @@ def collect_filters(items: Items) -> tuple[list[dict[str, Any]], Codes]:
         filters.append({"name": name, **about, "useful": several and shared})
         codes[ids, column] = numbers
     return filters, codes
-
-
-def parse_where(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Values by filter, from texts such as ``year=2010..2015``.
-
-    Example:
-        >>> parse_where(["place=kitchen", "place=hall", "year=2010.."])
-        {'place': ['kitchen', 'hall'], 'year': ['2010..']}
-    """
-    found: dict[str, list[str]] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            raise QueryError(f"a filter must look like NAME=VALUE, such as duration=..10; got {text[:100]!r}")
-        found.setdefault(name.strip(), []).append(value.strip())
-    return found
 
 
 def make_mask(filters: Sequence[Mapping[str, Any]], codes: Codes, where: Mapping[str, Sequence[str]]) -> Mask | None:

@@ -1,50 +1,10 @@
 """One query from several things: a sentence, a file, items of which you want more, and items of which you want less."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Self
-
 import numpy as np
 
 from crossclr.search.index.contract import Vectors, unit
+from crossclr.search.queries.query_options import Weights
 from crossclr.search.query_error import QueryError
-
-
-@dataclass(frozen=True)
-class Weights:
-    """How much each kind of part counts; the items of one kind share its weight.
-
-    The defaults of ``more`` and ``less`` were chosen on clips of MSVD that were held out (docs/search.md).
-    """
-
-    text: float = 1.0
-    file: float = 1.0
-    more: float = 1.25
-    less: float = 0.25
-
-    def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
-            if not 0 <= getattr(self, name) <= 100:
-                raise QueryError(f"the weight of {name} must be between 0 and 100, got {getattr(self, name)}")
-
-    @classmethod
-    def parse(cls, given: Sequence[str]) -> Self:
-        """From words such as ``text=0.5``; what is not named has its default.
-
-        Example:
-            >>> Weights.parse(["text=0.5", "file=2"])
-            Weights(text=0.5, file=2.0, more=1.25, less=0.25)
-        """
-        names, found = [field.name for field in fields(cls)], {}
-        for one in given:
-            name, _, number = one.partition("=")
-            try:
-                found[name] = float(number)
-            except ValueError:
-                name = ""
-            if name not in names:
-                raise QueryError(f"the weight {one!r} is not one of {', '.join(names)} with a number, such as text=0.5")
-        return cls(**found)
 
 
 def with_sentences(item: Vectors, sentences: Vectors) -> Vectors:

@@ -13,10 +13,9 @@ from crossclr.experts.media import MediaError
 from crossclr.experts.media.file_types import media_kind, media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.items.converted_clips import BusyError, ConvertedClips
-from crossclr.search.items.filters import parse_where
 from crossclr.search.items.item_table import Item
 from crossclr.search.items.things import Hit, Thing, group_hits
-from crossclr.search.queries.combined import Weights
+from crossclr.search.queries.query_options import Weights, parse_where
 from crossclr.search.searcher import LONGEST_TEXT, MOST, Searcher
 from crossclr.search.service.answers import plain_item, plain_together
 from crossclr.search.service.file_routes import FileTokens
