@@ -24,7 +24,7 @@ from crossclr.features import DataError, Source, open_source
 from crossclr.features.check.split_check import check_splits
 from crossclr.models import embed_source
 from crossclr.storage import FolderLock, write_file, write_json
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.training import (
     Interrupted,
     JointTraining,

@@ -12,7 +12,7 @@ from rich.table import Table
 from crossclr.cli.options import Json
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
 from crossclr.features.check.data_report import SplitSummary
-from crossclr.storage.json_yaml import read_json
+from crossclr.storage.json_files import read_json
 
 app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crossclr.cli.options import Captions, Device, duration, say
-from crossclr.storage.json_yaml import parse_yaml
+from crossclr.storage.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
     from rich.console import Console

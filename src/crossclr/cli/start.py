@@ -11,7 +11,7 @@ import typer
 
 from crossclr.cli.options import Captions, Host, Port, resumable, say
 from crossclr.storage import write_file
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -24,7 +24,7 @@ from crossclr.models.search_space.trained import TrainedEncoder
 from crossclr.notices import warn
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.storage.checksums import check_sealed
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.suggestions import suggest
 from crossclr.training import FitConfig
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from crossclr.storage.atomic import new_file
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.storage.read_error import ReadError, check_regular, reading
 
 NAME = "checksums.json"

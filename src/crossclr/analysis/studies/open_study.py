@@ -21,7 +21,7 @@ from crossclr.evaluation import embed_baseline
 from crossclr.evaluation.retrieval.validation import check_selection
 from crossclr.models.directions import Direction, directions_of
 from crossclr.storage import sweep, write_file, write_json
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.training import RunConfig
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")

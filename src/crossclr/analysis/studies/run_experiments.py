@@ -13,7 +13,7 @@ from crossclr.analysis.studies.stored_trainings import Job, digest
 from crossclr.analysis.studies.worker_pool import Pool, open_pool
 from crossclr.analysis.tables import Table
 from crossclr.storage import write_json
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.suggestions import suggest
 
 TABLES = "tables"

@@ -11,7 +11,7 @@ import numpy as np
 
 from crossclr.analysis.studies.trainer import Trained, open_trainer
 from crossclr.storage import write_file, write_json
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.training import Run, RunConfig, TrainingError
 from crossclr.training.run_folder.checkpoint import save_checkpoint
 from crossclr.training.run_folder.folder import RESULTS

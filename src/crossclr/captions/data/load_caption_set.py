@@ -14,7 +14,7 @@ from crossclr.evaluation.export.embedding_files import load_embeddings
 from crossclr.features import Source
 from crossclr.features.reading.sampling import limit_rows
 from crossclr.models import Embeddings, JointModel, build_model, embed_source
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.training import Run, seed_everything
 
 FILES = (".h5", ".hdf5", ".npz")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from crossclr.extras import requires_extra
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.storage.read_error import reading
 
 SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[VID]", "[BOS]", "[EOS]", "[UNK]")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.storage import write_file
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 
 
 @dataclass(frozen=True)

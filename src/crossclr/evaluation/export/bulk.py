@@ -22,7 +22,7 @@ from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, f
 from crossclr.features.sources.shards.shards_config import column_of
 from crossclr.models import SearchSpace
 from crossclr.storage import new_file, write_json
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.training import Run, RunConfig
 
 MARK = "embedding.json"  # what the files of a folder were made with

@@ -9,7 +9,7 @@ from crossclr.evaluation.runs.grid_picture import grid_picture
 from crossclr.evaluation.runs.result_tables import GRID, grid_rows, is_grid, modalities_of
 from crossclr.models.directions import direction_words
 from crossclr.storage import write_file
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.training import Run, RunConfig
 
 CARD, PICTURE = "README.md", "results.svg"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.experts.texts.segments import Segment, parse_seconds
-from crossclr.storage.json_yaml import read_json
+from crossclr.storage.json_files import read_json
 from crossclr.storage.read_error import ReadError, check_regular, reading
 
 FILE = ("file", "video", "path", "filename", "name", "clip", "image", "audio", "video_id", "id", "data_key")

@@ -10,7 +10,7 @@ from crossclr.features.sources.arrays.arrays_config import ArraysConfig
 from crossclr.features.sources.coot.coot_config import CootConfig
 from crossclr.features.sources.emoji.emoji_config import EmojiConfig
 from crossclr.features.sources.shards.shards_config import ShardsConfig
-from crossclr.storage.json_yaml import read_yaml
+from crossclr.storage.yaml_files import read_yaml
 
 AnyData = CootConfig | ArraysConfig | ShardsConfig | EmojiConfig
 DataConfig = Annotated[AnyData, Field(discriminator="kind")]

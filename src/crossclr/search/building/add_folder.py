@@ -25,7 +25,7 @@ from crossclr.search.index.generations import current_generation
 from crossclr.search.items.filters import clip_fields
 from crossclr.search.items.item_table import Item, Items
 from crossclr.search.queries.run_experts import run_experts
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.training import Run
 
 WATCH_SECONDS = 2.0  # between two looks at a folder

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossclr.storage.checksums import check_sealed
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.storage.read_error import ReadError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from crossclr.features.row_connectivity import connectivity_to
 from crossclr.search.building.hub_counts import MOST_TRIED, NEAREST, HubCounts, count_hubs
@@ -25,6 +24,7 @@ class Influence:
 
     connectivity: Scores  # (items,) mean cosine to all other items
     share: Scores  # (items,) share of items with a lower connectivity
+    total: Scores  # (channels,) the `unit_sum` of the whole set
 
 
 def influence(pooled: npt.NDArray[np.float32]) -> Influence:
@@ -34,7 +34,8 @@ def influence(pooled: npt.NDArray[np.float32]) -> Influence:
         >>> influence(np.array([[1, 0], [1, 0.1], [-1, 0]], dtype=np.float32)).share.round(2).tolist()
         [0.33, 0.67, 0.0]
     """
-    return influence_among(pooled, unit_sum(pooled), len(pooled), np.empty(0))
+    unit = _unit(pooled)
+    return _influence(unit, unit.sum(0), len(unit), np.empty(0))
 
 
 def unit_sum(pooled: npt.NDArray[np.float32]) -> Scores:
@@ -53,9 +54,13 @@ def influence_among(pooled: npt.NDArray[np.float32], total: Scores, count: int, 
         >>> new.connectivity.round(3).tolist(), new.share.tolist()
         ([-0.998], [0.0])
     """
-    scores = connectivity_to(_unit(pooled), torch.from_numpy(total), count).numpy()
+    return _influence(_unit(pooled), torch.from_numpy(total), count, known)
+
+
+def _influence(unit: Tensor, total: Tensor, count: int, known: Scores) -> Influence:
+    scores = connectivity_to(unit, total, count, torch.linalg.vecdot(unit, unit)).numpy()
     ordered = np.sort(np.concatenate([known, scores]))
-    return Influence(scores, np.searchsorted(ordered, scores, side="left") / len(ordered))
+    return Influence(scores, np.searchsorted(ordered, scores, side="left") / len(ordered), total.numpy())
 
 
 def describe_items(
@@ -71,7 +76,7 @@ def describe_items(
         hubs = count_hubs(index, other_vectors(gathered, modality), int(ids[modality][-1]) + 1)
         among = influence(found.pooled)
         about = meta["modalities"][modality]
-        about["inputs"] = {"sum": unit_sum(found.pooled).tolist(), "count": len(found.items)}
+        about["inputs"] = {"sum": among.total.tolist(), "count": len(found.items)}
         _note_queries(about, hubs, len(found.items))
         items.put(
             replace(item, id=key, connectivity=connectivity, influence=share, hub=int(hubs.counts[key]))
@@ -132,4 +137,5 @@ def _ids(items: Items, modality: str) -> Ids:
 
 
 def _unit(rows: npt.NDArray[np.float32]) -> Tensor:
-    return normalize(torch.from_numpy(np.ascontiguousarray(rows)).double(), dim=1)
+    exact = torch.from_numpy(np.ascontiguousarray(rows)).double()
+    return exact.div_(torch.linalg.vector_norm(exact, dim=1, keepdim=True).clamp_min_(1e-12))

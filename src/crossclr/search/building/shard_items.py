@@ -12,7 +12,7 @@ from crossclr.features.reading.shard_files import ShardRows, find_shards, open_s
 from crossclr.search.building.run_items import EmbeddedItems, Progress
 from crossclr.search.index.contract import Vectors, unit
 from crossclr.search.items.item_table import Item
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 
 
 def read_shard_items(

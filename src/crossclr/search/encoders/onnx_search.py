@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from crossclr.extras import requires_extra
 from crossclr.storage.checksums import check_sealed
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 
 EXPORT = "export.json"
 Rows = npt.NDArray[np.float32]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.search.index.contract import Ids, Vectors
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 
 faiss: Any = faiss_module  # its own stubs lack parameters that it has
 FILE, VECTORS, SETTINGS = "graph.faiss", "vectors.npy", "graph.json"

@@ -22,7 +22,7 @@ from crossclr.search.index.equal_vectors import SharedRows, share_rows
 from crossclr.search.index.faiss_graph import Bitmap, Graph, IndexSettings, bitmap, rows_of
 from crossclr.storage import new_folder
 from crossclr.storage.checksums import check_sealed
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.storage.read_error import reading
 
 META, GRAPH, GRAPH_IDS, GONE = "index.json", "graph", "graph_ids.npy", "gone.npy"

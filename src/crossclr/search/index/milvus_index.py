@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crossclr.search.index.contract import Ids, Mask, Vectors, allows, check_items, check_vectors, no_results
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 
 META = "milvus.json"
 _ROWS_AT_ONCE = 1000  # keeps a message well below the server's limit of 64 MB

@@ -6,7 +6,7 @@ from typing import Any
 
 from crossclr.experts.media.file_types import media_kind
 from crossclr.features import DataError, Sample, Source
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 
 
 @dataclass(frozen=True)

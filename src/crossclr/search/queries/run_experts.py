@@ -8,7 +8,7 @@ from typing import Any
 from crossclr.experts.extraction.extract import MANIFEST
 from crossclr.features import EmojiConfig
 from crossclr.search.query_error import QueryError
-from crossclr.storage.json_yaml import read_json
+from crossclr.storage.json_files import read_json
 from crossclr.storage.read_error import ReadError
 from crossclr.training import RunConfig
 

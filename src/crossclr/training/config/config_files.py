@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from crossclr.storage.json_yaml import parse_yaml, read_yaml_text
 from crossclr.storage.read_error import ReadError
+from crossclr.storage.yaml_files import parse_yaml, read_yaml_text
 from crossclr.suggestions import suggest
 from crossclr.training.config.run_config import LossConfig, RunConfig
 

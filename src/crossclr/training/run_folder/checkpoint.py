@@ -14,7 +14,7 @@ from torch import Tensor
 
 from crossclr.storage import complete_folder, new_folder
 from crossclr.storage.checksums import check_sealed
-from crossclr.storage.json_yaml import read_json
+from crossclr.storage.json_files import read_json
 from crossclr.storage.read_error import ReadError, reading
 
 MODEL, TENSORS, REST = "model.safetensors", "state.safetensors", "state.json"

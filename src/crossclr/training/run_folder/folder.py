@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.storage.checksums import seal
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.training.config.config_files import dump_config
 from crossclr.training.run_folder.checkpoint import CheckpointError, load_checkpoint, load_weights
 from crossclr.training.run_folder.environment import environment

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from crossclr.storage.json_yaml import parse_json
+from crossclr.storage.json_files import parse_json
 
 METRICS, EVENTS = "metrics.jsonl", "tensorboard"
 

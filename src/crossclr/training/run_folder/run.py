@@ -14,7 +14,7 @@ from crossclr.models.search_space.space import SearchSpace
 from crossclr.models.search_space.trained import TrainedEncoder
 from crossclr.storage import write_file, write_json
 from crossclr.storage.checksums import check_sealed, seal, unlist
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.storage.read_error import reading
 from crossclr.training.config.config_files import load_config
 from crossclr.training.config.run_config import RunConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 from crossclr.features.check.fingerprint import data_changes, fingerprint
 from crossclr.storage import write_json
 from crossclr.storage.checksums import NAME, changes, renew, seal, sealed_folders
-from crossclr.storage.json_yaml import read_json_object
+from crossclr.storage.json_files import read_json_object
 from crossclr.storage.read_error import ReadError
 from crossclr.training.run_folder.checkpoint import MODEL as WEIGHTS
 from crossclr.training.run_folder.checkpoint import REST, TENSORS

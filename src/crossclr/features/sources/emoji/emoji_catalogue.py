@@ -62,7 +62,7 @@ def load_rows(modality: str) -> tuple[Rows, ...]:
 
     with np.load(FOLDER / f"{modality}.npz", allow_pickle=False) as file:
         counts = np.ascontiguousarray(file["counts"])  # (rows, dim), stored by column: it compresses better
-        values = counts.astype(np.float32) * file["steps"][:, None]
+        values = np.multiply(counts, file["steps"][:, None], dtype=np.float32)
         lengths = file["lengths"] if "lengths" in file else np.ones(len(values), dtype=np.int64)
     values.flags.writeable = False
     return tuple(np.split(values, np.cumsum(lengths)[:-1]))

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from crossclr.storage.json_yaml import DEEPEST, parse_json, parse_yaml, read_json, read_json_object, read_yaml
+from crossclr.storage.json_files import DEEPEST, parse_json, read_json, read_json_object
 from crossclr.storage.read_error import ReadError
+from crossclr.storage.yaml_files import parse_yaml, read_yaml
 
 
 def test_a_repeated_json_key_is_found_at_any_depth(tmp_path):

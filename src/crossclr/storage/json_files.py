@@ -1,4 +1,4 @@
-"""Read JSON and YAML without losing a key: repeated keys, deep nesting and oversized files are errors."""
+"""Read JSON without losing a key: repeated keys, deep nesting and oversized files are errors."""
 
 import json
 import re
@@ -6,20 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from crossclr.storage.read_error import ReadError, check_regular, reading
 
 DEEPEST = 64  # levels; our own files have at most ten
-MOST_YAML_VALUES = 200_000  # aliases can make a small file grow without end
-LARGEST = {"JSON": 4 << 30, "YAML": 16 << 20}  # bytes
+LARGEST = 4 << 30  # bytes
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]')
 
 
 def read_json(path: Path, kind: type[ReadError] = ReadError) -> Any:
     """The content of a JSON file."""
-    return parse_json(_text(path, "JSON", kind), path, kind)
+    return parse_json(read_bounded(path, "JSON", LARGEST, kind), path, kind)
 
 
 def read_json_object(path: Path, *fields: str, kind: type[ReadError] = ReadError) -> dict[str, Any]:
@@ -45,73 +42,21 @@ def parse_json(text: str | bytes, origin: Path | str, kind: type[ReadError] = Re
 
     with reading(origin, "JSON", advice="correct it", kind=kind):
         found = json.loads(text, object_pairs_hook=unique)
-        _check_size(found, None)
+        check_nesting(found)
         return found
 
 
-def read_yaml(path: Path, kind: type[ReadError] = ReadError) -> Any:
-    """The content of a YAML file."""
-    return parse_yaml(read_yaml_text(path, kind), path, kind)
-
-
-def read_yaml_text(path: Path, kind: type[ReadError] = ReadError) -> str:
-    """The text of a YAML file, not parsed."""
-    return _text(path, "YAML", kind)
-
-
-def parse_yaml(text: str, origin: Path | str, kind: type[ReadError] = ReadError) -> Any:
-    """The value of a YAML text; ``origin`` is its name in messages."""
-    with reading(origin, "YAML", advice="correct it", kind=kind):
-        try:
-            found = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
-        except _RepeatedKeyError as error:
-            raise kind(f"{origin}: {error}; remove one of them") from error
-        _check_size(found, MOST_YAML_VALUES)
-        return found
-
-
-class _RepeatedKeyError(Exception):
-    pass
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which 7e-4 is a number and a key occurs once."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        first: dict[Any, int] = {}
-        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            key, line = key_node.value, key_node.start_mark.line + 1
-            if isinstance(key, str) and key_node.tag != "tag:yaml.org,2002:merge" and id(node) not in self._merged:
-                if key in first:
-                    raise _RepeatedKeyError(f"line {line}: key {key!r} occurs twice (first in line {first[key]})")
-                first[key] = line
-        return super().construct_mapping(node, deep)
-
-    def flatten_mapping(self, node: Any) -> None:
-        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-            self._merged.add(id(node))  # its own keys may repeat those that it merges
-        super().flatten_mapping(node)
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(stream)
-        self._merged: set[int] = set()
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def _text(path: Path, form: str, kind: type[ReadError]) -> str:
+def read_bounded(path: Path, form: str, largest: int, kind: type[ReadError] = ReadError) -> str:
+    """The text of a file of at most so many bytes."""
     size = check_regular(path, kind)
-    if size > LARGEST[form]:
-        raise kind(f"{path}: has {size:,} bytes; a {form} file may have at most {LARGEST[form]:,}")
+    if size > largest:
+        raise kind(f"{path}: has {size:,} bytes; a {form} file may have at most {largest:,}")
     with reading(path, form, kind=kind):
         return path.read_text(encoding="utf-8-sig")
 
 
-def _check_size(value: Any, most: int | None) -> None:
-    """Refuse values that are nested too deeply; in YAML also too many (aliases), numbers beyond 64 bits and NUL."""
+def check_nesting(value: Any, most: int | None = None) -> None:
+    """Refuse values that are nested too deeply; with ``most`` also too many, numbers beyond 64 bits and NUL."""
     level, depth, count = [value], 0, 0
     while level:
         depth, count = depth + 1, count + len(level)
