@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-.PHONY: help setup demo check test coverage lint docs bench fuzz clean
+.PHONY: help setup demo check fast test coverage lint docs bench fuzz clean
 
 help: ## list the commands
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,7 +29,10 @@ demo: $(READY) ## train a joint embedding on the built-in set and search with it
 	@echo "==> crossclr demo"
 	@$(BIN)/crossclr demo
 
-check: lint ## lint and the fast tests: for every small change
+check: $(READY) ## lint and the fast tests, at the same time: for every small change
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint fast
+
+fast: $(READY)
 	@echo "==> pytest, without the slow tests"
 	@$(PYTEST) -m "not slow"
 

@@ -17,6 +17,7 @@ SLOW = (  # places that train, start processes or drive a browser; single tests 
     "evaluation/runs",
     "experts/extraction",
     "experts/test_end_to_end.py",
+    "fuzz",
     "install",
     "losses/test_distributed.py",
     "search",
@@ -27,6 +28,7 @@ SLOW = (  # places that train, start processes or drive a browser; single tests 
     "test_estimator.py",
     "test_extras.py",
     "test_notebooks.py",
+    "test_protocol.py",
     "training",
 )
 

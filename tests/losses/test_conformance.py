@@ -178,7 +178,10 @@ CHECKS: list[Callable[[str], None]] = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(one, id=one.__name__, marks=[pytest.mark.slow] if one is compiled else []) for one in CHECKS],
+)
 @pytest.mark.parametrize("case", CASES)
 def test_check_loss(case: str, check: Callable[[str], None]) -> None:
     with warnings.catch_warnings():

@@ -32,6 +32,7 @@ def make(case: str, chunk_size: int | None) -> nn.Module:
     return build_loss(case.split()[0], **CASES[case], **chunks).double()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_size", [None, 2])
 @pytest.mark.parametrize("case", CASES)
 def test_second_derivatives_against_finite_differences(case: str, chunk_size: int | None) -> None:
@@ -149,6 +150,7 @@ def test_huge_options_get_one_clear_error_or_do_no_harm(options: dict[str, objec
     assert len(str(found.value)) < 200
 
 
+@pytest.mark.slow
 def test_importing_the_losses_does_not_import_the_compiler() -> None:
     code = "import sys, torch; before = 'torch._dynamo' in sys.modules; from crossclr.losses import LOSSES; "
     code += "print(before, 'torch._dynamo' in sys.modules)"

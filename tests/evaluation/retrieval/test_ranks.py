@@ -63,7 +63,10 @@ def test_many_ties_agree_with_the_loop(data):
     assert found.tolist() == loop_ranks(queries, gallery, targets)
 
 
-@pytest.mark.parametrize(("count", "dim"), [(1, 3), (2, 1), (100, 16), (513, 64), (1500, 256), (4100, 33)])
+LARGE = [pytest.param(count, dim, marks=pytest.mark.slow) for count, dim in [(1500, 256), (4100, 33)]]
+
+
+@pytest.mark.parametrize(("count", "dim"), [(1, 3), (2, 1), (100, 16), (513, 64), *LARGE])
 def test_random_rows_agree_with_a_sort_in_float64(count, dim):
     rng = np.random.default_rng(count)
     gallery = rng.normal(size=(count, dim)).astype(np.float32)

@@ -34,6 +34,7 @@ def test_speech_rows_equal_the_package_that_ships_the_weights():
     assert np.abs(expected).mean() > 1  # the tolerance is small beside the values
 
 
+@pytest.mark.slow
 @shipped
 def test_speech_gives_12_5_rows_a_second_and_no_seams():
     expert = load("audio")

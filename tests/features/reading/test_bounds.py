@@ -24,6 +24,7 @@ def test_a_pipe_does_not_block(tmp_path, read):
         read(path)
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_not_unpacked(tmp_path):
     path = tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:

@@ -288,6 +288,7 @@ def test_fractions_in_a_config(two_files):
     assert sorted([*source.keys("train"), *source.keys("val")]) == list("012345")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_file_larger_than_memory_is_read_in_constant_memory(tmp_path):
     # A sparse file of 3 GB with a limit of 1.5 GB on the address space beyond what the imports need: a copy or a map

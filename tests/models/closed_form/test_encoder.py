@@ -136,6 +136,7 @@ def test_tensors_restore_the_same_vectors():
             assert torch.equal(restored.encode(name, values), model.encode(name, values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [FeatureSpec(2.0, "standardise"), FeatureSpec(None, "l2")])
 def test_onnx_gives_the_same_vectors(tmp_path, spec):
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -104,6 +104,7 @@ def trainer(rows, maps, calls):
     return train
 
 
+@pytest.mark.slow
 def test_an_encoder_that_knows_more_gets_a_share_and_one_that_knows_nothing_does_not():
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(400, 40, generator=generator)
