@@ -46,7 +46,7 @@ def write_study(folder: Path, **changes) -> Path:
         "seeds": [0, 1],
         "few_seeds": 2,
         "trials": 2,
-        "sweeps": {"temperature": [0.05, 0.2], "queue_size": [0, 60]},
+        "sweeps": {"optimiser.betas.0": [0.5, 0.9], "queue_size": [0, 60]},
         "positives": [1],
         "positive_weights": [0.1, 0.2],
         "modalities": {"sound": {"sound": {}}, "text": {"text": {}}},

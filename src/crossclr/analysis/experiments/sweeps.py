@@ -1,5 +1,6 @@
-"""The curves over γ, κ, λ, τ and the size of the queue."""
+"""The curves over γ, κ, λ, τ, the size of the queue and the settings of training."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,18 @@ TITLES = {
     "intra_weight": "intra-modal weight λ",
     "temperature": "temperature τ",
     "queue_size": "queue size",
+    "optimiser.learning_rate": "learning rate",
+    "optimiser.betas.0": "β₁ of the optimiser",
+    "schedule.warmup_epochs": "epochs of warm-up",
+    "model.encoder.dropout": "dropout",
 }
 
 
 class Sweeps(Experiment):
-    """One option of CrossCLR at a time."""
+    """One option of CrossCLR, or one field of the config, at a time."""
 
     title = "Sweeps"
-    about = "One option of CrossCLR takes several values; all others keep their tuned values."
+    about = "One setting takes several values; all others keep their tuned values."
 
     def variants(self, study: Study) -> list[Variant]:
         """Every value of every option."""
@@ -41,7 +46,7 @@ class Sweeps(Experiment):
             rows: dict[tuple[str, ...], Variant] = {
                 (f"{value:g}",): self.variant(study, curve.option, value) for value in curve.values
             }
-            name = f"sweep-{curve.option.replace('_', '-')}"
+            name = f"sweep-{re.sub('[_.]', '-', curve.option)}"
             tables.append(study.score_table(name, curve.title.capitalize(), [curve.title], rows, curve.sentence))
         return tables
 

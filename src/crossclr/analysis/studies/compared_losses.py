@@ -89,7 +89,7 @@ def loss_option(config: RunConfig, name: str) -> Any:
     if "." in name:
         found: Any = config.model_dump(mode="json", by_alias=True)
         for key in name.split("."):
-            found = found[key]
+            found = found[int(key) if isinstance(found, list) else key]
         return found
     if name in local.options:
         return local.options[name]

@@ -52,7 +52,8 @@ class StudyConfig(StrictConfig):
             "temperature": [0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3],
             "queue_size": [0, 500, 1000, 2000, 5000],
         },
-        description="Options of CrossCLR and the values that each takes, all others at their tuned values.",
+        description="Options of CrossCLR or fields of the config, such as optimiser.learning_rate, and the values that "
+        "each takes, all others at their tuned values.",
     )
     positives: list[int] = Field(default=[1, 2, 5], description="K, extra positives, of the table of positives.")
     positive_weights: list[float] = Field(default=[0.05, 0.15, 0.3], description="β, their weights.")
