@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -110,12 +111,11 @@ def _triples(codes: Sequence[int]) -> list[tuple[int, int, int]]:
 
 def _count(texts: Iterable[str]) -> npt.NDArray[np.float64]:
     counts = np.zeros((_LETTERS, _LETTERS, _LETTERS))
-    for text in texts:
-        for word in _words(text):
-            codes = [_code(letter) for letter in word]
-            if min(codes) >= 0:
-                for triple in _triples(codes):
-                    counts[triple] += 1
+    for word, times in Counter(word for text in texts for word in _words(text)).items():
+        codes = [_code(letter) for letter in word]
+        if min(codes) >= 0:
+            for triple in _triples(codes):
+                counts[triple] += times
     return counts
 
 
