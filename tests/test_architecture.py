@@ -12,6 +12,7 @@ for name in ("storage", "experts", "features", "models", "losses", "training", "
 for name in ("search", "captions", "analysis"):  # side by side: none knows another
     BEFORE[name] = BEFORE["evaluation"] | {name}
 BOTTOM = {
+    "allocator",
     "extras",
     "lazy_exports",
     "notices",

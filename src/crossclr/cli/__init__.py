@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from crossclr.cli.allocator import keep_freed_memory
+from crossclr.allocator import keep_freed_memory
 from crossclr.extras import explain_missing
 from crossclr.notices import show_plainly
 from crossclr.suggestions import suggest

@@ -5,8 +5,11 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor
 
+from crossclr.allocator import return_freed_memory
 from crossclr.training.stopping import StopRequested, stop_on_signal
 from crossclr.training.trainable import Trainable, Validate, Validation
+
+MOST_FREED = 1 << 30  # bytes that freed blocks may take after an epoch
 
 
 class Interrupted(Exception):  # noqa: N818 (a request of the user, not an error)
@@ -80,6 +83,7 @@ def fit(
                 reporter.epoch(record)
             position.next_epoch()
             _save(training, recorder, best)
+            return_freed_memory(above=MOST_FREED)
             if stop_requested(training.fabric) and epoch + 1 < epochs:
                 _interrupt(recorder)
         if training.schedule.best_epoch is None:

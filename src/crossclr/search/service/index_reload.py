@@ -1,13 +1,12 @@
 """A running service picks up changes of the index on disk."""
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import logging
 
 from fastapi.concurrency import run_in_threadpool
 
+from crossclr.allocator import return_freed_memory
 from crossclr.search.building.index_files import read_meta
 from crossclr.search.index.generations import current_generation
 from crossclr.search.searcher import Searcher
@@ -51,5 +50,4 @@ class ReloadingSearcher:
 def _free_memory() -> None:
     """Free the previous searcher, whose caches refer to it, and return its memory to the system where glibc can."""
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
+    return_freed_memory()
