@@ -12,9 +12,9 @@ _LARGEST = 2**31 - 1
 class _Heap(ctypes.Structure):
     """What glibc's mallinfo2 returns: bytes and numbers of blocks."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
+    _fields_ = [(f"field_{number}", ctypes.c_size_t) for number in range(8)] + [
+        ("fordblks", ctypes.c_size_t),  # bytes in freed blocks
+        ("keepcost", ctypes.c_size_t),
     ]
 
 
