@@ -9,7 +9,7 @@ from crossclr.allocator import return_freed_memory
 from crossclr.training.stopping import StopRequested, stop_on_signal
 from crossclr.training.trainable import Trainable, Validate, Validation
 
-MOST_FREED = 1 << 30  # bytes that freed blocks may take after an epoch
+MOST_FREED = 2 << 30  # bytes that freed blocks may take before they are returned
 
 
 class Interrupted(Exception):  # noqa: N818 (a request of the user, not an error)
@@ -83,7 +83,6 @@ def fit(
                 reporter.epoch(record)
             position.next_epoch()
             _save(training, recorder, best)
-            return_freed_memory(above=MOST_FREED)
             if stop_requested(training.fabric) and epoch + 1 < epochs:
                 _interrupt(recorder)
         if training.schedule.best_epoch is None:
@@ -102,8 +101,10 @@ def _run_batches(
         record = {"kind": "step", "epoch": position.epoch, "step": position.step + 1, **training.step(batch)}
         if reporter is not None:
             reporter.step(record, training.items)
-        if recorder is not None and position.step % settings.log_every == 0:
-            recorder.log(record)
+        if position.step % settings.log_every == 0:
+            return_freed_memory(above=MOST_FREED)
+            if recorder is not None:
+                recorder.log(record)
         if stop_requested(training.fabric):
             stream.close()
             _save(training, recorder, best=False)
