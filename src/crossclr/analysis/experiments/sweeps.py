@@ -18,6 +18,7 @@ TITLES = {
     "queue_size": "queue size",
     "optimiser.learning_rate": "learning rate",
     "optimiser.betas.0": "β₁ of the optimiser",
+    "optimiser.weight_decay": "weight decay",
     "schedule.warmup_epochs": "epochs of warm-up",
     "model.encoder.dropout": "dropout",
 }
