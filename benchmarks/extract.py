@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from benchmarks.measure import in_own_process, peak_megabytes, side_by_side, start_peak
-from crossclr.cli.allocator import keep_freed_memory
+from crossclr.allocator import keep_freed_memory
 from crossclr.experts import Settings, TokenEncoder, decode, extract, load
 from crossclr.experts.contract import FrameExpert
 from crossclr.experts.extraction.pipeline import Pipeline
