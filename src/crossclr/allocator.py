@@ -35,12 +35,14 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory(above: int = 0) -> None:
-    """Return freed blocks to the system if they take more than so many bytes; only glibc can.
+    """Return freed blocks to the system if they take more than ``above`` bytes; nothing happens without glibc.
 
     Batches of many sizes leave gaps that no later block fits into, so a long training would hold more and more.
     """
-    with contextlib.suppress(OSError, AttributeError):  # another C library, or an older one
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library, an older one, another system
         library = ctypes.CDLL(None)
-        library.mallinfo2.restype = _Heap
-        if library.mallinfo2().fordblks > above:
-            library.malloc_trim(0)
+        if above:
+            library.mallinfo2.restype = _Heap
+            if library.mallinfo2().fordblks <= above:
+                return
+        library.malloc_trim(0)
