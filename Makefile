@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
-# One thread in each of the processes: with more of them than cores, the tests take four times as long.
+# One thread for each process: with more threads than cores, the tests take up to four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 .PHONY: help setup demo check fast test coverage lint docs bench fuzz clean
