@@ -73,6 +73,15 @@ def test_retrieval_far_above_chance_overrules_everything_else():
     assert warnings_of(recall=40.0, mean_cosine=0.95, intra_share=0.95) == []
 
 
+def test_a_loss_that_jumps_gives_one_warning_although_retrieval_works():
+    jumps = [5.0, 4.0, 3.0, 2.0, 1.6, 6.5, 2.4, 8.0]
+    (warning,) = warnings_of(loss=jumps, recall=40.0)
+    assert "jumped from 1.6 to 6.5" in warning
+    assert "training.gradient_clip" in warning
+    assert warnings_of(warmup=6, loss=[*jumps[:6], 6.0, 5.0], recall=40.0) == []  # the jump lies in the warm-up
+    assert warnings_of(loss=[0.2, 0.1, 0.05, 0.1, 0.3, 0.1, 0.3, 0.1], recall=40.0) == []  # small losses may double
+
+
 def test_small_galleries_are_not_compared_with_chance():
     assert warnings_of(gallery=20.0, recall=50.0) == []
 

@@ -1,4 +1,4 @@
-"""Detect a run that does not learn, and report the likely cause and the option to change."""
+"""Detect a run that does not learn or is thrown back, and report the likely cause and the option to change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ COLLAPSED = 0.9  # embeddings have collapsed if the mean cosine between random i
 INTRA_SHARE = 0.9  # positives hardly count if the intra-modal share of the loss's denominator is at least this
 SMALL_GALLERY = 100  # with fewer items, retrieval at chance looks like retrieval above chance
 PATIENCE = 3  # epochs after the warm-up within which the loss must fall
+JUMP = 1.5, 0.5  # the loss jumps if it is above this multiple of the previous epoch's loss, plus this
 
 
 @dataclass
@@ -29,9 +30,17 @@ class Health:
         if self.warning is not None or record["epoch"] == self.warmup_epochs:  # one epoch at the full rate
             return None
         problem = self._problem(record)
-        if problem is not None:
-            self.warning = f"This run does not learn: {problem}"
+        self.warning = self._jump() if problem is None else f"This run does not learn: {problem}"
         return self.warning
+
+    def _jump(self) -> str | None:
+        before, now = self.losses[-2:]
+        if now <= JUMP[0] * before + JUMP[1]:
+            return None
+        return (
+            f"The loss jumped from {before:.3g} to {now:.3g} within one epoch: a few large gradients threw the weights "
+            "back. Set training.gradient_clip=2.0, or raise the first of optimiser.betas (0.9)."
+        )
 
     def _problem(self, record: Mapping[str, Any]) -> str | None:
         retrieval = _Retrieval.of(record)
