@@ -100,7 +100,8 @@ def loss_option(config: RunConfig, name: str) -> Any:
 def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None = None) -> RunConfig:
     """The config of a study with the loss of a method.
 
-    If the config trains two levels, the loss is used on both, without a queue on the upper one.
+    If the config trains two levels, the loss is used on both, without a queue on the upper one. CrossCLR keeps the
+    config's own options there, such as another rule for pruning.
 
     Args:
         base: the study's config.
@@ -119,11 +120,14 @@ def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None
     if "temperature" in method.space:
         start.setdefault("temperature", base.loss.local.options.get("temperature", 0.1))
     given = options or {}
-    local = {**start, **method.options, **{name: value for name, value in given.items() if "." not in name}}
-    above = None
-    if values["loss"]["global"] is not None and local["name"] != "coot":
-        above = {**local, "queue_size": 0} if local["name"] == "crossclr" else dict(local)
-    values["loss"].update({"local": local, "global": above})
+    changes = {**method.options, **{name: value for name, value in given.items() if "." not in name}}
+    local, above = {**start, **changes}, values["loss"]["global"]
+    if above is not None:
+        keep = method.loss is None and above["name"] == "crossclr"
+        above = {**(above if keep else local), **changes}
+        if local["name"] == "crossclr":
+            above["queue_size"] = 0
+    values["loss"].update({"local": local, "global": None if local["name"] == "coot" else above})
     for key, value in given.items():
         if "." in key:
             put_value(values, key, value)
