@@ -53,6 +53,7 @@ def test_the_papers_settings():
         assert (config.optimiser.betas, config.optimiser.epsilon) == ((0.56, 0.98), 1.5e-9)
         assert (config.schedule.warmup_epochs, config.schedule.patience, config.schedule.cooldown) == (4, 6, 4)
         assert (config.training.epochs, config.training.batch_size, config.validation.first_epoch) == (40, 64, 3)
+        assert config.training.gradient_clip == 2.0  # not the paper's: the loss jumped without it
 
 
 def test_coots_own_settings():
