@@ -39,7 +39,7 @@ class Health:
             return None
         return (
             f"The loss jumped from {before:.3g} to {now:.3g} within one epoch: a few large gradients threw the weights "
-            "back. Set training.gradient_clip=2.0, or raise the first of optimiser.betas (0.9)."
+            "back. Set training.gradient_clip to 2.0 or lower, or the first of optimiser.betas to 0.9."
         )
 
     def _problem(self, record: Mapping[str, Any]) -> str | None:
