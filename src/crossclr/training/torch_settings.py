@@ -1,4 +1,4 @@
-"""Threads and determinism of torch while a run trains."""
+"""Threads, determinism and rounding of torch while a run trains."""
 
 import contextlib
 from collections.abc import Iterator
@@ -21,6 +21,21 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def tiny_numbers_as_zero() -> Iterator[None]:
+    """Round numbers below 1e-38 to zero, and restore what was set before.
+
+    CPUs are up to 100 times slower with such numbers. They are many once the loss is small: after 20 epochs of the
+    two-level model a step takes twice as long with them. Worker threads keep the setting that they started with.
+    """
+    before = (torch.tensor(1e-40) * 1).item() == 0  # torch has no function that tells
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+@contextlib.contextmanager
 def torch_settings(config: TrainingConfig) -> Iterator[None]:
     """Use deterministic algorithms and the number of threads of the config; restore everything afterwards."""
     before = torch.get_deterministic_debug_mode()
@@ -30,7 +45,7 @@ def torch_settings(config: TrainingConfig) -> Iterator[None]:
     torch.set_deterministic_debug_mode("warn" if config.deterministic or before else "default")
     memory.fill_uninitialized_memory = False  # costs time and only helps to debug
     try:
-        with torch_threads(config.threads):
+        with torch_threads(config.threads), tiny_numbers_as_zero():
             yield
     finally:
         torch.set_deterministic_debug_mode(before)
