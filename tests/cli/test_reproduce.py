@@ -4,6 +4,7 @@ import json
 
 from typer.testing import CliRunner
 
+from crossclr.analysis.reproduce import time_estimate
 from crossclr.cli import app
 from tests.support.paper_data import SMALL, write_youcook2
 
@@ -41,3 +42,20 @@ def test_a_wrong_target_or_folder_is_one_clear_error(tmp_path):
     assert "video_feat_100m.h5" in str(shown.exception)
     shown = call("table-1", "--data", write_youcook2(tmp_path / "youcook2"), "--out", tmp_path / "out")
     assert "state-of-the-art" in str(shown.exception)
+
+
+def test_the_estimate_counts_trainings_at_the_same_time(tmp_path, monkeypatch):
+    measured = []
+
+    def estimated_seconds(config, in_memory):
+        measured.append(in_memory)
+        assert real(config, in_memory) > 0
+        return 60.0
+
+    real = time_estimate.estimated_seconds
+    monkeypatch.setattr(time_estimate, "estimated_seconds", estimated_seconds)
+    words = ["losses", "--data", write_youcook2(tmp_path / "youcook2"), "--out", tmp_path / "out", "--seeds", "0"]
+    words += ["--set", "training.epochs=1"]
+    assert "6.0 min in total" in call(*words, "--dry-run").output
+    assert "3.0 min in total" in call(*words, "--clip-level", "--jobs", "2", "--dry-run").output
+    assert measured == [False, True]

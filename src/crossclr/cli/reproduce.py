@@ -67,8 +67,9 @@ def reproduce(
     wanted = open_reproduction(
         what, data, folder, overrides=set_ or [], seeds=given_seeds(seeds), clip_level=clip_level
     )
+    at_once = (jobs or os.cpu_count() or 1) if clip_level else 1
     if dry_run:
-        _show_plan(wanted, console)
+        _show_plan(wanted, clip_level, at_once, console)
         return
 
     with resumable():
@@ -76,12 +77,12 @@ def reproduce(
             wanted,
             train=perform if clip_level else lambda job, out: _train_run_folder(job, out, console),
             caption=lambda run, features, out: _caption(run, features, out, console),
-            jobs=(jobs or os.cpu_count() or 1) if clip_level else 1,
+            jobs=at_once,
             console=console,
         )
 
 
-def _show_plan(wanted: Reproduction, console: Console) -> None:
+def _show_plan(wanted: Reproduction, clip_level: bool, at_once: int, console: Console) -> None:
     from crossclr.analysis.reproduce.time_estimate import estimated_seconds
 
     console.print(*wanted.plan().rich())
@@ -89,10 +90,11 @@ def _show_plan(wanted: Reproduction, console: Console) -> None:
     if not missing:
         console.print("Every training is finished.", highlight=False)
         return
-    each = estimated_seconds(missing[0].config)
+    with console.status("measuring a few steps"):
+        each = estimated_seconds(missing[0].config, in_memory=clip_level)
     typer.echo(
         f"{len(missing)} trainings to run, about {duration(each)} each on this machine, "
-        f"{duration(each * len(missing))} in total."
+        f"{duration(each * len(missing) / at_once)} in total."
     )
 
 
