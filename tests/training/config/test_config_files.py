@@ -14,6 +14,7 @@ SHIPPED = [
     "msvd",
     "youcook2-100m",
     "youcook2-100m-coot",
+    "youcook2-100m-tuned",
     "youcook2-2d3d",
     "youcook2-spoken",
 ]
@@ -54,6 +55,14 @@ def test_the_papers_settings():
         assert (config.schedule.warmup_epochs, config.schedule.patience, config.schedule.cooldown) == (4, 6, 4)
         assert (config.training.epochs, config.training.batch_size, config.validation.first_epoch) == (40, 64, 3)
         assert config.training.gradient_clip == 2.0  # not the paper's: the loss jumped without it
+
+
+def test_the_tuned_config_changes_the_papers_in_three_places():
+    changes = ["schedule.early_stop=12"]
+    for level in ("local", "global"):
+        changes += [f"loss.{level}.temperature=0.06", f"loss.{level}.intra_weight=0.475"]
+    tuned, paper = load_config("youcook2-100m-tuned"), load_config("youcook2-100m", changes)
+    assert tuned == paper.model_copy(update={"name": tuned.name, "about": tuned.about})
 
 
 def test_coots_own_settings():
