@@ -73,6 +73,7 @@ def test_the_service_and_the_page_take_it(opened, expected, browser):  # noqa: F
         assert post(address, values | {"text_modality": "image"})[0] == 422
         page = browser.new_page()
         page.goto(f"http://{address[0]}:{address[1]}/?q=red+fruit")
+        page.wait_for_selector("#list .card")  # the page fills its choices before it searches
         choice = page.get_by_label("Modality that encodes your sentence")
         assert choice.input_value() == "english"
         for name in ("spanish", "english"):
