@@ -369,6 +369,25 @@ def test_errors_and_cuts_are_reported(browser, service, searcher):
     visit.end()
 
 
+@pytest.mark.parametrize("wait", [0, 1000], ids=["within the pause after a key", "after it"])
+def test_words_typed_while_the_page_loads_are_searched(browser, service, searcher, wait):
+    visit = Visit(browser, service.address)
+    page = visit.page
+    page.add_init_script(
+        "const plain = fetch, loaded = new Promise(done => { window.load = done; });"
+        "window.fetch = async (...wanted) => { await loaded; return plain(...wanted); };"
+    )
+    page.goto(f"{service.address}?where=split%3Dval")
+    page.fill("#query", "red fruit")
+    page.evaluate("wait => new Promise(done => setTimeout(done, wait)).then(window.load)", wait)
+    page.wait_for_function("() => new URLSearchParams(location.search).get('q') === 'red fruit'")
+    visit.settled()
+    assert page.input_value("#query") == "red fruit"
+    assert "where=split%3Dval" in page.url
+    assert visit.names() == cards(searcher, text="red fruit", splits=["val"])
+    visit.end()
+
+
 def test_a_file_words_and_thumbs_make_one_query(browser, service, searcher):
     visit = Visit(browser, service.address, width=1280, height=800)
     page = visit.page

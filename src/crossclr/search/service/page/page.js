@@ -9,7 +9,7 @@ import { Refused, Server } from "/server.js";
 
 const TOP = 24, SAMPLE = 12, PAUSE = 110; // results; milliseconds without a key before a search
 const query = byId("query"), list = byId("list"), detail = byId("detail");
-let info = null, points = null, views = null, state = {}, shown = [];
+let info = null, points = null, views = null, state = fromAddress(), shown = [];
 const titles = new Map(); // ids of items -> what people call them
 let running = null, timer = 0, typing = false;
 
@@ -43,6 +43,7 @@ function go(change, { replace = false } = {}) {
 }
 
 function show() {
+  if (!info) return; // still loading; start() shows the state
   if (document.activeElement !== query || query.value.trim() !== state.q) query.value = state.q;
   byId("text-modality").value = state.text_modality || info.text_modality;
   showFilters(info.filters, state.where);
@@ -328,7 +329,7 @@ async function start() {
   if (!info.text) query.placeholder = "Typed queries are not possible here; choose a point on the map";
   byId("legend").replaceChildren(...modalities.map(([name]) => make("li", {}, make("span", { class: `dot ${shade(info, name)}` }), called(info, name))));
   foldMap(localStorage.getItem("without-map") === "yes");
-  state = fromAddress();
+  if (query.value.trim()) state.q = query.value.trim(); // typed while the page was loading
   map.load(points, (name) => shade(info, name));
   show();
 }
