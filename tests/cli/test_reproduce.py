@@ -20,7 +20,7 @@ def test_a_dry_run_trains_nothing_and_the_command_resumes(tmp_path):
     shown = call(*words, "--dry-run")
     assert shown.exit_code == 0, shown.output
     assert "2 trainings to run" in shown.output
-    assert not list(out.glob("runs/*"))
+    assert not out.exists()  # nothing is written
 
     shown = call(*words)
     assert shown.exit_code == 0, shown.output

@@ -60,7 +60,7 @@ def open_reproduction(
     seeds: Sequence[int] | None = None,
     clip_level: bool = False,
 ) -> Reproduction:
-    """Prepare a table of the paper; nothing is trained.
+    """Prepare a table of the paper; nothing is trained or written.
 
     Args:
         target: a key of `TARGETS`.
@@ -107,6 +107,7 @@ def reproduce(
     """
     study, table = wanted.study, wanted.table
     missing = wanted.missing()
+    study.prepare_folder()
     with open_pool(study.out, jobs, train) as pool, show_trainings("trainings", len(missing), console) as step:
         run_all(missing, pool, step)
     numbers: list[ComparedNumber] = []

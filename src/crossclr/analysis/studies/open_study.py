@@ -95,6 +95,20 @@ class Study:
         """The losses that are compared."""
         return list(self.settings.methods)
 
+    def prepare_folder(self) -> None:
+        """Make the study's folder, store its settings there and remove what an interrupted run left half written."""
+        stored = {
+            "data": self.data,
+            "set": self.overrides,
+            "seeds": self.seeds,
+            "trials": self.trials,
+            "study": self.settings.model_dump(mode="json"),
+            "config": self.base.model_dump(mode="json", by_alias=True),
+        }
+        self.out.mkdir(parents=True, exist_ok=True)
+        sweep(self.out, recursive=True)
+        write_file(self.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True))
+
     def tuned(self, name: str, options: Mapping[str, Any] | None = None) -> RunConfig:
         """The config of a loss with its tuned options; ``options`` take precedence."""
         return configure(self.base, METHODS[name], {**self.options(name), **(options or {})})
@@ -178,7 +192,7 @@ def open_study(
     trials: int | None = None,
     tuned_in: str | Path | None = None,
 ) -> Study:
-    """Open a study in a folder; its settings are stored there.
+    """Open a study in a folder; nothing is written before it runs.
 
     Args:
         data: a shipped study, or a YAML file of a study or of a run config.
@@ -204,19 +218,7 @@ def open_study(
         )
     check_selection(base.validation.select_by, base.data.modality_names)
     other = None if tuned_in is None else Path(tuned_in)
-    study = Study(settings, base, Path(out), seeds, trials, str(data), overrides, other)
-    stored = {
-        "data": str(data),
-        "set": list(overrides),
-        "seeds": study.seeds,
-        "trials": study.trials,
-        "study": settings.model_dump(mode="json"),
-        "config": base.model_dump(mode="json", by_alias=True),
-    }
-    study.out.mkdir(parents=True, exist_ok=True)
-    sweep(study.out, recursive=True)
-    write_file(study.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True))
-    return study
+    return Study(settings, base, Path(out), seeds, trials, str(data), overrides, other)
 
 
 def read_tuned(folder: Path) -> dict[str, dict[str, float]]:

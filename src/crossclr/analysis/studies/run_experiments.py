@@ -41,6 +41,7 @@ def run_experiments(
         if name not in EXPERIMENTS:
             raise ValueError(f"there is no experiment {name!r}; {suggest(name, EXPERIMENTS)}")
     shown = [name for name in names if EXPERIMENTS[name].skip(study) is None]
+    study.prepare_folder()
     with open_pool(study.out, jobs) as pool:
         wanted = dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(study))
         losses = [loss for loss in wanted if loss not in study.given] if study.trials else []
