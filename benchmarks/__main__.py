@@ -17,6 +17,7 @@ BENCHMARKS = (
     "loss_modalities",
     "loss_memory",
     "training_step",
+    "tiny_numbers",
     "ranks",
     "loading",
     "extract",

@@ -24,8 +24,9 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 def tiny_numbers_as_zero() -> Iterator[None]:
     """Round numbers below 1e-38 to zero, and restore what was set before.
 
-    Such numbers slow CPUs down: a matrix product took 180 times as long. Many occur once the loss is small: after 20
-    epochs of the two-level model, steps took twice as long. Worker threads keep the setting that they started with.
+    Such numbers slow CPUs down: one in a hundred makes a matrix product six times as slow (benchmarks/tiny_numbers.py).
+    Many occur once the loss is small: after 20 epochs of the two-level model, steps took twice as long. Worker threads
+    keep the setting that they started with.
     """
     before = (torch.tensor(1e-40) * 1).item() == 0  # torch has no function that reports it
     torch.set_flush_denormal(True)
