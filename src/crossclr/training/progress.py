@@ -1,12 +1,15 @@
 """Live progress of a training: a progress bar in a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from crossclr.training.trainable import Trainable
 
 PLAIN_EVERY = 15.0  # seconds between plain lines within an epoch
 
@@ -71,6 +74,16 @@ class LiveReporter:
         self.console.print(line, soft_wrap=True, highlight=False, markup=False)
         if "warning" in record:
             self.console.print(f"warning: {record['warning']}", style="yellow", soft_wrap=True, markup=False)
+
+
+@contextmanager
+def live_progress(training: Trainable[Any], console: Console | None) -> Iterator[LiveReporter | None]:
+    """Show the progress of a training on a console; None shows nothing."""
+    if console is None:
+        yield None
+        return
+    with LiveReporter(console, training.settings.epochs, training.steps, training.position.step) as reporter:
+        yield reporter
 
 
 def summary(record: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from crossclr.storage import naming_full_disk
 from crossclr.training.loop import Interrupted, fit
-from crossclr.training.progress import LiveReporter
+from crossclr.training.progress import live_progress
 from crossclr.training.run_folder.folder import RunFolder
 from crossclr.training.run_folder.recorder import RunRecorder
 from crossclr.training.trainable import Trainable, Validate
@@ -41,12 +41,9 @@ def fit_run(
         fit(training, validate=validate)
         return
     recorder = RunRecorder(run, state)
-    reporter = None
-    if console is not None:
-        reporter = LiveReporter(console, training.settings.epochs, training.steps, training.position.step)
     next_step = f"free some space, then run: {command} --resume {run.path}"
     try:
-        with naming_full_disk(run.path, next_step), reporter or contextlib.nullcontext():
+        with naming_full_disk(run.path, next_step), live_progress(training, console) as reporter:
             fit(training, recorder, reporter, validate)
     except Interrupted:
         raise Interrupted(run.path) from None

@@ -1,10 +1,12 @@
 """Recipes best and closed-form as runs: what is stored, what is measured, and that all consumers use one space."""
 
+import io
 import json
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from crossclr import api
 from crossclr.evaluation import evaluate_embeddings, evaluate_runs
@@ -57,7 +59,10 @@ def test_a_closed_form_run_is_measured_with_its_space(closed):
 
 
 def test_best_trains_encoders_and_resumes_to_the_same_space(config_file, tmp_path, monkeypatch):
-    whole = api.train(config_file, ["recipe=best"], out=tmp_path / "whole", baseline=False)
+    shown = io.StringIO()
+    console = Console(file=shown, width=80)
+    whole = api.train(config_file, ["recipe=best"], out=tmp_path / "whole", baseline=False, console=console)
+    assert "training an encoder on 93 of 125 pairs\nepoch 1/3" in shown.getvalue()
     names = [part["name"] for part in whole.results["space"]["parts"]]
     assert names == ["closed form", "hub correction", "trained encoders"]
     monkeypatch.setattr("crossclr.evaluation.runs.fit_space.choose_space", _interrupted)

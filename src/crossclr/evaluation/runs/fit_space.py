@@ -18,6 +18,7 @@ from crossclr.models.search_space import choose_space
 from crossclr.models.search_space.choice import Encode
 from crossclr.models.search_space.trained import TrainedEncoder
 from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit, fit_run
+from crossclr.training.progress import live_progress
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -42,7 +43,7 @@ class ChosenKeys(SourceWrapper):
 class SpaceFit:
     """Fits the search space of a run whose recipe is ``best`` or ``closed-form``, in one process.
 
-    ``loss`` is one of the caller's own; ``console`` shows the progress of the last training.
+    ``loss`` is one of the caller's own; ``console`` shows the progress of each training.
     """
 
     def __init__(
@@ -75,6 +76,9 @@ class SpaceFit:
         def train(places: Tensor, number: int) -> tuple[nn.Module, Encode]:
             videos = torch.unique(pairs.video_of[places])
             training = self.training([pairs.keys[video] for video in videos.tolist()], number)
+            if self.console is not None:
+                what = f"training an encoder on {len(places):,} of {len(pairs.data):,} pairs"
+                self.console.print(what, highlight=False)
             if len(places) == len(pairs.data) and number == 0:
                 weights, state = run.load_state()
                 training.load_state_dict(weights, state)
@@ -82,7 +86,8 @@ class SpaceFit:
                 model = run.load_model("best")
             else:
                 memory = MemoryRecorder()
-                fit(training, memory)
+                with live_progress(training, self.console) as reporter:
+                    fit(training, memory, reporter)
                 training.model.load_state_dict(memory.best)
                 model = training.model.cpu()
             encoder = TrainedEncoder(model)
