@@ -1,3 +1,4 @@
+import io
 import json
 import statistics
 
@@ -5,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from crossclr import api
 from crossclr.features import DataError
@@ -21,8 +23,6 @@ def values(tmp_path):
 
 
 def test_several_seeds_have_a_folder_each_and_a_summary(values, tmp_path, capsys):
-    from rich.console import Console
-
     runs = api.train_seeds(
         check_config(values), [0, 5], out=tmp_path / "runs", baseline=False, console=Console(width=120)
     )
@@ -36,6 +36,15 @@ def test_several_seeds_have_a_folder_each_and_a_summary(values, tmp_path, capsys
     assert "±" in capsys.readouterr().out
     alone = api.train(check_config({**values, "seed": 5}), out=tmp_path / "alone", baseline=False)
     assert alone.results["test"] == runs[1].results["test"]
+
+
+def test_a_single_seed_has_no_deviation(values, tmp_path):
+    shown = io.StringIO()
+    console = Console(file=shown, width=120)
+    api.train_seeds(check_config(values), [5], out=tmp_path / "runs", baseline=False, console=console)
+    assert json.loads((tmp_path / "runs" / "summary.json").read_text())["std"] == {}
+    assert "text → video" in shown.getvalue()
+    assert "±" not in shown.getvalue()
 
 
 def test_several_seeds_go_on_where_they_stopped(values, tmp_path, monkeypatch):

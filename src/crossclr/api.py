@@ -143,7 +143,7 @@ def train_seeds(
     summary = summarise([run.results or {} for run in runs])
     if fabric.is_global_zero:
         write_json(folder / SUMMARY, {"seeds": list(seeds), **summary})
-    if console is not None:
+    if console is not None and len(seeds) > 1:
         console.print(summary_table(summary, f"{config.name}: {len(seeds)} seeds, mean ± standard deviation"))
     return runs
 

@@ -15,7 +15,7 @@ Results = dict[str, dict[str, float]]
 
 
 def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean and sample standard deviation of each metric over several results.
+    """Mean and sample standard deviation of each metric over several results; one result has no deviation.
 
     Example:
         >>> runs = [{"test": {"clip/text->video": {"R@1": 1.0}}}, {"test": {"clip/text->video": {"R@1": 3.0}}}]
@@ -29,7 +29,8 @@ def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for metric in tests[0][direction]:
             values = [test[direction][metric] for test in tests]
             mean.setdefault(direction, {})[metric] = statistics.fmean(values)
-            deviation.setdefault(direction, {})[metric] = statistics.stdev(values) if len(values) > 1 else 0.0
+            if len(values) > 1:
+                deviation.setdefault(direction, {})[metric] = statistics.stdev(values)
     return {"runs": len(tests), "mean": mean, "std": deviation}
 
 
