@@ -1,7 +1,10 @@
-"""Pooled features of made-up cooking clips and their sentences, with the near-copies that real sentences have."""
+"""Features of made-up cooking videos and their sentences, with the near-copies that real sentences have."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
+import h5py
 import numpy as np
 
 STEPS = ("add", "pour", "chop", "fry", "boil", "mix", "slice", "grill", "season", "whisk", "bake", "drain")
@@ -42,6 +45,39 @@ def cooking_clips(clips: int, noise: float = 2.0, seed: int = 0) -> Cooking:
     hidden, out = (rng.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5 for _ in range(2))
     video = np.maximum(np.tanh(2 * shown @ hidden) @ out + 0.4, 0)
     return Cooking(video.astype(np.float32), text.astype(np.float32), sentences)
+
+
+def write_cooking(folder: Path, videos: int, held_out: int, clips: int = 8) -> Path:
+    """Write them in COOT's layout under the names of YouCook2's files: three rows a clip, four tokens a sentence.
+
+    Args:
+        folder: where to.
+        videos: how many, each with ``clips`` clips.
+        held_out: how many of them are the split ``val``.
+    """
+    data, rng = cooking_clips(videos * clips), np.random.default_rng(0)
+    rows = np.repeat(data.video, 3, axis=0)
+    tokens = np.repeat(data.text, 4, axis=0)
+    rows += 0.05 * rng.standard_normal(rows.shape, dtype=np.float32)
+    tokens += 0.3 * rng.standard_normal(tokens.shape, dtype=np.float32)
+    folder.mkdir(parents=True)
+    meta, lengths = {}, {}
+    with h5py.File(folder / "video_feat_100m.h5", "w") as video, h5py.File(folder / "text_feat_words.h5", "w") as text:
+        for number in range(videos):
+            key = f"video{number:03}"
+            video[key] = rows[number * clips * 3 : (number + 1) * clips * 3]
+            text[key] = tokens[number * clips * 4 : (number + 1) * clips * 4]
+            lengths[key] = [4] * clips
+            sentences = data.sentences[number * clips : (number + 1) * clips]
+            segments = [
+                {"text": sentence, "start_sec": 3.0 * clip, "stop_sec": 3.0 * (clip + 1)}
+                for clip, sentence in enumerate(sentences)
+            ]
+            split = "val" if number < held_out else "train"
+            meta[key] = {"data_key": key, "duration_sec": 3.0 * clips, "split": split, "segments": segments}
+    (folder / "meta_all.json").write_text(json.dumps(meta))
+    (folder / "text_feat_words_sentence_splits.json").write_text(json.dumps(lengths))
+    return folder
 
 
 def _draw(rng: np.random.Generator, words: tuple[str, ...]) -> str:
