@@ -38,8 +38,9 @@ class Health:
         if now <= JUMP[0] * before + JUMP[1]:
             return None
         return (
-            f"The loss jumped from {before:.3g} to {now:.3g} within one epoch: a few large gradients threw the weights "
-            "back. Set training.gradient_clip to 2.0 or lower, or the first of optimiser.betas to 0.9."
+            f"The loss jumped from {before:.3g} to {now:.3g} within one epoch: a few large gradients threw the "
+            "weights back. Set training.gradient_clip to 2.0 (0.2 if it is 2.0 already), or the first of "
+            "optimiser.betas to 0.9."
         )
 
     def _problem(self, record: Mapping[str, Any]) -> str | None:
