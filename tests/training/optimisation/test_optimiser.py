@@ -26,7 +26,8 @@ def test_steps_are_those_of_torch(name, kind):
             optimiser.zero_grad()
             one(rows).square().sum().backward()
             optimiser.step()
-    assert torch.equal(model.weight, other.weight)
+    # the two kernels may round in another order, depending on the processor
+    torch.testing.assert_close(model.weight, other.weight, rtol=1e-6, atol=1e-7)
     theirs.load_state_dict(ours.state_dict())
 
 
