@@ -24,12 +24,11 @@ from torch.nn import functional
 
 from benchmarks.measure import side_by_side
 from crossclr.captions import CaptionSet, DecodingConfig, Vocabulary, load_caption_config, write_captions
-from crossclr.captions.data.training_sentences import TrainingBatch
-from crossclr.captions.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+from crossclr.captions.caption_set import TrainingBatch
+from crossclr.captions.caption_training import BertAdam, parameter_groups, smoothed_loss
+from crossclr.captions.captioner import Captioner, Memory
 from crossclr.captions.decoding import greedy
-from crossclr.captions.learning.bert_adam import BertAdam, parameter_groups
-from crossclr.captions.learning.caption_training import smoothed_loss
-from crossclr.captions.network.captioner import Captioner, Memory
+from crossclr.captions.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
 FEATURES, WORDS, VIDEOS, LENGTH = 384, 992, 16, 22
 WRITTEN = 50  # clips that are written at once, as in validation

@@ -20,11 +20,11 @@ import torch
 
 from benchmarks.measure import in_own_process, peak_megabytes, side_by_side, start_peak
 from crossclr.allocator import keep_freed_memory
-from crossclr.experts import Settings, TokenEncoder, decode, extract, load
-from crossclr.experts.contract import FrameExpert
-from crossclr.experts.extraction.pipeline import Pipeline
-from crossclr.experts.extraction.recordings import Recording
-from crossclr.experts.media.grids import Frame
+from crossclr.extract import Settings, TokenEncoder, decode, extract, load
+from crossclr.extract.contract import FrameExpert
+from crossclr.extract.media import Frame
+from crossclr.extract.pipeline import Pipeline
+from crossclr.extract.recordings import Recording
 
 FILM_SECONDS = 7200
 

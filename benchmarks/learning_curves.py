@@ -18,7 +18,8 @@ from statistics import mean, stdev
 import torch
 
 from crossclr import JointEmbedding
-from crossclr.models.closed_form import LINEAR, ClosedForm, CrossFit
+from crossclr.models.closed_form import ClosedForm
+from crossclr.models.cross_fit import LINEAR, CrossFit
 from crossclr.notices import CrossCLRWarning
 from crossclr.protocol import PairedSet
 

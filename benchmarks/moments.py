@@ -19,8 +19,8 @@ from PIL import Image
 from crossclr.features.sources.emoji import VENDORS, emoji_image
 from crossclr.features.sources.emoji.emoji_catalogue import Emoji, load_emoji
 from crossclr.search import Searcher
-from crossclr.search.building.add_folder import add_folder
-from crossclr.search.items.things import group_hits
+from crossclr.search.folders import add_folder
+from crossclr.search.results import group_hits
 
 CLIPS, FILMS, RATE, SIZE = 80, 4, 4, 144
 CUTS = ("scenes", "windows=10s/5s", "windows=4s/2s")

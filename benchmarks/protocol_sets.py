@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crossclr.experts.texts.token_features import write_token_features_captions
+from crossclr.extract.token_features import write_token_features_captions
 from crossclr.features.sources.emoji.emoji_source import EmojiSource
 
 Rows = npt.NDArray[np.float32]

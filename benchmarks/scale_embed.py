@@ -42,8 +42,8 @@ def make_run(folder: Path) -> Path:
     """A run with an untrained model of the size of the shipped configs."""
     from crossclr.features import open_source
     from crossclr.models import build_model
-    from crossclr.training.config.config_files import check_config
-    from crossclr.training.run_folder.run import Run
+    from crossclr.training.config_files import check_config
+    from crossclr.training.run import Run
 
     encoder = {"kind": "mlp", "blocks": 1}
     data = {"kind": "shards", "shards": {"train": str(folder / "features")}}
@@ -76,7 +76,7 @@ def run(samples: int = SAMPLES) -> dict[str, float]:
     import ray
     from ray.cluster_utils import Cluster
 
-    from crossclr.evaluation.export.bulk import embed_shards
+    from crossclr.evaluation.bulk import embed_shards
 
     folder = Path(tempfile.mkdtemp(prefix="crossclr-scale-"))
     small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20}

@@ -49,10 +49,10 @@ def recall(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64]) -> float:
 
 def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     """An index with items in the form that the service opens; the time is of the vectors alone."""
-    from crossclr.search.building.index_files import CODES, FORMAT, ITEMS, MAP, META
-    from crossclr.search.index.faiss_index import FaissIndex
-    from crossclr.search.items.item_table import Item, Items
-    from crossclr.storage.checksums import seal
+    from crossclr.search.faiss_index import FaissIndex
+    from crossclr.search.index_files import CODES, FORMAT, ITEMS, MAP, META
+    from crossclr.search.items import Item, Items
+    from crossclr.storage.manifest import seal
 
     folder.mkdir(parents=True)
     index = FaissIndex(vectors.shape[1])
@@ -224,7 +224,7 @@ import numpy as np
 import faiss
 faiss.omp_set_num_threads(1)
 from benchmarks.search import QUERIES, draw, recall, resident
-from crossclr.search.index.faiss_index import FaissIndex
+from crossclr.search.faiss_index import FaissIndex
 from crossclr.search.searcher import Searcher
 folder, dim = Path(sys.argv[1]), int(sys.argv[2])
 before = resident()

@@ -31,11 +31,10 @@ BUSY = "import time, sys\nend = time.monotonic() + float(sys.argv[1])\nwhile tim
 
 def make_run(root: Path, rows: int, dim: int) -> Path:
     """A folder with an index and previews, as the service opens it; returns the generation."""
-    from crossclr.search.building.index_files import CODES, FORMAT, INDEX, ITEMS, MAP, META
-    from crossclr.search.index.faiss_index import FaissIndex
-    from crossclr.search.index.generations import current_generation, new_generation
-    from crossclr.search.items.item_table import Item, Items
-    from crossclr.search.items.preview_store import Previews
+    from crossclr.search.faiss_index import FaissIndex
+    from crossclr.search.generations import current_generation, new_generation
+    from crossclr.search.index_files import CODES, FORMAT, INDEX, ITEMS, MAP, META
+    from crossclr.search.items import Item, Items, Previews
 
     with new_generation(root / INDEX) as folder:
         index = FaissIndex(dim)
@@ -106,8 +105,8 @@ class Load:
 
 def rebuild(root: Path, times: int, seconds: float, stop: threading.Event) -> None:
     """Replace the index by a new generation, spread over the time."""
-    from crossclr.search.building.index_files import INDEX
-    from crossclr.search.index.generations import current_generation, new_generation
+    from crossclr.search.generations import current_generation, new_generation
+    from crossclr.search.index_files import INDEX
 
     for _ in range(times):
         if stop.wait(seconds / (times + 1)):

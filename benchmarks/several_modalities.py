@@ -30,12 +30,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crossclr.evaluation.retrieval.metrics import evaluate_embeddings
-from crossclr.evaluation.retrieval.validation import retrieval_validator
+from crossclr.evaluation.metrics import evaluate_embeddings, retrieval_validator
 from crossclr.features import ArraySource, MemorySource
 from crossclr.models import embed_source
 from crossclr.training import JointTraining, MemoryRecorder, fit, make_fabric
-from crossclr.training.config.run_config import FitConfig
+from crossclr.training.run_config import FitConfig
 
 Rows = npt.NDArray[np.float32]
 LOSSES: dict[str, dict[str, Any]] = {

@@ -15,14 +15,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from crossclr.analysis.studies.study import base_config, load_study
-from crossclr.analysis.studies.trainer import open_trainer
-from crossclr.evaluation.baselines.cca_baseline import fit_baseline
-from crossclr.evaluation.baselines.pooled_inputs import Pairs, pooled_batches
-from crossclr.evaluation.retrieval.metrics import recall
-from crossclr.evaluation.retrieval.ranks import retrieval_ranks
+from crossclr.evaluation.baseline import Pairs, fit_baseline, pooled_batches
+from crossclr.evaluation.metrics import recall
+from crossclr.evaluation.ranks import retrieval_ranks
 from crossclr.losses import build_loss
 from crossclr.models.embeddings import join_embeddings
+from crossclr.studies.study_config import base_config, load_study
+from crossclr.studies.trainings import open_trainer
 
 BATCH, SHOWN = 496, 3_000  # the clips of 64 videos; training clips that are measured
 

@@ -28,7 +28,7 @@ from torch.nn import functional
 from crossclr.features.batch import Inputs
 from crossclr.features.ragged import Ragged
 from crossclr.models import JointModel, ModelConfig, build_model
-from crossclr.models.layers.positions import position_table
+from crossclr.models.layers import position_table
 
 VIDEOS = 64
 MAX_ROWS = 80  # FACTS of the setting: videos and clips are sampled down to 80 rows

@@ -10,13 +10,13 @@ settings.load_profile("crossclr")
 
 TESTS = Path(__file__).parent
 SLOW = (  # places that train, start processes or drive a browser; single tests elsewhere have the mark `slow`
-    "analysis",
+    "studies",
     "captions",
     "cli",
     "evaluation/export",
     "evaluation/runs",
-    "experts/extraction",
-    "experts/test_end_to_end.py",
+    "extract/extraction",
+    "extract/test_end_to_end.py",
     "fuzz",
     "install",
     "losses/test_distributed.py",

@@ -11,7 +11,7 @@ from rich.console import Console
 from crossclr import api
 from crossclr.features import DataError
 from crossclr.training import ConfigError, Run
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 

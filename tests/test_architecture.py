@@ -7,9 +7,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "crossclr"
 BEFORE: dict[str, set[str]] = {}
-for name in ("storage", "experts", "features", "models", "losses", "training", "evaluation"):
+for name in ("storage", "extract", "features", "models", "losses", "training", "evaluation"):
     BEFORE[name] = set(BEFORE) | {name}
-for name in ("search", "captions", "analysis"):  # side by side: none knows another
+for name in ("search", "captions", "studies"):  # side by side: none knows another
     BEFORE[name] = BEFORE["evaluation"] | {name}
 BOTTOM = {
     "allocator",
@@ -65,7 +65,7 @@ def test_a_stage_imports_only_what_comes_before_it(path):
 
 def test_the_check_can_fail(tmp_path):
     (tmp_path / "bad.py").write_text(
-        "def f():\n    from crossclr.training.run_folder.run import Run\n    import crossclr.search\n"
+        "def f():\n    from crossclr.training.run import Run\n    import crossclr.search\n"
     )
     assert imports_of(tmp_path / "bad.py") == {"training", "search"}
 

@@ -7,8 +7,7 @@ from crossclr.features import EmojiConfig, Inputs, Ragged, batches, open_source
 from crossclr.losses import LOSSES, CrossCLR, build_loss
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.closed_form import ClosedForm
-from crossclr.models.search_space.hub_correction import HubCorrection
-from crossclr.models.search_space.space import SearchSpace
+from crossclr.models.space import HubCorrection, SearchSpace
 from tests.support.simulated_device import DEVICE, Elsewhere, SimulatedDevice
 
 QUEUE = {"queue_size": 12, "prune_threshold": 0.9, "weight_scale": 0.05}

@@ -21,8 +21,8 @@ import pytest
 import torch
 
 from crossclr.cli import COMMANDS, load_command, main
-from crossclr.evaluation.retrieval.metrics import METRICS
-from crossclr.experts.presets import PRESETS
+from crossclr.evaluation.metrics import METRICS
+from crossclr.extract.registry import PRESETS
 from crossclr.features.sources.registry import SOURCES
 from crossclr.losses import LOSSES
 from crossclr.losses.loss_names import PLACES

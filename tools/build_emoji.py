@@ -36,7 +36,7 @@ import numpy.typing as npt
 from colours import main_colour
 from PIL import Image
 
-from crossclr.experts import ImageEncoder, TokenEncoder
+from crossclr.extract import ImageEncoder, TokenEncoder
 from crossclr.features.sources.emoji import QUERIES
 
 PACKAGES = {"@iconify/json": "2.2.535", "emojibase-data": "17.0.0"}

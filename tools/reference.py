@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-STAGES = ("experts", "features", "models", "losses", "training", "evaluation", "search", "captions", "analysis")
+STAGES = ("extract", "features", "models", "losses", "training", "evaluation", "search", "captions", "studies")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

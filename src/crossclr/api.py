@@ -13,31 +13,23 @@ from rich.console import Console
 from torch import nn
 
 from crossclr.evaluation import evaluate_embeddings
-from crossclr.evaluation.baselines.cca_baseline import cca_baseline
-from crossclr.evaluation.retrieval.validation import check_selection, retrieval_validator
-from crossclr.evaluation.runs.evaluate import embed_run as embed
-from crossclr.evaluation.runs.evaluate import evaluate_runs as evaluate
-from crossclr.evaluation.runs.fit_space import SpaceFit, below_closed_form, measure_parts
-from crossclr.evaluation.runs.model_card import CARD, write_card
-from crossclr.evaluation.runs.result_tables import parts_table, results_table, summarise, summary_table
+from crossclr.evaluation.baseline import cca_baseline
+from crossclr.evaluation.card import CARD, write_card
+from crossclr.evaluation.evaluate import embed_run as embed
+from crossclr.evaluation.evaluate import evaluate_runs as evaluate
+from crossclr.evaluation.fit_space import SpaceFit, below_closed_form, measure_parts
+from crossclr.evaluation.metrics import check_selection, retrieval_validator
+from crossclr.evaluation.result_tables import parts_table, results_table, summarise, summary_table
 from crossclr.features import DataError, Source, open_source
 from crossclr.features.check.split_check import check_splits
 from crossclr.models import embed_source
 from crossclr.storage import FolderLock, write_file, write_json
-from crossclr.storage.json_files import read_json_object
-from crossclr.training import (
-    Interrupted,
-    JointTraining,
-    RunConfig,
-    dump_config,
-    fit_run,
-    load_config,
-    make_fabric,
-)
+from crossclr.storage.reading import read_json_object
+from crossclr.training import Interrupted, JointTraining, RunConfig, dump_config, fit_run, load_config, make_fabric
+from crossclr.training.checkpoint import ADVICE, CheckpointError
 from crossclr.training.processes import launch
-from crossclr.training.run_folder.checkpoint import ADVICE, CheckpointError
-from crossclr.training.run_folder.folder import CONFIG, MODEL, free_folder
-from crossclr.training.run_folder.run import Run
+from crossclr.training.run import Run
+from crossclr.training.run_folder import CONFIG, MODEL, free_folder
 from crossclr.training.torch_settings import torch_settings
 
 if TYPE_CHECKING:

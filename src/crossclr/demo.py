@@ -18,8 +18,8 @@ from crossclr.features.sources.emoji import QUERIES, VENDORS, Emoji, EmojiSource
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.directions import direction_words
 from crossclr.training import Run, load_config
-from crossclr.training.config.run_config import recipe_changes
-from crossclr.training.run_folder.folder import CONFIG, free_folder
+from crossclr.training.run_config import recipe_changes
+from crossclr.training.run_folder import CONFIG, free_folder
 
 METHODS = {
     "CLIP": ["loss.local={name: clip, temperature: 0.1}"],

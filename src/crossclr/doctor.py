@@ -161,6 +161,6 @@ def _system() -> dict[str, str]:
 
 
 def _weights() -> dict[str, str]:
-    from crossclr.experts.registry import expert_names, works_offline
+    from crossclr.extract.registry import expert_names, works_offline
 
     return {name: works_offline(name) for name in expert_names()}

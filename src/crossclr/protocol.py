@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crossclr.analysis.significance import paired
-from crossclr.analysis.tables import Cell, Table
 from crossclr.estimator import JointEmbedding
-from crossclr.models.closed_form import LINEAR, ClosedForm, CrossFit
-from crossclr.models.closed_form.pair_scores import query_recalls
+from crossclr.models.closed_form import ClosedForm
+from crossclr.models.cross_fit import LINEAR, CrossFit, query_recalls
 from crossclr.notices import CrossCLRWarning
 from crossclr.storage import write_json
+from crossclr.studies.significance import paired
+from crossclr.studies.tables import Cell, Table
 
 RESULT_SPLITS = (2, 3, 4, 5, 6)
 LOSSES = ("crossclr", "clip", "ntxent")

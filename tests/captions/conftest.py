@@ -2,7 +2,7 @@
 
 import pytest
 
-from crossclr.captions.scoring.meteor import Meteor
+from crossclr.captions.meteor import Meteor
 from tests.support.data_sets import real_data
 from tests.support.programs import program
 from tests.support.references import caption_metric_cases

@@ -7,10 +7,10 @@ import pytest
 from crossclr import api
 from crossclr.captions import comparison
 from crossclr.captions.caption_config import load_caption_config
+from crossclr.captions.caption_metrics import METRICS, human_ceiling
+from crossclr.captions.caption_training import CaptionTraining
 from crossclr.captions.comparison import compare_captions
-from crossclr.captions.learning.caption_training import CaptionTraining
-from crossclr.captions.scoring.caption_metrics import METRICS, human_ceiling
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 

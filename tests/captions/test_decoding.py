@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.captions.caption_config import CaptionModelConfig, DecodingConfig
-from crossclr.captions.data.caption_set import CaptionSet
-from crossclr.captions.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from crossclr.captions.caption_set import CaptionSet
+from crossclr.captions.captioner import Captioner
 from crossclr.captions.decoding import beam_search, greedy, write_captions
-from crossclr.captions.network.captioner import Captioner
+from crossclr.captions.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 FEATURES, WORDS = 4, 19
 CONFIG = CaptionModelConfig(dim=16, heads=4, word_dim=6, memory_cells=2, max_rows=3, max_words=20)

@@ -4,18 +4,9 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from crossclr.captions.data.caption_set import CaptionSet
-from crossclr.captions.html_page import (
-    LIMIT,
-    Shown,
-    Writer,
-    caption_page,
-    choose,
-    load_shown,
-    mark,
-)
-from crossclr.captions.scoring.caption_metrics import score_captions
-from crossclr.captions.scoring.predictions import Caption
+from crossclr.captions.caption_metrics import Caption, score_captions
+from crossclr.captions.caption_set import CaptionSet
+from crossclr.captions.html_page import LIMIT, Shown, Writer, caption_page, choose, load_shown, mark
 
 
 def word(number):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from crossclr import api
-from crossclr.captions.learning.caption_training import CaptionTraining
+from crossclr.captions.caption_training import CaptionTraining
 from crossclr.training import load_config
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 from tests.support.commands import run
 from tests.support.tiny_runs import tiny_values, write_coot
 

@@ -98,8 +98,8 @@ def test_root_and_strict(folder):
 
 
 def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatch):
-    from crossclr.experts import LongTexts, TokenExpert
-    from crossclr.experts.texts import token_features as text
+    from crossclr.extract import LongTexts, TokenExpert
+    from crossclr.extract import token_features as text
 
     class Words(TokenExpert):
         """Counts letters in place of a network, and calls texts of three words long."""

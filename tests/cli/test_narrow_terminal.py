@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from crossclr.cli import data, extract
-from crossclr.experts.extraction import plan as planning
+from crossclr.extract import plan as planning
 from crossclr.features.check.data_report import DataReport, Lengths, SplitSummary
 from crossclr.features.check.influence_summary import InfluenceSummary
 from crossclr.search import quick_search
-from crossclr.search.items.item_table import Item
-from crossclr.search.items.things import Hit
+from crossclr.search.items import Item
+from crossclr.search.results import Hit
 from tests.support.commands import run
 
 LONG = "a-name-without-any-space-that-is-longer-than-half-of-the-terminal"

@@ -4,8 +4,8 @@ import json
 
 from typer.testing import CliRunner
 
-from crossclr.analysis.reproduce import time_estimate
 from crossclr.cli import app
+from crossclr.studies import reproduce as time_estimate
 from tests.support.paper_data import SMALL, write_youcook2
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-import crossclr.analysis.report.write
 import crossclr.api
 import crossclr.captions.pipeline
 import crossclr.cli
-import crossclr.experts
-import crossclr.search.building.create
-import crossclr.search.building.update
+import crossclr.extract
+import crossclr.search.create
+import crossclr.search.update
+import crossclr.studies.report
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload([__name__])

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from crossclr.experts.texts.caption_files import read_captions
+from crossclr.extract.caption_files import read_captions
 from tests.fuzz.verdicts import broken_bytes, judge, share
 
 BATCHES, CASES = share(320, 8)

@@ -12,9 +12,9 @@ import time
 import pytest
 import yaml
 
-from tests.analysis.conftest import write_study
 from tests.fuzz.forked import finish, start
 from tests.fuzz.verdicts import ALL
+from tests.studies.conftest import write_study
 from tests.support.media import BLUE, GREEN, RED, write_video
 from tests.support.tiny_runs import tiny_values, write_coot
 

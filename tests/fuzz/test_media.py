@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from crossclr.experts.media.decoding import decode, probe
-from crossclr.experts.media.images import check_image, read_image
+from crossclr.extract.decoding import decode, probe
+from crossclr.extract.media import check_image, read_image
 from tests.fuzz.verdicts import broken_bytes, judge, share
 from tests.support.media import write_video
 

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from crossclr.search import Searcher
-from crossclr.storage.checksums import NAME, SMALL
+from crossclr.storage.manifest import NAME, SMALL
 from crossclr.training import Run
-from crossclr.training.run_folder.verify import verify
+from crossclr.training.run import verify
 from tests.fuzz.verdicts import broken_bytes, judge, share
 
 BATCHES, CASES = share(400, 10)

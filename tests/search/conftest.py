@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from crossclr import api
-from crossclr.search import Searcher, build_index
-from crossclr.search.building import item_map
+from crossclr.search import Searcher, build_index, item_map
 from crossclr.training import Run, load_config
 
 SMALL = {

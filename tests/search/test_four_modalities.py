@@ -10,15 +10,14 @@ import torch
 from crossclr import api
 from crossclr.models import embed_source
 from crossclr.search import QueryError, Searcher, build_index, update_index
-from crossclr.search.building.index_files import META, read_meta
-from crossclr.search.encoders.onnx_queries import QUERY_ENCODER
-from crossclr.search.index.faiss_index import FaissIndex
-from crossclr.search.index.fused_items import fuse_items
-from crossclr.search.index.generations import current_generation
-from crossclr.search.items.item_table import Item, Items
-from crossclr.search.queries.query_options import Weights
-from crossclr.storage.checksums import seal
-from crossclr.storage.read_error import ReadError
+from crossclr.search.faiss_index import FaissIndex, fuse_items
+from crossclr.search.generations import current_generation
+from crossclr.search.index_files import META, read_meta
+from crossclr.search.items import Item, Items
+from crossclr.search.onnx_queries import QUERY_ENCODER
+from crossclr.search.query import Weights
+from crossclr.storage.manifest import seal
+from crossclr.storage.reading import ReadError
 from crossclr.training import Run, load_config
 from tests.search.conftest import SMALL
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossclr import api
-from crossclr.experts import TokenEncoder
+from crossclr.extract import TokenEncoder
 from crossclr.search import QueryError, Searcher, build_index
 from crossclr.search.quick_search import open_without_torch
 from crossclr.training import Run, load_config

@@ -3,8 +3,8 @@
 import pytest
 
 from crossclr.storage import new_folder, write_file
-from crossclr.storage.checksums import NAME, SMALL, changes, check_sealed, seal, sealed_folders, unlist
-from crossclr.storage.read_error import ReadError
+from crossclr.storage.manifest import NAME, SMALL, changes, check_sealed, seal, sealed_folders, unlist
+from crossclr.storage.reading import ReadError
 
 
 @pytest.fixture

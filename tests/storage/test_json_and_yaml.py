@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from crossclr.storage.json_files import DEEPEST, parse_json, read_json, read_json_object
-from crossclr.storage.read_error import ReadError
+from crossclr.storage.reading import DEEPEST, ReadError, parse_json, read_json, read_json_object
 from crossclr.storage.yaml_files import parse_yaml, read_yaml
 
 

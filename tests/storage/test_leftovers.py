@@ -6,13 +6,12 @@ import sys
 import pytest
 
 from crossclr.storage import sweep
-from crossclr.storage.leftovers import temporary_path
-from crossclr.storage.owner import Owner
+from crossclr.storage.files import Owner, temporary_path
 
 LEAVE = """
 import sys
 from pathlib import Path
-from crossclr.storage.leftovers import temporary_path
+from crossclr.storage.files import temporary_path
 path = temporary_path(Path(sys.argv[1]))
 path.mkdir()
 (path / "half").touch()

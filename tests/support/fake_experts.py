@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from crossclr.experts.contract import FrameExpert, Needs, Paragraph, SoundExpert, TokenExpert, WindowExpert
+from crossclr.extract.contract import FrameExpert, Needs, Paragraph, SoundExpert, TokenExpert, WindowExpert
 
 Rows = NDArray[np.float32]
 

@@ -13,7 +13,7 @@ import yaml
 
 from crossclr import api
 from crossclr.training import Run
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 from tests.training.test_resume import everything
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="workers are found through /proc")
@@ -84,7 +84,7 @@ def test_kill_of_a_worker(tiny, tmp_path):
 def test_another_launch_does_not_touch_a_run(tiny, tmp_path, monkeypatch):
     """Only the call of torchrun that began a run goes on with it; for others the folder is taken, as always."""
     from crossclr import api
-    from crossclr.training.config.config_files import check_config
+    from crossclr.training.config_files import check_config
 
     tiny["training"]["epochs"] = 1
     config = check_config(tiny)
@@ -102,7 +102,7 @@ def test_another_launch_does_not_touch_a_run(tiny, tmp_path, monkeypatch):
 
 def test_a_launch_finds_its_run_also_without_a_name(tiny, tmp_path, monkeypatch):
     from crossclr import api
-    from crossclr.training.config.config_files import check_config
+    from crossclr.training.config_files import check_config
 
     tiny["training"]["epochs"] = 1
     config = check_config(tiny)

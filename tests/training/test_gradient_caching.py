@@ -9,8 +9,8 @@ import torch
 from crossclr.features import open_source
 from crossclr.models import JointModel
 from crossclr.training import JointTraining, make_fabric
-from crossclr.training.config.config_files import check_config
-from crossclr.training.gradient_caching import backward_in_parts
+from crossclr.training.config_files import check_config
+from crossclr.training.joint_training import backward_in_parts
 from crossclr.training.processes import part
 
 

@@ -9,11 +9,10 @@ from crossclr import api
 from crossclr.features import batches, open_source
 from crossclr.models import build_model
 from crossclr.training import ConfigError, JointTraining, Run, TrainingError, make_fabric, selection_score
-from crossclr.training.config.config_files import check_config
-from crossclr.training.config.run_config import OptimiserConfig, ScheduleConfig
+from crossclr.training.config_files import check_config
 from crossclr.training.objective import Objective
-from crossclr.training.optimisation.optimiser import build_optimiser
-from crossclr.training.optimisation.schedule import build_schedule
+from crossclr.training.optimiser import build_optimiser, build_schedule
+from crossclr.training.run_config import OptimiserConfig, ScheduleConfig
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from crossclr import api
-from crossclr.evaluation.runs.evaluate import evaluate_runs
+from crossclr.evaluation.evaluate import evaluate_runs
 from crossclr.features import ArraySource, open_source
 from crossclr.models import ModelConfig, build_model
 from crossclr.training import JointTraining, TrainingError, make_fabric
-from crossclr.training.config.config_files import check_config
-from crossclr.training.config.run_config import FitConfig
+from crossclr.training.config_files import check_config
 from crossclr.training.objective import Objective, between
+from crossclr.training.run_config import FitConfig
 
 NAMES = ("video", "sound", "english", "spanish")
 COUNT = 90

@@ -5,9 +5,9 @@ import torch
 from crossclr.features import batches, open_source
 from crossclr.losses import build_loss
 from crossclr.losses.coot import Coot
-from crossclr.training.config.config_files import check_config
-from crossclr.training.config.run_config import LossConfig
+from crossclr.training.config_files import check_config
 from crossclr.training.objective import Objective
+from crossclr.training.run_config import LossConfig
 
 
 @pytest.fixture

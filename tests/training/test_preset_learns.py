@@ -2,7 +2,7 @@
 
 import pytest
 
-from crossclr.evaluation.retrieval.validation import retrieval_validator
+from crossclr.evaluation.metrics import retrieval_validator
 from crossclr.features import open_source
 from crossclr.training import JointTraining, MemoryRecorder, fit, load_config, make_fabric
 from tests.support.simulated_cooking import write_cooking

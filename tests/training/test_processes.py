@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crossclr.features import batches, open_source
 from crossclr.features.batching.order import bounds
 from crossclr.training import JointTraining, Run
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 from crossclr.training.processes import launch, make_fabric, part
 
 

@@ -14,7 +14,7 @@ import torch
 
 from crossclr import api
 from crossclr.training import Interrupted, JointTraining, Run, TrainingError
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 
 STEPS_PER_EPOCH = 4  # 14 videos in batches of 4
 

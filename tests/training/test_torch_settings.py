@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from crossclr.training.config.run_config import TrainingConfig
+from crossclr.training.run_config import TrainingConfig
 from crossclr.training.torch_settings import torch_settings
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from crossclr import api
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "trained_two_modalities.json").read_text())
 MLP = {"kind": "mlp", "blocks": 1, "dropout": 0.3, "input_dropout": 0.1}

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from crossclr.captions.caption_config import CaptionConfig
+from crossclr.captions.caption_metrics import METRICS, human_ceiling, shown_name
+from crossclr.captions.meteor import Meteor, MeteorError
 from crossclr.captions.pipeline import final_part, load_part, resume_captions, train_captions
-from crossclr.captions.scoring.caption_metrics import METRICS, human_ceiling, shown_name
-from crossclr.captions.scoring.meteor import Meteor, MeteorError
-from crossclr.evaluation.runs.result_tables import plain_table
+from crossclr.evaluation.result_tables import plain_table
 from crossclr.storage import write_file
 from crossclr.training import Run
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from crossclr.captions.caption_config import DecodingConfig
-from crossclr.captions.data.caption_set import CaptionSet, make_batcher
-from crossclr.captions.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
-from crossclr.captions.network.captioner import Captioner, Memory
-from crossclr.captions.scoring.predictions import Caption, Predictions
+from crossclr.captions.caption_metrics import Caption, Predictions
+from crossclr.captions.caption_set import CaptionSet, make_batcher
+from crossclr.captions.captioner import Captioner, Memory
+from crossclr.captions.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 NEVER = -1e10
 PLAIN = DecodingConfig()

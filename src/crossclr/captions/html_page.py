@@ -9,10 +9,9 @@ from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 
-from crossclr.captions.data.caption_set import CaptionSet
-from crossclr.captions.scoring.caption_metrics import METRICS, Scores, clean, shown_name
-from crossclr.captions.scoring.predictions import Caption
-from crossclr.evaluation.meaning.words import FUNCTION_WORDS
+from crossclr.captions.caption_metrics import METRICS, Caption, Scores, clean, shown_name
+from crossclr.captions.caption_set import CaptionSet
+from crossclr.evaluation.words import FUNCTION_WORDS
 from crossclr.features import clip_keys
 
 SHARE = 0.25  # good captions are among this share of the videos, those with the best scores; bad ones likewise

@@ -253,9 +253,9 @@ def compare(
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
     """Images, videos and sounds of the clips, if the run's data (or ``place``) has them."""
     from crossclr.captions.html_page import Shown, load_shown
-    from crossclr.experts.media.file_types import media_type
+    from crossclr.extract.media import media_type
     from crossclr.features import clip_keys
-    from crossclr.search.items.media_files import MediaFinder
+    from crossclr.search.run_items import MediaFinder
     from crossclr.training import Run
 
     if run is None:

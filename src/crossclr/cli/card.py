@@ -13,6 +13,6 @@ def card(run: RunFolder) -> None:
     Examples:
         crossclr card runs/emoji
     """
-    from crossclr.evaluation.runs.model_card import write_card
+    from crossclr.evaluation.card import write_card
 
     typer.echo(str(write_card(run)))

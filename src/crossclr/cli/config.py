@@ -51,7 +51,7 @@ def copy(
         crossclr config copy youcook2-100m my-config.yaml
     """
     from crossclr.storage import write_file
-    from crossclr.training.config.config_files import config_text
+    from crossclr.training.config_files import config_text
 
     text = config_text(config)
     target = target or Path(f"{Path(config).stem}.yaml")

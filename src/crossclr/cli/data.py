@@ -12,7 +12,7 @@ from rich.table import Table
 from crossclr.cli.options import Json
 from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
 from crossclr.features.check.data_report import SplitSummary
-from crossclr.storage.json_files import read_json
+from crossclr.storage.reading import read_json
 
 app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)
 
@@ -82,7 +82,7 @@ def text_command(
 
         crossclr data text msvd/captions.json msvd/text_minilm
     """
-    from crossclr.experts.texts.token_features import write_token_features_captions, write_token_features_coot
+    from crossclr.extract.token_features import write_token_features_captions, write_token_features_coot
 
     if _is_meta(captions):
         out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")
@@ -105,7 +105,7 @@ def find_data_config(data: str, root: str | None = None) -> AnyData:
     elif path.is_file():
         config = load_data_config(path)
     else:
-        from crossclr.training.config.config_files import load_config
+        from crossclr.training.config_files import load_config
 
         config = load_config(data).data
     return config if root is None else config.with_root(Path(root).expanduser().resolve())

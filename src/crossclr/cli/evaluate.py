@@ -49,7 +49,7 @@ def evaluate(
 
         crossclr evaluate runs/emoji --no-baseline --json > result.json
     """
-    from crossclr.evaluation.runs.evaluate import evaluate_runs
+    from crossclr.evaluation.evaluate import evaluate_runs
 
     evaluation = evaluate_runs(
         runs,
@@ -103,8 +103,8 @@ def embed(
 
         crossclr embed runs/web --shards 'features/*.parquet' --out embeddings --engine ray --workers 8
     """
-    from crossclr.evaluation.export.embedding_files import is_hdf5, save_embeddings
-    from crossclr.evaluation.runs.evaluate import embed_run
+    from crossclr.evaluation.embedding_files import is_hdf5, save_embeddings
+    from crossclr.evaluation.evaluate import embed_run
 
     if shards or engine == "ray" or not out.suffix:
         options = {"engine": engine, "workers": workers, "address": address}
@@ -120,8 +120,8 @@ def embed(
 
 
 def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | None, **options: Any) -> None:
-    from crossclr.evaluation.export.bulk import embed_shards
-    from crossclr.evaluation.runs.evaluate import default_split
+    from crossclr.evaluation.bulk import embed_shards
+    from crossclr.evaluation.evaluate import default_split
     from crossclr.progress_bar import show_progress
     from crossclr.training import Run
 

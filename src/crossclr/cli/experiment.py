@@ -57,7 +57,7 @@ def experiment(
     """
     from rich.console import Console
 
-    from crossclr.analysis import EXPERIMENTS, open_study, run_experiments
+    from crossclr.studies import EXPERIMENTS, open_study, run_experiments
 
     console = Console()
     if names == ["default"]:
@@ -98,8 +98,8 @@ def report(
     """
     from rich.console import Console
 
-    from crossclr.analysis import open_study
-    from crossclr.analysis.report.write import write_report
+    from crossclr.studies import open_study
+    from crossclr.studies.report import write_report
 
     with requires_extra("report", "The report"):  # before hours of training, not after them
         import openTSNE  # noqa: F401

@@ -14,9 +14,9 @@ from crossclr.storage.yaml_files import parse_yaml
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crossclr.experts.extraction.extract import Extraction
-    from crossclr.experts.extraction.recordings import Problem
-    from crossclr.experts.extraction.settings import Report
+    from crossclr.extract.extraction import Extraction
+    from crossclr.extract.recordings import Problem
+    from crossclr.extract.settings import Report
 
 CLEAN, OMITTED = 0, 1
 SHOWN, ALIKE = 20, 3  # lines and files of one reason that the terminal shows; the manifest has all
@@ -105,9 +105,9 @@ def extract(
     """
     from rich.console import Console
 
-    from crossclr.experts import Settings, load_experts
-    from crossclr.experts.extraction.extract import Extraction
-    from crossclr.experts.extraction.recordings import list_media
+    from crossclr.extract import Settings, load_experts
+    from crossclr.extract.extraction import Extraction
+    from crossclr.extract.recordings import list_media
 
     console = Console()
     if list_:
@@ -131,8 +131,7 @@ def show_experts(console: Console) -> None:
     """Print what `--list` shows."""
     from rich.text import Text
 
-    from crossclr.experts.presets import PRESETS
-    from crossclr.experts.registry import works_offline
+    from crossclr.extract.registry import PRESETS, works_offline
 
     for name, preset in PRESETS.items():
         offline = works_offline(name)
@@ -150,7 +149,7 @@ def show_plan(job: Extraction, console: Console) -> None:
     from rich.filesize import decimal
     from rich.table import Table
 
-    from crossclr.experts.extraction.plan import plan_extraction
+    from crossclr.extract.plan import plan_extraction
 
     with console.status("reading headers and measuring", spinner="dots"):
         plan = plan_extraction(job)
@@ -240,7 +239,7 @@ def _run(job: Extraction, console: Console) -> Report:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
-    from crossclr.experts.extraction.plan import plan_extraction
+    from crossclr.extract.plan import plan_extraction
 
     class Speed(ProgressColumn):
         """Rows per second."""
@@ -259,7 +258,7 @@ def _run(job: Extraction, console: Console) -> Report:
 
 
 def _options(values: list[str], specs: list[str], device: str) -> dict[str, dict[str, Any]]:
-    from crossclr.experts.registry import Spec
+    from crossclr.extract.registry import Spec
 
     options: dict[str, dict[str, Any]] = {
         Spec.parse(spec).label: {} if device == "cpu" else {"device": device} for spec in specs

@@ -37,11 +37,11 @@ def import_coot(
         crossclr import-coot anet_coot.pth --out runs/coot-anet --config activitynet --pool mean
     """
     from crossclr.features import DataError
-    from crossclr.models.coot.coot_checkpoint import import_coot as build
-    from crossclr.models.coot.coot_checkpoint import read_coot
-    from crossclr.training.config.config_files import load_config
-    from crossclr.training.run_folder.checkpoint import save_checkpoint
-    from crossclr.training.run_folder.run import Run, shape_of
+    from crossclr.models.coot import import_coot as build
+    from crossclr.models.coot import read_coot
+    from crossclr.training.checkpoint import save_checkpoint
+    from crossclr.training.config_files import load_config
+    from crossclr.training.run import Run, shape_of
 
     if out.exists():
         raise FileExistsError(f"{out} already exists; choose another --out")

@@ -14,7 +14,7 @@ from crossclr.cli.options import Device, Media, RunFolder, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crossclr.search.building.update import Changes
+    from crossclr.search.update import Changes
 
 
 def index(
@@ -125,7 +125,7 @@ def _report_index(run: Path, console: Console) -> None:
 
 
 def _add_folder(run: Path, folder: Path, segments: str | None, watch: bool, console: Console) -> None:
-    from crossclr.search.building.add_folder import add_folder, watch_folder
+    from crossclr.search.folders import add_folder, watch_folder
 
     with _progress(console) as show:
         one_by_one = watch_folder(run, folder, segments=segments, progress=show) if watch else None

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from crossclr.analysis.reproduce import Reproduction
-    from crossclr.analysis.studies.stored_trainings import Job
+    from crossclr.studies.reproduce import Reproduction
+    from crossclr.studies.trainings import Job
 
 TARGETS = "losses, ablation, state-of-the-art, modalities, captioning, multiple-positives, experts, sweeps, figures"
 
@@ -58,9 +58,9 @@ def reproduce(
     """
     from rich.console import Console
 
-    from crossclr.analysis.reproduce import open_reproduction
-    from crossclr.analysis.reproduce import reproduce as run_reproduction
-    from crossclr.analysis.studies.stored_trainings import perform
+    from crossclr.studies.reproduce import open_reproduction
+    from crossclr.studies.reproduce import reproduce as run_reproduction
+    from crossclr.studies.trainings import perform
 
     console = Console()
     folder = out or Path("reproduce") / (data.resolve().name + ("-clip-level" if clip_level else ""))
@@ -83,7 +83,7 @@ def reproduce(
 
 
 def _show_plan(wanted: Reproduction, clip_level: bool, at_once: int, console: Console) -> None:
-    from crossclr.analysis.reproduce.time_estimate import estimated_seconds
+    from crossclr.studies.reproduce import estimated_seconds
 
     console.print(*wanted.plan().rich())
     missing = wanted.missing()
@@ -113,7 +113,7 @@ def _train_run_folder(job: Job, out: Path, console: Console) -> dict[str, Any]:
 
 def _caption(run: Path, features: str, out: Path, console: Console) -> Mapping[str, float]:
     from crossclr.captions import load_caption_config, resume_captions, train_captions
-    from crossclr.captions.scoring.caption_metrics import shown_name
+    from crossclr.captions.caption_metrics import shown_name
 
     if (out / "config.yaml").is_file():
         found = resume_captions(out, console=console)

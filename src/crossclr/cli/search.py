@@ -15,7 +15,7 @@ from crossclr.cli.options import Host, Json, Port, RunFolder, say
 
 if TYPE_CHECKING:
     from crossclr.search import Hit, Searcher
-    from crossclr.search.queries.file_queries import FileQuery
+    from crossclr.search.file_queries import FileQuery
 
 PARTS = {"train": "training data", "val": "validation data", "test": "test data", "added": "added files"}
 
@@ -75,9 +75,9 @@ def search(
 
         crossclr search runs/emoji "at night" --file photo.jpg --weight text=0.5 --less image/1F34E@noto
     """
-    from crossclr.search.queries.query_options import Weights, parse_where
+    from crossclr.search.query import Weights, parse_where
     from crossclr.search.quick_search import ask_running_service, open_without_torch
-    from crossclr.search.service.answers import plain_hit
+    from crossclr.search.results import plain_hit
 
     if sentence is None and like is None and file is None and not more:
         raise ValueError("give a sentence, a file with --file, or an item with --like ID")
@@ -131,8 +131,8 @@ def serve(
     from rich.console import Console
 
     from crossclr.search import serve_run
-    from crossclr.search.building.index_files import INDEX
-    from crossclr.search.index.generations import current_generation
+    from crossclr.search.generations import current_generation
+    from crossclr.search.index_files import INDEX
     from crossclr.search.service.access import read_token
     from crossclr.training import Run
 
@@ -169,7 +169,7 @@ def export(
 
 def _refuse_paths(sentence: str) -> None:
     """Report a file that is given in place of a sentence, which would silently be searched as words."""
-    from crossclr.experts.media.file_types import media_type
+    from crossclr.extract.media import media_type
 
     path = Path(sentence)
     is_path = "\0" not in sentence and len(sentence) < 1000 and path.is_file()

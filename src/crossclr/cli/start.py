@@ -11,12 +11,12 @@ import typer
 
 from crossclr.cli.options import Captions, Host, Port, resumable, say
 from crossclr.storage import write_file
-from crossclr.storage.json_files import read_json_object
+from crossclr.storage.reading import read_json_object
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crossclr.experts import Report
+    from crossclr.extract import Report
     from crossclr.search.service.progress_page import ProgressPage
 
 FEW = 50  # recordings; below this, all are for training
@@ -76,8 +76,8 @@ def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage,
     from crossclr import api
     from crossclr.cli.extract import show_files, show_problems
     from crossclr.search import build_index
-    from crossclr.search.building.index_files import INDEX
-    from crossclr.search.index.generations import current_generation
+    from crossclr.search.generations import current_generation
+    from crossclr.search.index_files import INDEX
     from crossclr.training import Run
 
     features, run = base / "features", base / "run"
@@ -112,8 +112,8 @@ def _state(features: Path) -> str:
 
 
 def _extract(folder: Path, captions: Path | None, out: Path, page: ProgressPage) -> Report:
-    from crossclr.experts import Settings, extract, load_experts
-    from crossclr.experts.extraction.recordings import list_media
+    from crossclr.extract import Settings, extract, load_experts
+    from crossclr.extract.recordings import list_media
 
     listing = list_media(folder, captions)
     experts = load_experts(["appearance", "text" if listing.captioned else "audio"])

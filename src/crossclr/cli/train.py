@@ -46,7 +46,7 @@ def train(
     from rich.console import Console
 
     from crossclr import api
-    from crossclr.training.config.run_config import recipe_changes
+    from crossclr.training.run_config import recipe_changes
 
     if (config is None) == (resume is None):
         raise ValueError("give either a config to train or a run folder to resume with --resume")

@@ -22,7 +22,7 @@ def verify(
 
         crossclr verify runs/first --accept
     """
-    from crossclr.training.run_folder.verify import verify as run
+    from crossclr.training.run import verify as run
 
     found = run(path, accept=accept)
     for difference in found.differences:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from crossclr.features import Batch
 from crossclr.features.ragged import Ragged
 from crossclr.features.sources.arrays.python_samples import Column, PythonSamples, read_column
-from crossclr.models.search_space.trained import TrainedEncoder
+from crossclr.models.space import TrainedEncoder
 from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
-from crossclr.training.random_state import random_state as generator_states
-from crossclr.training.random_state import set_random_state
+from crossclr.training.checkpoint import random_state as generator_states
+from crossclr.training.checkpoint import set_random_state
 
 
 class EncoderTraining:

@@ -17,14 +17,12 @@ from crossclr.estimator.parameters import Parameters
 from crossclr.evaluation import retrieval_metrics
 from crossclr.features.sources.arrays.python_samples import Column, read_column
 from crossclr.models import ModelConfig, build_model
-from crossclr.models.search_space import SearchSpace, choose_space
-from crossclr.models.search_space.choice import SpaceData
-from crossclr.models.search_space.space import Facts, Part
-from crossclr.models.search_space.trained import TrainedEncoder
+from crossclr.models.choice import SpaceData, choose_space
+from crossclr.models.space import Facts, Part, SearchSpace, TrainedEncoder
 from crossclr.notices import warn
 from crossclr.storage import new_folder, write_file, write_json
-from crossclr.storage.checksums import check_sealed
-from crossclr.storage.json_files import read_json_object
+from crossclr.storage.manifest import check_sealed
+from crossclr.storage.reading import read_json_object
 from crossclr.suggestions import suggest
 from crossclr.training import FitConfig
 

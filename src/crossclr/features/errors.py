@@ -1,6 +1,6 @@
 """The exception for invalid data."""
 
-from crossclr.storage.read_error import ReadError
+from crossclr.storage.reading import ReadError
 
 
 class DataError(ReadError):

@@ -7,12 +7,7 @@ from torch import Tensor
 
 from crossclr.losses.base import TemperatureLoss
 from crossclr.losses.inputs.embeddings import Call, EmbeddedBatch, check_embeddings, check_features
-from crossclr.losses.inputs.options import (
-    LARGEST_QUEUE,
-    check_choice,
-    check_count,
-    check_number,
-)
+from crossclr.losses.inputs.options import LARGEST_QUEUE, check_choice, check_count, check_number
 from crossclr.losses.inputs.pairs import PairsOption, pairs_of
 from crossclr.losses.memory.influence import InfluenceRules
 from crossclr.losses.memory.modality import ModalityDict

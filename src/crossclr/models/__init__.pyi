@@ -1,8 +1,8 @@
-from crossclr.models.coot.coot_checkpoint import export_coot as export_coot
-from crossclr.models.coot.coot_checkpoint import import_coot as import_coot
-from crossclr.models.embed_split import embed_source as embed_source
+from crossclr.models.coot import export_coot as export_coot
+from crossclr.models.coot import import_coot as import_coot
 from crossclr.models.embeddings import Embeddings as Embeddings
 from crossclr.models.embeddings import Vectors as Vectors
+from crossclr.models.embeddings import embed_source as embed_source
 from crossclr.models.joint_model import JointModel as JointModel
 from crossclr.models.joint_model import build_model as build_model
 from crossclr.models.model_config import EncoderConfig as EncoderConfig
@@ -10,4 +10,4 @@ from crossclr.models.model_config import GlobalEncoderConfig as GlobalEncoderCon
 from crossclr.models.model_config import MLPEncoderConfig as MLPEncoderConfig
 from crossclr.models.model_config import ModelConfig as ModelConfig
 from crossclr.models.model_config import TransformerEncoderConfig as TransformerEncoderConfig
-from crossclr.models.search_space.space import SearchSpace as SearchSpace
+from crossclr.models.space import SearchSpace as SearchSpace

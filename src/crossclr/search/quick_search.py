@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossclr.search.building.index_files import INDEX, ITEMS, read_meta
-from crossclr.search.index.generations import current_generation
-from crossclr.search.items.item_table import Items
-from crossclr.search.items.things import Hit
+from crossclr.search.generations import current_generation
+from crossclr.search.index_files import INDEX, ITEMS, read_meta
+from crossclr.search.items import Items
+from crossclr.search.results import Hit
 from crossclr.search.service.running_service import ask_service
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def open_without_torch(run: Path, text: str | None, text_modality: str | None = 
     if text is None:
         queries = None
     else:
-        from crossclr.search.encoders.onnx_queries import open_onnx_queries
+        from crossclr.search.onnx_queries import open_onnx_queries
 
         queries = open_onnx_queries(folder, text)
         if queries is None:

@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from crossclr.search.building.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
-from crossclr.search.index.contract import Index, Mask, Vectors
-from crossclr.search.index.fused_items import fuse_items
-from crossclr.search.index.generations import current_generation
-from crossclr.search.items.filters import make_mask
-from crossclr.search.items.item_table import Item, Items
-from crossclr.search.items.preview_store import Previews
-from crossclr.search.items.remarks import Remark, remarks
-from crossclr.search.items.things import Hit
-from crossclr.search.queries.combined import combine, with_sentences
-from crossclr.search.queries.confidence import Calibration
-from crossclr.search.queries.language import Language
-from crossclr.search.queries.query_options import Weights
-from crossclr.search.query_error import QueryError
+from crossclr.search.confidence import Calibration
+from crossclr.search.faiss_index import fuse_items
+from crossclr.search.filters import make_mask
+from crossclr.search.generations import current_generation
+from crossclr.search.index import Index, Mask, Vectors
+from crossclr.search.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
+from crossclr.search.items import Item, Items, Previews, Remark, remarks
+from crossclr.search.language import Language
+from crossclr.search.query import QueryError, Weights, combine, with_sentences
+from crossclr.search.results import Hit
 
 if TYPE_CHECKING:
-    from crossclr.search.queries.file_queries import FileQueries, FileQuery
+    from crossclr.search.file_queries import FileQueries, FileQuery
     from crossclr.training import Run
 
 MOST = 1000  # results of one query
@@ -98,8 +94,8 @@ class Searcher:
             FileNotFoundError: the run has no index yet.
             ValueError: the index was built from other weights.
         """
-        from crossclr.search.encoders.text_queries import open_text_queries
-        from crossclr.search.queries.file_queries import open_file_queries
+        from crossclr.search.file_queries import open_file_queries
+        from crossclr.search.text_queries import open_text_queries
         from crossclr.training import Run
 
         run = run if isinstance(run, Run) else Run.open(run)

@@ -3,11 +3,9 @@
 This package lies below all others and imports none of them, not even PyTorch.
 """
 
-from crossclr.storage.atomic import new_file, write_file, write_json
-from crossclr.storage.atomic_folders import complete_folder, new_folder, restore_folder
-from crossclr.storage.disk_full import DiskFullError, naming_full_disk
-from crossclr.storage.leftovers import sweep
+from crossclr.storage.files import DiskFullError, naming_full_disk, new_file, sweep, write_file, write_json
 from crossclr.storage.lock import FolderLock, LockedError
+from crossclr.storage.manifest import complete_folder, new_folder, restore_folder
 
 __all__ = [
     "DiskFullError",

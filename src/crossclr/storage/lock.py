@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from crossclr.storage.owner import Owner
+from crossclr.storage.files import Owner
 
 
 class LockedError(ValueError):

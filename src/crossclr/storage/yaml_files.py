@@ -6,8 +6,7 @@ from typing import Any
 
 import yaml
 
-from crossclr.storage.json_files import check_nesting, read_bounded
-from crossclr.storage.read_error import ReadError, reading
+from crossclr.storage.reading import ReadError, check_nesting, read_bounded, reading
 
 MOST_VALUES = 200_000  # aliases can make a small file grow without end
 LARGEST = 16 << 20  # bytes

@@ -14,7 +14,7 @@ from crossclr.losses import Loss, LossStats, build_loss
 from crossclr.models.joint_model import at_level
 
 if TYPE_CHECKING:
-    from crossclr.training.config.run_config import LossConfig
+    from crossclr.training.run_config import LossConfig
 
 
 class Objective(nn.Module):
@@ -26,7 +26,7 @@ class Objective(nn.Module):
         config: which losses, with which options and weight.
 
     Example:
-        >>> from crossclr.training.config.run_config import LossConfig
+        >>> from crossclr.training.run_config import LossConfig
         >>> Objective(LossConfig(local={"name": "clip"})).global_ is None
         True
     """

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from crossclr.training.config.run_config import TrainingConfig
+from crossclr.training.run_config import TrainingConfig
 
 
 @contextlib.contextmanager

@@ -9,11 +9,11 @@ from torch.nn.functional import normalize
 
 from crossclr import api
 from crossclr.captions.caption_config import CaptionDataConfig
-from crossclr.captions.data.load_caption_set import load_caption_set, untrained_model
-from crossclr.evaluation.export.embedding_files import save_embeddings
-from crossclr.evaluation.runs.evaluate import embed_run
+from crossclr.captions.caption_set import load_caption_set, untrained_model
+from crossclr.evaluation.embedding_files import save_embeddings
+from crossclr.evaluation.evaluate import embed_run
 from crossclr.training import Run
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 from tests.support.pairs import first
 from tests.support.tiny_runs import tiny_values, write_coot
 

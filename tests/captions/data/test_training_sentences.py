@@ -7,9 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.captions.data.caption_set import CaptionSet, make_batcher, replace_texts
-from crossclr.captions.data.training_sentences import TrainingSentences
-from crossclr.captions.data.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+from crossclr.captions.caption_set import CaptionSet, TrainingSentences, make_batcher, replace_texts
+from crossclr.captions.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 
 WORDS = [f"w{i}" for i in range(60)]
 VOCABULARY = Vocabulary([*SPECIALS, *WORDS])

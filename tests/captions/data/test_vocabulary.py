@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.captions.data.vocabulary import SPECIALS, UNK, Vocabulary, read_word_vectors
+from crossclr.captions.vocabulary import SPECIALS, UNK, Vocabulary, read_word_vectors
 
 
 def test_youcook2_has_992_entries_the_same_as_mart(youcook2):

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from crossclr.captions.learning.bert_adam import BertAdam, parameter_groups, warmup_linear
-from crossclr.captions.learning.caption_training import MovingAverage
+from crossclr.captions.caption_training import BertAdam, MovingAverage, parameter_groups, warmup_linear
 
 
 def test_steps_equal_a_loop_over_numbers():

@@ -10,17 +10,15 @@ import pytest
 import torch
 
 from crossclr.captions.caption_config import PRESETS, CaptionConfig, CaptionModelConfig, load_caption_config
-from crossclr.captions.caption_run import CaptionRun
-from crossclr.captions.data.caption_set import CaptionSet
-from crossclr.captions.data.training_sentences import TrainingSentences
-from crossclr.captions.data.vocabulary import EOS, Vocabulary
+from crossclr.captions.caption_set import CaptionSet, TrainingSentences
+from crossclr.captions.caption_training import CaptionTraining, smoothed_loss
+from crossclr.captions.captioner import Captioner
 from crossclr.captions.decoding import write_captions
-from crossclr.captions.learning.caption_training import CaptionTraining, smoothed_loss
-from crossclr.captions.network.captioner import Captioner
-from crossclr.captions.pipeline import generate_captions, resume_captions, train_captions
-from crossclr.evaluation.export.embedding_files import save_embeddings
+from crossclr.captions.pipeline import CaptionRun, generate_captions, resume_captions, train_captions
+from crossclr.captions.vocabulary import EOS, Vocabulary
+from crossclr.evaluation.embedding_files import save_embeddings
 from crossclr.training import Interrupted, fit, seed_everything
-from crossclr.training.config.config_files import config_names
+from crossclr.training.config_files import config_names
 from tests.support.pairs import pair_embeddings
 
 NOUNS = ("onion", "leek", "carrot", "potato")

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import gelu, layer_norm
 
 from crossclr.captions.caption_config import CaptionModelConfig
-from crossclr.captions.data.vocabulary import BOS, CLS, EOS, PAD, SEP, VID
-from crossclr.captions.network.captioner import Captioner
+from crossclr.captions.captioner import Captioner
+from crossclr.captions.vocabulary import BOS, CLS, EOS, PAD, SEP, VID
 
 FEATURES, WORDS = 5, 23
 CONFIG = CaptionModelConfig(dim=12, heads=3, word_dim=6, layers=2, memory_cells=2, max_rows=3, max_words=6)

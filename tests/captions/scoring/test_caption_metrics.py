@@ -5,10 +5,9 @@ from collections import Counter
 
 import pytest
 
-from crossclr.captions.scoring import caption_metrics as metrics
-from crossclr.captions.scoring.caption_metrics import METRICS, clean, mean_repetition, repetition, score_captions
-from crossclr.captions.scoring.meteor import MeteorError
-from crossclr.captions.scoring.predictions import Caption
+from crossclr.captions import caption_metrics as metrics
+from crossclr.captions.caption_metrics import METRICS, Caption, clean, mean_repetition, repetition, score_captions
+from crossclr.captions.meteor import MeteorError
 
 CASES = ["perturbed_200", "repetitive_30", "identical_20_plus_empty"]
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crossclr.captions.scoring.caption_metrics import score_captions
-from crossclr.captions.scoring.meteor import Meteor, MeteorError
-from crossclr.captions.scoring.predictions import Caption
+from crossclr.captions.caption_metrics import Caption, score_captions
+from crossclr.captions.meteor import Meteor, MeteorError
 
 
 def program(folder: Path, text: str) -> str:

@@ -2,13 +2,7 @@ import json
 
 import pytest
 
-from crossclr.captions.scoring.predictions import (
-    Caption,
-    load_predictions,
-    load_references,
-    paragraph,
-    save_predictions,
-)
+from crossclr.captions.caption_metrics import Caption, load_predictions, load_references, paragraph, save_predictions
 
 
 def write(path, content):

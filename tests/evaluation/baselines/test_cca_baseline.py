@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from crossclr.evaluation import baseline as pooled_inputs
 from crossclr.evaluation import cca_baseline
-from crossclr.evaluation.baselines import pooled_inputs
-from crossclr.evaluation.baselines.cca_baseline import fit_baseline
-from crossclr.evaluation.baselines.pooled_inputs import pooled_batches, pooled_split
+from crossclr.evaluation.baseline import fit_baseline, pooled_batches, pooled_split
 from crossclr.models.closed_form import ClosedForm
 from tests.support.pairs import first, second
 

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from crossclr import api
-from crossclr.evaluation.export import bulk
-from crossclr.evaluation.export.bulk import embed_shards
+from crossclr.evaluation import bulk
+from crossclr.evaluation.bulk import embed_shards
 from crossclr.features import DataError
 from crossclr.models import embed_source
-from crossclr.search.building.shard_items import read_shard_items
-from crossclr.training.config.config_files import check_config
+from crossclr.search.shard_items import read_shard_items
+from crossclr.training.config_files import check_config
 from tests.support.pairs import first, second
 
 SHARDS, ROWS = 6, 40

@@ -23,8 +23,8 @@ from crossclr.evaluation import (
     semantic_scores,
     shared_ranks,
 )
-from crossclr.evaluation.meaning import relevance as relevance_module
-from crossclr.evaluation.meaning.words import content_words
+from crossclr.evaluation import relevance as relevance_module
+from crossclr.evaluation.words import content_words
 from tests.support.pairs import first, pair_embeddings, second
 from tests.support.vectors import cosine, cosines
 

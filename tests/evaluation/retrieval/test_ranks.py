@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.evaluation import Targets, retrieval_ranks
-from crossclr.evaluation.retrieval import ranks as module
+from crossclr.evaluation import ranks as module
 from tests.support.vectors import cosines, unit
 
 

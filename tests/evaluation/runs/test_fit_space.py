@@ -10,8 +10,9 @@ from rich.console import Console
 
 from crossclr import api
 from crossclr.evaluation import evaluate_embeddings, evaluate_runs
-from crossclr.evaluation.runs.evaluate import embed_run
-from crossclr.evaluation.runs.fit_space import Pairs, below_closed_form
+from crossclr.evaluation.baseline import Pairs
+from crossclr.evaluation.evaluate import embed_run
+from crossclr.evaluation.fit_space import below_closed_form
 from crossclr.models.embeddings import Embeddings, Vectors
 from crossclr.training import Interrupted, Run, load_config
 from tests.support.tiny_runs import write_config
@@ -65,7 +66,7 @@ def test_best_trains_encoders_and_resumes_to_the_same_space(config_file, tmp_pat
     assert "training an encoder on 93 of 125 pairs\nepoch 1/3" in shown.getvalue()
     names = [part["name"] for part in whole.results["space"]["parts"]]
     assert names == ["closed form", "hub correction", "trained encoders"]
-    monkeypatch.setattr("crossclr.evaluation.runs.fit_space.choose_space", _interrupted)
+    monkeypatch.setattr("crossclr.evaluation.fit_space.choose_space", _interrupted)
     with pytest.raises(Interrupted):
         api.train(config_file, ["recipe=best"], out=tmp_path / "stopped", baseline=False)
     monkeypatch.undo()
@@ -80,8 +81,7 @@ def _interrupted(*_, **__):
 
 def test_a_vector_of_the_index_is_an_item_of_the_space(closed):
     pytest.importorskip("faiss")
-    from crossclr.search.building.run_items import embed_items
-    from crossclr.search.items.media_files import MediaFinder
+    from crossclr.search.run_items import MediaFinder, embed_items
 
     source = closed.open_source()
     found = embed_items(closed.load_space(), source, ["test"], MediaFinder(source, None))
@@ -91,7 +91,7 @@ def test_a_vector_of_the_index_is_an_item_of_the_space(closed):
 
 def test_the_export_gives_queries_and_items(closed, tmp_path):
     pytest.importorskip("onnxruntime")
-    from crossclr.search.encoders.onnx_export import export_run
+    from crossclr.search.onnx_export import export_run
 
     report = export_run(closed, tmp_path / "onnx")
     largest = [one["largest_difference"] for kind in ("encoders", "items") for one in report[kind].values()]

@@ -5,9 +5,9 @@ import yaml
 
 from crossclr import api
 from crossclr.evaluation import write_card
-from crossclr.storage.checksums import seal
+from crossclr.storage.manifest import seal
 from crossclr.training import Run
-from crossclr.training.config.config_files import check_config
+from crossclr.training.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
 
 

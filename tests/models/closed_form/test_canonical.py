@@ -6,8 +6,8 @@ import scipy.linalg
 import torch
 from sklearn import cross_decomposition
 
-from crossclr.models.closed_form.canonical import Problem
-from crossclr.models.closed_form.pair_moments import Moments
+from crossclr.models.canonical import Problem
+from crossclr.models.pair_moments import Moments
 
 
 def related(dims, count=400, seed=0):

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from crossclr.models.closed_form.cross_fit import CrossFit, Grid, assign_folds
-from crossclr.models.closed_form.encoder import ClosedForm
-from crossclr.models.closed_form.pair_scores import mean_recall, score_pairs
+from crossclr.models.closed_form import ClosedForm
+from crossclr.models.cross_fit import CrossFit, Grid, assign_folds, mean_recall, score_pairs
 
 
 def noisy_pairs(count=160, seed=0):

@@ -6,8 +6,7 @@ import scipy.linalg
 import torch
 from safetensors.torch import load, save
 
-from crossclr.models.closed_form.encoder import ClosedForm
-from crossclr.models.closed_form.feature_map import ClosedFormSettings, FeatureSpec
+from crossclr.models.closed_form import ClosedForm, ClosedFormSettings, FeatureSpec
 
 
 def curved(count=200, seed=0):

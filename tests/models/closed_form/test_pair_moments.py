@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.models.closed_form.pair_moments import Moments
+from crossclr.models.pair_moments import Moments
 
 DIMS = {"video": 4, "text": 3, "sound": 2}
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from crossclr.models import ModelConfig, build_model, export_coot, import_coot
-from crossclr.models.coot.coot_checkpoint import NETWORKS
+from crossclr.models.coot import NETWORKS
 
 Fixture = dict[str, Any]
 ALL = {"clip/video", "video/video", "context/video", "clip/text", "video/text", "context/text"}

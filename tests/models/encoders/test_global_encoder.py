@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from crossclr.models.encoders.global_encoder import GlobalEncoder
+from crossclr.models.encoders import GlobalEncoder
 from crossclr.models.model_config import GlobalEncoderConfig
 from tests.models import naive
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from crossclr.features import Ragged
-from crossclr.models.encoders.local_encoders import MLPEncoder, TransformerEncoder, build_local_encoder
+from crossclr.models.encoders import MLPEncoder, TransformerEncoder, build_local_encoder
 from crossclr.models.model_config import MLPEncoderConfig, TransformerEncoderConfig
 from tests.models import naive
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from crossclr.models.layers.attention import Attention
-from crossclr.models.layers.packing import Packing
+from crossclr.models.layers import Attention
+from crossclr.models.packing import Packing
 
 
 def twin(attention: Attention, dim: int) -> nn.MultiheadAttention:

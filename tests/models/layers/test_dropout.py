@@ -5,8 +5,8 @@ import torch
 
 from crossclr.features import Ragged
 from crossclr.models import MLPEncoderConfig
-from crossclr.models.encoders.local_encoders import MLPEncoder
-from crossclr.models.layers.dropout import Dropout, drop_rows
+from crossclr.models.encoders import MLPEncoder
+from crossclr.models.packing import Dropout, drop_rows
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.05, 0.5, 0.9])

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossclr.models.layers import norm
-from crossclr.models.layers.norm import CootNorm, build_input_norm
+from crossclr.models import norm
+from crossclr.models.norm import CootNorm, build_input_norm
 
 
 def reference(x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossclr.models.layers.packing import Packing
+from crossclr.models.packing import Packing
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=12)
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.models.layers.packing import Packing
-from crossclr.models.layers.pooling import AttentionPool, MaxPool, MeanPool, build_pooler
+from crossclr.models.layers import AttentionPool, MaxPool, MeanPool, build_pooler
 from crossclr.models.model_config import TransformerEncoderConfig
+from crossclr.models.packing import Packing
 
 
 def gelu(value: float) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from crossclr.models.layers.positions import Positions, position_table
+from crossclr.models.layers import Positions, position_table
 
 
 def test_table_is_the_formula() -> None:

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from crossclr.features import open_source, parse_data_config
-from crossclr.models import ModelConfig, build_model, embed_source, fit_norms
-from crossclr.models.fit_norms import fit_standard_norms
-from crossclr.models.layers.norm import StandardNorm
+from crossclr.models import ModelConfig, build_model, embed_source
+from crossclr.models import embeddings as fit_norms
+from crossclr.models.embeddings import fit_standard_norms
+from crossclr.models.norm import StandardNorm
 from crossclr.training import JointTraining, RunConfig, make_fabric
 
 MLP = {"kind": "mlp", "sequence_pooling": "mean_max", "blocks": 0, "input_norm": "standard"}

@@ -7,10 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from crossclr.models.choice import SpaceData, choose_space
 from crossclr.models.closed_form import ClosedForm
-from crossclr.models.search_space import HubCorrection, SearchSpace, choose_space
-from crossclr.models.search_space.choice import SpaceData
-from crossclr.models.search_space.hub_correction import SHARPNESS
+from crossclr.models.space import SHARPNESS, HubCorrection, SearchSpace
 
 
 def pairs(count=240, noise=0.7, seed=0):
@@ -141,8 +140,8 @@ def test_gaps_groups_and_few_samples():
 @pytest.mark.parametrize(("count", "kept"), [(20, [15, 15]), (180, [162])])
 def test_of_many_samples_some_decide_by_folds_or_by_a_validation_set(monkeypatch, count, kept):
     """Half of 360 samples decide: by four folds, of which two try encoders, or by a tenth if groups are many."""
-    monkeypatch.setattr("crossclr.models.search_space.choice.MANY", 179)
-    monkeypatch.setattr("crossclr.models.search_space.choice.VALIDATION", 17)
+    monkeypatch.setattr("crossclr.models.choice.MANY", 179)
+    monkeypatch.setattr("crossclr.models.choice.VALIDATION", 17)
     rows, groups, fitted = pairs(360), torch.arange(360) // (360 // count), []
     encoder = Linear(maps())
 

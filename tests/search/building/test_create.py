@@ -16,8 +16,8 @@ from crossclr.features.sources.emoji import EmojiSource, emoji_image
 from crossclr.features.sources.emoji.emoji_catalogue import load_rows
 from crossclr.models import embed_source
 from crossclr.search import QueryError, Searcher, build_index, update_index
-from crossclr.search.building.update import Changes
-from crossclr.search.index.generations import current_generation
+from crossclr.search.generations import current_generation
+from crossclr.search.update import Changes
 from tests.support.pairs import first, second
 
 
@@ -59,7 +59,7 @@ def test_text_to_pictures_equals_a_plain_product(indexed, searcher):
     for vendor in ("noto", "fluent", "twemoji"):
         rows += [load_rows(vendor)[position[key]][0] for key in keys]
         names += [f"image/{key}@{vendor}" for key in keys]
-    from crossclr.experts import TokenEncoder
+    from crossclr.extract import TokenEncoder
     from crossclr.features import Inputs, Ragged
 
     with torch.inference_mode():
@@ -181,8 +181,8 @@ def test_an_updated_index_finds_what_a_new_one_finds(run_copy, trained, tmp_path
 
 
 def test_the_map_shows_both_modalities_where_there_are_too_many_points(tmp_path):
-    from crossclr.search.building.item_map import map_points
-    from crossclr.search.items.item_table import Item, Items
+    from crossclr.search.item_map import map_points
+    from crossclr.search.items import Item, Items
 
     items = Items(tmp_path / "items.sqlite", writable=True)
     items.put(Item(number, f"text/{number}", "text", str(number)) for number in range(900))
@@ -207,7 +207,7 @@ def test_one_modality_alone(trained, tmp_path):
 def test_drawings_that_are_joined_make_one_item_with_all_of_them(tmp_path):
     from crossclr import api
     from crossclr.features.sources.emoji import read_image
-    from crossclr.search.service.answers import plain_item
+    from crossclr.search.results import plain_item
     from crossclr.training import load_config
     from tests.search.conftest import SMALL
 

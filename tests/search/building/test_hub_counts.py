@@ -1,8 +1,8 @@
 import numpy as np
 
-from crossclr.search.building.hub_counts import count_hubs
-from crossclr.search.index.contract import unit
-from crossclr.search.index.faiss_index import FaissIndex
+from crossclr.search.faiss_index import FaissIndex
+from crossclr.search.index import unit
+from crossclr.search.item_statistics import count_hubs
 
 
 def test_occurrences_equal_a_plain_count():

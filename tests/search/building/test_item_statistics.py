@@ -3,16 +3,10 @@
 import numpy as np
 import pytest
 
-from crossclr.search.building.item_statistics import (
-    describe_items,
-    influence,
-    influence_of_new,
-    recount_hubs,
-    unit_sum,
-)
-from crossclr.search.building.run_items import EmbeddedItems
-from crossclr.search.index.faiss_index import FaissIndex
-from crossclr.search.items.item_table import Item, Items
+from crossclr.search.faiss_index import FaissIndex
+from crossclr.search.item_statistics import describe_items, influence, influence_of_new, recount_hubs, unit_sum
+from crossclr.search.items import Item, Items
+from crossclr.search.run_items import EmbeddedItems
 from tests.support.vectors import cosine, unit
 
 

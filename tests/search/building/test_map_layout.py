@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from crossclr.search.building.item_map import centre, place_among, project
+from crossclr.search.item_map import centre, place_among, project
 
 
 def test_the_map_keeps_clusters_together_and_is_repeatable():

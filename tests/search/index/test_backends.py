@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.search.index.faiss_graph import IndexSettings
-from crossclr.search.index.faiss_index import FaissIndex
+from crossclr.search.faiss_graph import IndexSettings
+from crossclr.search.faiss_index import FaissIndex
 from tests.support.vectors import unit
 
 SMALL = IndexSettings(exact_limit=50, hnsw_limit=400)
@@ -46,7 +46,7 @@ def oracle(items, queries, top, allowed=None):
 def milvus(dim, folder):
     pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
-    from crossclr.search.index.milvus_index import MilvusIndex
+    from crossclr.search.milvus_index import MilvusIndex
 
     return MilvusIndex(dim, str(folder / "lite.db"))
 

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from crossclr.experts.media import MediaError
-from crossclr.search.items import converted_clips
-from crossclr.search.items.converted_clips import BusyError, ConvertedClips
-from crossclr.search.items.item_table import Item
+from crossclr.extract.media import MediaError
+from crossclr.search import converted_clips
+from crossclr.search.converted_clips import BusyError, ConvertedClips
+from crossclr.search.items import Item
 from tests.support.media import BLUE, GREEN, RED, dominant, tone, write_video
 
 av = pytest.importorskip("av", reason="needs crossclr[experts]")

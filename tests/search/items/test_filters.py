@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from crossclr.search.items.filters import clip_fields, collect_filters, make_mask
-from crossclr.search.items.item_table import Item, Items
-from crossclr.search.query_error import QueryError
+from crossclr.search.filters import clip_fields, collect_filters, make_mask
+from crossclr.search.items import Item, Items
+from crossclr.search.query import QueryError
 
 ROWS = [
     ("train", "a", {"place": "hall", "year": "2010", "shot": "2024-02-01", "number": "1"}),

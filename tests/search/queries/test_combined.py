@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from crossclr.search import QueryError
-from crossclr.search.queries.combined import combine
-from crossclr.search.queries.query_options import Weights
+from crossclr.search.query import Weights, combine
 
 
 def by_hand(parts, dim):

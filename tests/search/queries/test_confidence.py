@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from crossclr.evaluation.meaning.words import content_words
-from crossclr.search.index.faiss_index import FaissIndex
-from crossclr.search.items.item_table import Item, Items
-from crossclr.search.queries.confidence import Calibration, calibration_error, fit_confidence, trial_results
+from crossclr.evaluation.words import content_words
+from crossclr.search.confidence import Calibration, calibration_error, fit_confidence, trial_results
+from crossclr.search.faiss_index import FaissIndex
+from crossclr.search.items import Item, Items
 
 
 def data(seed, count):

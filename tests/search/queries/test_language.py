@@ -5,7 +5,7 @@ import random
 import pytest
 
 from crossclr.features.sources.emoji import load_emoji
-from crossclr.search.queries.language import Language
+from crossclr.search.language import Language
 
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 SCRIPTS = ((0x430, 0x44F), (0x3B1, 0x3C9), (0x5D0, 0x5EA), (0x627, 0x64A), (0x4E00, 0x9FA5), (0x905, 0x939))

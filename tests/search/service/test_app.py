@@ -381,7 +381,7 @@ def test_a_fault_inside_says_nothing_about_the_inside(searcher, monkeypatch):
 
 def test_a_running_service_takes_over_a_changed_index(run_copy, monkeypatch):
     from crossclr.search import Searcher, update_index
-    from crossclr.search.service import index_reload
+    from crossclr.search.service import file_routes as index_reload
 
     monkeypatch.setattr(index_reload, "CHECK_SECONDS", 0.05)
     searcher = Searcher.open(run_copy, text=False)
@@ -400,9 +400,9 @@ def test_a_running_service_takes_over_a_changed_index(run_copy, monkeypatch):
 
 def test_an_index_of_other_weights_is_not_taken_over(run_copy, caplog):
     from crossclr.search import Searcher
-    from crossclr.search.building.index_files import META
-    from crossclr.search.index.generations import current_generation, new_generation
-    from crossclr.search.service.index_reload import ReloadingSearcher
+    from crossclr.search.generations import current_generation, new_generation
+    from crossclr.search.index_files import META
+    from crossclr.search.service.file_routes import ReloadingSearcher
 
     reloading = ReloadingSearcher(Searcher.open(run_copy, text=False))
     before = current_generation(reloading.current.folder.parent)

@@ -11,7 +11,7 @@ import pytest
 
 from crossclr.features.sources.emoji import emoji_image
 from crossclr.search import Searcher
-from crossclr.search.items.things import group_hits
+from crossclr.search.results import group_hits
 from crossclr.search.service.server import make_server
 
 FLAGS = [

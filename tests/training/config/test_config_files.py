@@ -5,7 +5,7 @@ import yaml
 from pydantic import BaseModel
 
 from crossclr.training import ConfigError, RunConfig, config_names, describe_config, dump_config, load_config
-from crossclr.training.config.config_files import _models_in
+from crossclr.training.config_files import _models_in
 
 SHIPPED = [
     "activitynet",

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from crossclr.training.config.run_config import OptimiserConfig
-from crossclr.training.optimisation.optimiser import build_optimiser
+from crossclr.training.optimiser import build_optimiser
+from crossclr.training.run_config import OptimiserConfig
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
@@ -34,8 +34,8 @@ def test_steps_are_those_of_torch(name, kind):
 def test_it_does_not_import_the_compiler():
     code = """
 import sys, torch
-from crossclr.training.config.run_config import OptimiserConfig
-from crossclr.training.optimisation.optimiser import build_optimiser
+from crossclr.training.run_config import OptimiserConfig
+from crossclr.training.optimiser import build_optimiser
 for name in ("radam", "adam", "adamw"):
     model = torch.nn.Linear(2, 2)
     optimiser = build_optimiser(OptimiserConfig(name=name), model)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.training.optimisation.radam import RAdam, rectified_scale
+from crossclr.training.optimiser import RAdam, rectified_scale
 from tests.support.references import coot_arrays
 
 

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from crossclr.training.optimisation.schedule import Cosine, Plateau, Schedule
+from crossclr.training.optimiser import Cosine, Plateau, Schedule
 from tests.support.references import coot_arrays
 
 

@@ -15,16 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.storage import restore_folder
-from crossclr.training.random_state import random_state, set_random_state
-from crossclr.training.run_folder.checkpoint import (
+from crossclr.training.checkpoint import (
     MODEL,
     CheckpointError,
     load_checkpoint,
     load_weights,
+    random_state,
     save_checkpoint,
+    set_random_state,
     snapshot,
 )
-from crossclr.training.run_folder.recorder import BackgroundWriter
+from crossclr.training.recorder import BackgroundWriter
 
 leaves = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=5)
@@ -123,7 +124,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import torch
-from crossclr.training.run_folder.checkpoint import save_checkpoint
+from crossclr.training.checkpoint import save_checkpoint
 step = 0
 while True:
     step += 1
@@ -169,8 +170,8 @@ def test_training_does_not_wait_for_the_disk(tmp_path, tiny, monkeypatch):
     import threading
 
     from crossclr import api
-    from crossclr.training.config.config_files import check_config
-    from crossclr.training.run_folder import recorder as run_file
+    from crossclr.training import recorder as run_file
+    from crossclr.training.config_files import check_config
 
     gate, begun, behind = threading.Event(), threading.Event(), []
     plain = run_file.save_checkpoint

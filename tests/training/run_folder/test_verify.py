@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 from crossclr import api
 from crossclr.cli import app
 from crossclr.features import DataError
-from crossclr.search.building.create import build_index
-from crossclr.storage.checksums import seal
-from crossclr.storage.read_error import ReadError
+from crossclr.search.create import build_index
+from crossclr.storage.manifest import seal
+from crossclr.storage.reading import ReadError
 from crossclr.training import Run
-from crossclr.training.config.config_files import check_config
-from crossclr.training.run_folder.verify import verify
+from crossclr.training.config_files import check_config
+from crossclr.training.run import verify
 from tests.support.tiny_runs import tiny_values, write_coot
 
 

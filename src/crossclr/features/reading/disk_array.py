@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from crossclr.features.errors import DataError
 from crossclr.storage import naming_full_disk
-from crossclr.storage.read_error import check_regular, reading
+from crossclr.storage.reading import check_regular, reading
 
 Array = npt.NDArray[Any]
 Member = str | Callable[[list[str]], str] | None

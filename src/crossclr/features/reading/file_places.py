@@ -10,8 +10,7 @@ from crossclr.features.errors import DataError
 from crossclr.features.reading.disk_array import DiskArray, open_npy, open_npz
 from crossclr.features.reading.parquet import ParquetSequences, read_column
 from crossclr.features.reading.sequences import Array, FlatSequences, Sequences, StackedSequences
-from crossclr.storage.json_files import read_json
-from crossclr.storage.read_error import check_regular, reading
+from crossclr.storage.reading import check_regular, read_json, reading
 
 ARRAY_TYPES = ".npy, .npz or .parquet"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 
 from crossclr.features.errors import DataError
-from crossclr.storage.read_error import check_regular, reading
+from crossclr.storage.reading import check_regular, reading
 
 LARGEST_ENTRY = 8 << 30  # bytes; an hour of video has less than a tenth of it
 ADVICE = "the file is truncated, damaged or of another format: copy or extract it again"

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from crossclr.features.errors import DataError
 from crossclr.features.reading.block_cache import BlockCache
 from crossclr.features.reading.sequences import Array, Sequences
-from crossclr.storage.read_error import check_regular, reading
+from crossclr.storage.reading import check_regular, reading
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:

@@ -19,7 +19,7 @@ from crossclr.features.reading.disk_array import open_npy, open_npz
 from crossclr.features.reading.hdf5 import ADVICE, data_set, open_hdf5
 from crossclr.features.reading.sampling import resample
 from crossclr.features.sample import Rows
-from crossclr.storage.read_error import reading
+from crossclr.storage.reading import reading
 
 
 class RowReader(ABC):

@@ -28,7 +28,7 @@ from crossclr.features.ragged import Ragged
 from crossclr.features.reading.hdf5 import ADVICE, data_set, open_hdf5
 from crossclr.features.reading.parquet import decode_lists, open_parquet, read_column, read_row_group
 from crossclr.features.reading.row_files import checked_rows
-from crossclr.storage.read_error import reading
+from crossclr.storage.reading import reading
 
 HDF5_BLOCK = 1000
 LABELS = ("text", "group", "concept")  # optional columns of words

@@ -15,11 +15,10 @@ from pydantic import ValidationError
 from starlette.routing import Route
 
 from crossclr import __version__
-from crossclr.search.query_error import QueryError
+from crossclr.search.query import QueryError
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.access import HEALTH, METRICS, Access, Counters
-from crossclr.search.service.file_routes import FileTokens, add_files
-from crossclr.search.service.index_reload import ReloadingSearcher
+from crossclr.search.service.file_routes import FileTokens, ReloadingSearcher, add_files
 from crossclr.search.service.limits import Limits
 from crossclr.search.service.search_routes import add_media, add_search, warm_up_images
 

@@ -1,5 +1,11 @@
-"""Files as queries over HTTP: a file becomes a short-lived token, and only its vector stays behind the token."""
+"""A running service picks up changes of the index on disk.
 
+Files as queries over HTTP: a file becomes a short-lived token, and only its vector stays behind the token.
+"""
+
+import asyncio
+import gc
+import logging
 import secrets
 import sqlite3
 import tempfile
@@ -12,10 +18,55 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from crossclr.search.queries.file_queries import FileQuery
-from crossclr.search.query_error import QueryError
-from crossclr.search.service.index_reload import ReloadingSearcher
+from crossclr.allocator import return_freed_memory
+from crossclr.search.file_queries import FileQuery
+from crossclr.search.generations import current_generation
+from crossclr.search.index_files import read_meta
+from crossclr.search.query import QueryError
+from crossclr.search.searcher import Searcher
 from crossclr.search.service.limits import FILE_ADDRESS, FILE_TOO_LARGE, LARGEST_FILE, within
+
+CHECK_SECONDS = 1.0  # between two looks at the disk
+_LOG = logging.getLogger("crossclr.search")
+
+
+class ReloadingSearcher:
+    """Holds the searcher of the newest complete index."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self.current = searcher
+        self._refused = ""
+
+    async def watch(self) -> None:
+        """Open each new generation, until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                if await run_in_threadpool(self.refresh):
+                    await asyncio.sleep(CHECK_SECONDS)  # requests that use the previous index end
+                    _free_memory()
+            except (OSError, ValueError) as error:  # the previous index continues to answer
+                _LOG.warning("cannot open the new index: %s", error)
+
+    def refresh(self) -> bool:
+        """Open the newest generation if it is not open yet, and return whether the searcher changed."""
+        folder = current_generation(self.current.folder.parent)
+        if folder is None or folder.name in (self.current.folder.name, self._refused):
+            return False
+        if read_meta(folder)["weights"] != self.current.meta["weights"]:
+            self._refused = folder.name  # sentences would be encoded by another model than the items
+            _LOG.warning("the new index was built from other weights; restart the service to use it")
+            return False
+        now = self.current
+        self.current = Searcher(folder, now.queries, now.no_text, now.files, now.no_files)
+        return True
+
+
+def _free_memory() -> None:
+    """Free the previous searcher, whose caches refer to it, and return its memory to the system where glibc can."""
+    gc.collect()
+    return_freed_memory()
+
 
 TOKEN_SECONDS = 3600.0
 MOST_TOKENS = 512
@@ -36,7 +87,7 @@ class FileTokens:
         >>> tokens.get("nothing")
         Traceback (most recent call last):
         ...
-        crossclr.search.query_error.QueryError: this link has lost its file, which is ...; choose it again
+        crossclr.search.query.QueryError: this link has lost its file, which is ...; choose it again
     """
 
     def __init__(self, path: str = ":memory:") -> None:

@@ -9,17 +9,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from crossclr.experts.media import MediaError
-from crossclr.experts.media.file_types import media_kind, media_type
+from crossclr.extract.media import MediaError, media_kind, media_type
 from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
-from crossclr.search.items.converted_clips import BusyError, ConvertedClips
-from crossclr.search.items.item_table import Item
-from crossclr.search.items.things import Hit, Thing, group_hits
-from crossclr.search.queries.query_options import Weights, parse_where
+from crossclr.search.converted_clips import BusyError, ConvertedClips
+from crossclr.search.items import Item
+from crossclr.search.query import Weights, parse_where
+from crossclr.search.results import Hit, Thing, group_hits, plain_item, plain_together
 from crossclr.search.searcher import LONGEST_TEXT, MOST, Searcher
-from crossclr.search.service.answers import plain_item, plain_together
-from crossclr.search.service.file_routes import FileTokens
-from crossclr.search.service.index_reload import ReloadingSearcher
+from crossclr.search.service.file_routes import FileTokens, ReloadingSearcher
 from crossclr.search.service.limits import LARGEST_FILE
 
 MOST_RESULTS = 200

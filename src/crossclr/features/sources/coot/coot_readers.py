@@ -15,7 +15,7 @@ from crossclr.features.reading.sampling import add_noise, clip_bounds, limit_row
 from crossclr.features.sample import Rows, same_words
 from crossclr.features.sources.config_base import FromText
 from crossclr.features.sources.coot.coot_config import CootConfig
-from crossclr.storage.json_files import read_json, read_json_object
+from crossclr.storage.reading import read_json, read_json_object
 
 
 @dataclass(frozen=True)

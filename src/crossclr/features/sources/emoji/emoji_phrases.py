@@ -37,7 +37,7 @@ def load_phrase_rows() -> tuple[tuple[Rows, ...], ...]:
 
 @cache
 def _compute_rows() -> tuple[tuple[Rows, ...], ...]:
-    from crossclr.experts import TokenEncoder
+    from crossclr.extract import TokenEncoder
 
     distinct = sorted({phrase for own in phrases() for phrase in own})
     rows = dict(zip(distinct, TokenEncoder()(distinct), strict=True))

@@ -1,1 +1,0 @@
-"""Figures of the report: what is computed for each, and how it is drawn."""

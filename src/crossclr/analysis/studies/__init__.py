@@ -1,1 +1,0 @@
-"""Studies: many trainings, planned, run once and stored."""

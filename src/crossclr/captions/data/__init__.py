@@ -1,1 +1,0 @@
-"""The data of a captioner: clips, sentences and words."""

@@ -1,1 +1,0 @@
-"""The captioner's network."""

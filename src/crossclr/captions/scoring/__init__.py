@@ -1,1 +1,0 @@
-"""Captions as files, and their scores."""

@@ -1,1 +1,0 @@
-"""Baselines that need no training."""

@@ -1,1 +1,0 @@
-"""Embeddings as files, one split at a time or shard by shard."""

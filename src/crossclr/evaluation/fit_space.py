@@ -1,0 +1,128 @@
+"""Fit the search space of a run on the training and validation samples of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from crossclr.evaluation.baseline import Pairs, pooled_batches
+from crossclr.evaluation.metrics import evaluate_embeddings
+from crossclr.features import Source, SourceWrapper
+from crossclr.models import SearchSpace, embed_source
+from crossclr.models.choice import Encode, choose_space
+from crossclr.models.embeddings import join_embeddings
+from crossclr.models.space import TrainedEncoder
+from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit, fit_run
+from crossclr.training.recorder import live_progress
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+Results = dict[str, dict[str, float]]
+RECALLS = ("R@1", "R@5", "R@10")
+
+
+class ChosenKeys(SourceWrapper):
+    """A source in which a split has other samples."""
+
+    def __init__(self, source: Source, split: str, keys: Sequence[str]) -> None:
+        super().__init__(source)
+        self._split, self._chosen = split, list(keys)
+        self.in_memory = source.in_memory
+
+    def keys(self, split: str) -> Sequence[str]:
+        """Keys of a split."""
+        return self._chosen if split == self._split else self.source.keys(split)
+
+
+class SpaceFit:
+    """Fits the search space of a run whose recipe is ``best`` or ``closed-form``, in one process.
+
+    ``loss`` is one of the caller's own; ``console`` shows the progress of each training.
+    """
+
+    def __init__(
+        self, config: RunConfig, source: Source, fabric: Fabric, loss: nn.Module | None, console: Console | None
+    ) -> None:
+        if fabric.world_size > 1:
+            raise ValueError(f"recipe {config.recipe} trains in one process; use recipe=paper for several")
+        if config.schedule.name == "plateau":  # all samples train, so there is no validation that could stall
+            schedule = config.schedule.model_copy(update={"name": "cosine"})
+            config = config.model_copy(update={"schedule": schedule})
+        self.config, self.source, self.fabric, self.loss, self.console = config, source, fabric, loss, console
+        splits = (config.splits.train, config.splits.validate_)
+        self.keys = list(dict.fromkeys(key for split in splits if split for key in source.keys(split)))
+        if config.splits.test is not None:  # COOT's data sets report on their validation split
+            held_out = set(source.keys(config.splits.test))
+            self.keys = [key for key in self.keys if key not in held_out]
+
+    def training(self, keys: Sequence[str] | None = None, number: int = 0) -> JointTraining:
+        """A training on some of the samples."""
+        config = self.config.model_copy(update={"seed": self.config.seed + number})
+        source = ChosenKeys(self.source, config.splits.train, self.keys if keys is None else keys)
+        return JointTraining(config, source, self.fabric, self.loss)
+
+    def fit(self, run: Run) -> SearchSpace:
+        """Choose and fit the space; the first encoder on all samples is trained in the run folder and resumable."""
+        pooled = join_embeddings(list(pooled_batches(self.source, self.keys)))
+        parents = pooled.groups if self.source.groups_are_parents else ()
+        pairs = Pairs.of(pooled, parents or [self.source.family(key) for key in pooled.video_keys])
+
+        def train(places: Tensor, number: int) -> tuple[nn.Module, Encode]:
+            videos = torch.unique(pairs.video_of[places])
+            training = self.training([pairs.keys[video] for video in videos.tolist()], number)
+            if self.console is not None:
+                what = f"training an encoder on {len(places):,} of {len(pairs.data):,} pairs"
+                self.console.print(what, highlight=False)
+            if len(places) == len(pairs.data) and number == 0:
+                weights, state = run.load_state()
+                training.load_state_dict(weights, state)
+                fit_run(run, training, state, console=self.console)
+                model = run.load_model("best")
+            else:
+                memory = MemoryRecorder()
+                with live_progress(training, self.console) as reporter:
+                    fit(training, memory, reporter)
+                training.model.load_state_dict(memory.best)
+                model = training.model.cpu()
+            encoder = TrainedEncoder(model)
+            found = embed_source(
+                model, ChosenKeys(self.source, "train", pairs.keys), "train", self.config.validation.batch_size
+            )
+            return encoder, lambda name, where: found[name].rows[pairs.rows_of[name][where]]
+
+        return choose_space(pairs.data, train if self.config.recipe == "best" else None, self.config.seed)
+
+
+def measure_parts(space: SearchSpace, source: Source, split: str, batch_size: int) -> dict[str, Results]:
+    """Metrics of a space and of its parts alone, by the name that a table shows."""
+    spaces = {"": space}
+    if space.closed_form is not None and (len(space.encoders) or space.hubs is not None):
+        spaces["closed form alone"] = SearchSpace(space.dims, space.closed_form)
+    if space.closed_form is not None and len(space.encoders):
+        spaces["trained encoders alone"] = SearchSpace(space.dims, None, list(space.encoders))
+    return {
+        name: evaluate_embeddings(embed_source(one, source, split, batch_size), progress=False)
+        for name, one in spaces.items()
+    }
+
+
+def below_closed_form(parts: dict[str, Results]) -> str | None:
+    """A warning if a space is worse than its closed form alone."""
+
+    def mean(results: Results) -> float:
+        values = [found[name] for key, found in results.items() if key.startswith("clip/") for name in RECALLS]
+        return sum(values) / len(values)
+
+    closed = parts.get("closed form alone")
+    if closed is None or mean(parts[""]) >= mean(closed):
+        return None
+    return (
+        f"the search space ({mean(parts['']):.1f}) is below its closed form ({mean(closed):.1f}) on the test split; "
+        "train with recipe=closed-form, or with more samples"
+    )

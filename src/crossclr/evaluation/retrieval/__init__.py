@@ -1,1 +1,0 @@
-"""Exact retrieval ranks and the metrics computed from them."""

@@ -1,1 +1,0 @@
-"""Evaluation of run folders: metrics, fusion of several runs, model card."""

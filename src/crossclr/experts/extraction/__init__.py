@@ -1,1 +1,0 @@
-"""`crossclr extract`: from recordings and sentences to a feature set."""

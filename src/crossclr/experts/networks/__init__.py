@@ -1,1 +1,0 @@
-"""The experts themselves, one network in each file."""

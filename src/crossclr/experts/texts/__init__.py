@@ -1,1 +1,0 @@
-"""Sentences: caption files, subtitles, segments, and token features of whole files."""

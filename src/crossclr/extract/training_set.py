@@ -1,0 +1,270 @@
+"""Turn finished rows into a data set to train on: which expert belongs to which modality, the meta file, the splits.
+
+A config for `crossclr train` that fits the size of an extracted data set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from crossclr.extract.contract import Expert, ExpertError
+from crossclr.extract.recordings import Datapoint, Problem
+
+FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
+Segments = list[dict[str, Any]]  # as the meta file has them: text, start_sec, stop_sec
+
+
+FAMILIES = {"tokens": "text", "sound": "audio"}  # what an expert needs -> its modality; all others see the video
+
+
+@dataclass(frozen=True)
+class Modalities:
+    """Which experts belong to which modality."""
+
+    experts: dict[str, list[str]]  # names of the experts by modality
+    text: str | None = None  # the modality of sentences; the others are cut by times
+
+    def only(self, experts: Collection[str]) -> Modalities:
+        """Without experts that have no rows, and without modalities that have no experts."""
+        kept = {name: [one for one in own if one in experts] for name, own in self.experts.items()}
+        kept = {name: own for name, own in kept.items() if own}
+        return Modalities(kept, self.text if self.text in kept else None)
+
+
+@dataclass
+class DataSet:
+    """The content of a meta file, and which experts belong to which modality."""
+
+    modalities: Modalities
+    meta: dict[str, dict[str, Any]] = field(default_factory=dict)  # COOT's meta file
+    many: bool = False  # whether recordings have several sentences without times
+
+    @property
+    def two_level(self) -> bool:
+        """Whether any recording has several clips, each with its own sentence."""
+        several = any(len(entry["segments"]) > 1 for entry in self.meta.values())
+        return several and not self.many and self.modalities.text is not None
+
+    @property
+    def clips(self) -> int:
+        """The number of segments."""
+        return sum(len(entry["segments"]) for entry in self.meta.values())
+
+    def count(self, split: str) -> tuple[int, int]:
+        """The number of recordings and of clips in a split."""
+        entries = [entry for entry in self.meta.values() if entry["split"] == split]
+        return len(entries), sum(1 if self.many else len(entry["segments"]) for entry in entries)
+
+
+def choose_modalities(experts: Sequence[Expert], named: Mapping[str, Sequence[str]] | None = None) -> Modalities:
+    """Divide the experts into modalities: the ``named`` ones, and ``video``, ``audio`` and ``text`` for all others.
+
+    If all experts would belong to one modality, each is a modality of its own.
+
+    Args:
+        experts: the experts.
+        named: names of experts by modality.
+
+    Raises:
+        ExpertError: a modality names an expert that is not there, or mixes sentences with something else.
+    """
+    needs = {expert.name: expert.needs.kind for expert in experts}
+    given = {name: list(own) for name, own in (named or {}).items()}
+    for name, own in given.items():
+        if unknown := [one for one in own if one not in needs]:
+            raise ExpertError(f"modality {name!r}: expert {unknown[0]!r} is not among {', '.join(needs)}")
+    taken = {one for own in given.values() for one in own}
+    found: dict[str, list[str]] = {}
+    for one, kind in needs.items():
+        if one not in taken:
+            found.setdefault(FAMILIES.get(kind, "video"), []).append(one)
+    if given.keys() & found.keys():
+        both = next(iter(given.keys() & found.keys()))
+        raise ExpertError(f"modality {both!r} is also the one of {', '.join(found[both])}; choose another name")
+    found = given | found
+    if list(found) in (["video"], ["audio"]) and not given and len(needs) > 1:
+        found = {one: [one] for one in needs}
+    texts = {name: own for name, own in found.items() if any(needs[one] == "tokens" for one in own)}
+    if len(texts) > 1 or any(needs[one] != "tokens" for own in texts.values() for one in own):
+        raise ExpertError(f"experts of sentences must be one modality of their own, got {texts}")
+    text = next(iter(texts), None)
+    return Modalities({name: found[name] for name in sorted(found, key=lambda name: name == text)}, text)
+
+
+def segments_within(point: Datapoint, duration: float, name: str) -> tuple[Segments, list[Problem]]:
+    """The segments of a datapoint that lie in its recording, and a problem for each of the others."""
+    kept, problems = [], []
+    for number, segment in enumerate(point.segments):
+        try:
+            start, stop = segment.within(duration)
+        except ValueError as error:
+            problems.append(Problem(name, f"segment {number} was omitted: {error}"))
+            continue
+        times = {"start_sec": round(start, 3), "stop_sec": round(min(stop, duration), 3)}
+        kept.append({"text": segment.text, **times, **({"fields": segment.fields} if segment.fields else {})})
+    return kept, problems
+
+
+def build_dataset(
+    points: Sequence[Datapoint],
+    durations: Mapping[str, float],
+    segments: Mapping[str, Segments],
+    finished: Mapping[str, Collection[str]],
+    modalities: Modalities,
+    fractions: Mapping[str, float] = FRACTIONS,
+) -> DataSet:
+    """The data set of everything that has rows in two modalities, or in the only one.
+
+    Args:
+        points: all datapoints.
+        durations: seconds of each recording that was decoded.
+        segments: the segments of each datapoint that lie in its recording.
+        finished: for each expert the keys for which it has rows.
+        modalities: which experts belong to which modality.
+        fractions: share of each split, for datapoints without one.
+    """
+    no_times = all(segment.start is None and segment.stop is None for point in points for segment in point.segments)
+    several = any(len(point.segments) > 1 for point in points)
+    data = DataSet(modalities, many=several and no_times and modalities.text is not None)
+    for point in points:
+        recording = point.recording
+        if recording not in durations or not segments.get(point.key):
+            continue
+        present = [
+            any((point.key if name == modalities.text else recording) in finished[one] for one in own)
+            for name, own in modalities.experts.items()
+        ]
+        if sum(present) >= min(2, len(present)):
+            data.meta[point.key] = {
+                "data_key": recording,
+                "duration_sec": round(durations[recording], 6),
+                "split": point.split or "",
+                "segments": segments[point.key],
+            }
+    assigned = assign_splits([entry["data_key"] for entry in data.meta.values()], fractions)
+    for entry in data.meta.values():
+        entry["split"] = entry["split"] or assigned[entry["data_key"]]
+    return data
+
+
+def assign_splits(keys: Sequence[str], fractions: Mapping[str, float] = FRACTIONS) -> dict[str, str]:
+    """Choose a split for each key by its hash, so that a key keeps its split when others are added or removed.
+
+    Example:
+        >>> splits = assign_splits([f"video{n}" for n in range(1000)])
+        >>> {name: list(splits.values()).count(name) for name in FRACTIONS}
+        {'train': 796, 'val': 106, 'test': 98}
+    """
+    total = sum(fractions.values())
+    chosen = {}
+    for key in keys:
+        place = int.from_bytes(hashlib.blake2b(f"split:{key}".encode(), digest_size=8).digest(), "big") / 2**64
+        edge = 0.0
+        for name, share in fractions.items():
+            edge += share / total
+            chosen[key] = name
+            if place < edge:
+                break
+    return chosen
+
+
+def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:
+    """Clip -> file and seconds, for ``crossclr index --media``."""
+    table: dict[str, Any] = {}
+    for key, entry in data.meta.items():
+        path = files[entry["data_key"]]
+        whole = [{**entry["segments"][0], "start_sec": 0.0, "stop_sec": entry["duration_sec"]}]
+        segments = whole if data.many else entry["segments"]
+        for number, segment in enumerate(segments):
+            place = {"file": str(path.resolve()), "start": segment["start_sec"], "stop": segment["stop_sec"]}
+            place |= {"fields": segment["fields"]} if "fields" in segment else {}
+            table[f"{key}/{number}" if len(segments) > 1 else key] = place
+    return table
+
+
+SMALL = 2000  # training clips; below this the model is small
+
+
+def coot_section(data: DataSet, out: Path) -> dict[str, Any]:
+    """The section ``data`` of a config for COOT's layout."""
+    files = {name: [f"{expert}.h5" for expert in own] for name, own in data.modalities.experts.items()}
+    text = data.modalities.text
+    names = [name for name in files if name != text]
+    if text is not None:
+        names.insert(1, text)
+    section: dict[str, Any] = {
+        "kind": "coot",
+        "root": str(out.resolve()),
+        "video": files[names[0]],
+        "text": files[names[1]],
+        "names": names[:2],
+        "two_level": data.two_level,
+        "add_stop_frame": 0,
+        "expand_segments": 1,
+    }
+    if names[2:]:
+        section["also"] = {name: files[name] for name in names[2:]}
+    return section | ({"cut_text_by": "times"} if text is None else {})
+
+
+def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str:
+    """The text of a config whose model and loss follow from the number of training clips.
+
+    The recipe is `best`: closed form and trained encoders, chosen by cross-fitting. Below 2,000 training clips the
+    encoders are MLPs over pooled rows. From 2,000 on they are the paper's model, with the paper's loss.
+
+    Args:
+        data: the data set.
+        section: the section ``data`` of the config.
+        name: name of the run.
+    """
+    recordings, clips = data.count("train")
+    two_level = data.two_level
+    samples = recordings if two_level else clips
+    batch = max(2, min(64, samples))
+    clips_at_once = max(2, round(batch * clips / max(recordings, 1))) if two_level else batch
+    epochs = min(40, max(20, math.ceil(400 / max(1, math.ceil(samples / batch)))))
+    encoder = {"kind": "mlp", "sequence_pooling": "mean", "blocks": 1, "dropout": 0.2, "input_norm": "l2"}
+    loss = _loss(clips, clips_at_once)
+    validate = "val" if data.count("val")[0] else None
+    values: dict[str, Any] = {
+        "name": name,
+        "recipe": "best",
+        "data": dict(section),
+        "splits": {"train": "train", "validate": validate, "test": "test" if data.count("test")[0] else None},
+        "model": {"dim": 256, "encoder": encoder} if clips < SMALL else {"dim": 384},
+        "loss": {"local": loss, "global": _without_queue(loss) if two_level else None},
+        "optimiser": {"name": "adamw", "learning_rate": 1e-3, "betas": [0.9, 0.98], "weight_decay": 0.05},
+        "schedule": {"name": "cosine", "warmup_epochs": 2},
+        "training": {"epochs": epochs, "batch_size": batch},
+    }
+    if validate is not None:
+        values["validation"] = {"every": 1}
+    head = "# Written by `crossclr extract`. If you move the folder, change data.root.\n"
+    return head + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _without_queue(loss: Mapping[str, Any]) -> dict[str, Any]:
+    return {**loss, "queue_size": 0} if "queue_size" in loss else dict(loss)
+
+
+def _loss(clips: int, clips_at_once: int) -> dict[str, Any]:
+    if clips < SMALL:
+        return {"name": "clip", "temperature": 0.1, "learnable": False}
+    return {
+        "name": "crossclr",
+        "temperature": 0.03,
+        "intra_weight": 0.8,
+        "prune_threshold": 0.9,
+        "prune_by": "quantile",
+        # Weights are a softmax over the batch, so their effect depends on its size; the paper uses 0.0035 at 500 clips.
+        "weight_scale": round(0.0035 * 500 / clips_at_once, 4),
+        "queue_size": min(5000, clips // 2),
+    }

@@ -1,1 +1,0 @@
-"""Parity with COOT: its batches and its checkpoints."""

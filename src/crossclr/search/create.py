@@ -1,0 +1,182 @@
+"""Build the index of a run, next to the run."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from crossclr.features.sources.emoji import is_built_in
+from crossclr.search.faiss_graph import IndexSettings
+from crossclr.search.faiss_index import FaissIndex
+from crossclr.search.generations import new_generation
+from crossclr.search.index import Ids, Index
+from crossclr.search.index_files import FORMAT, INDEX, ITEMS, write_index
+from crossclr.search.item_map import place_items
+from crossclr.search.item_statistics import describe_items, other_vectors
+from crossclr.search.items import Items
+from crossclr.search.onnx_export import write_query_encoder
+from crossclr.search.previews import make_previews
+from crossclr.search.run_items import TEXT, EmbeddedItems, MediaFinder, Progress, embed_items
+from crossclr.search.text_queries import text_modalities, trial_encoder
+from crossclr.training import Run
+
+
+def build_index(
+    run: Run | str | Path,
+    *,
+    splits: Sequence[str] | None = None,
+    shards: Sequence[str | Path] | None = None,
+    modalities: Sequence[str] | None = None,
+    media: str | Path | None = None,
+    backend: Literal["faiss", "milvus"] = "faiss",
+    uri: str | None = None,
+    settings: IndexSettings | None = None,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Path:
+    """Build the index of a run. An existing index stays in use until the new one is complete.
+
+    Args:
+        run: a trained run, or its folder.
+        splits: splits to index. Default: those that the run's config names.
+        shards: index these shards of embeddings (files, patterns or folders) instead of the run's own data.
+        modalities: names of the modalities to index. Default: all that the data has.
+        media: where images, videos or sounds are (see `MediaFinder`).
+        backend: ``faiss``, or ``milvus`` with a ``uri``.
+        uri: address of the Milvus server, or a ``.db`` file.
+        settings: how to build the faiss index.
+        batch_size: samples to embed at once.
+        device: where to embed.
+        progress: called with the task, the steps done and all steps.
+
+    Returns:
+        the folder of the index.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    names = run.config.data.modality_names
+    wanted = check_modalities(names if modalities is None else modalities, names)
+    if shards is not None and (splits or media):
+        raise ValueError("shards contain all that is indexed; give them without splits and media")
+    model = run.load_space()
+    if shards is None:
+        source = run.open_source()
+        finder = MediaFinder(source, media)
+        chosen = list(splits) if splits else default_splits(run)
+        for split in chosen:
+            source.keys(split)  # reports an unknown name before anything is written
+    with new_generation(run.path / INDEX) as folder:
+        if shards is None:
+            found = embed_items(model, source, chosen, finder, batch_size, device, progress)
+        else:
+            from crossclr.evaluation.bulk import shard_columns
+            from crossclr.search.shard_items import read_shard_items  # large, and rarely used
+
+            found = read_shard_items(shards, model.embedding_dim, run.digest(), shard_columns(run.config), progress)
+        present = tuple(name for name in wanted if name in found)
+        if not present or (modalities is not None and present != wanted):
+            absent = [name for name in wanted if name not in present]
+            raise ValueError(f"the {'shards' if shards else 'splits'} have no items of {' or '.join(absent)}")
+        wanted = present
+        texts = text_modalities(found, model.dims)
+        text = texts[0] if texts else None
+        meta: dict[str, Any] = {
+            "format": FORMAT,
+            "name": run.config.name,
+            "about": run.config.about,
+            "weights": run.digest(),
+            "dim": int(found[wanted[0]].vectors.shape[1]),
+            "text_modality": text,  # encodes typed queries, unless the query chooses another
+            "text_modalities": texts,
+            "validation": run.config.splits.validate_,
+            "media_roots": sorted(finder.roots) if shards is None else [],
+            "hub_channels": model.hubs is not None,
+            "backend": backend,
+            "modalities": {
+                name: {"label": label, "text": found[name].is_text} for name, label in _labels(found, wanted).items()
+            },
+        }
+        make_previews(run.path, [found[name] for name in wanted], progress)
+        _report(progress, "building the index", 0)
+        ids = _number(found, wanted)
+        new_index = partial(_new_index, meta, settings, uri)
+        indexes = {name: _fill(new_index, name, ids[name], found) for name in wanted}
+        _report(progress, "counting hubs", 1)
+        items = Items(folder / ITEMS, writable=True)
+        describe_items(items, indexes, found, ids, meta)
+        _report(progress, "drawing the map", 2)
+        place_items(items, {name: found[name] for name in wanted}, ids)
+        if text is not None:
+            write_query_encoder(model, folder, text)
+        write_index(folder, items, indexes, meta, trial_encoder(model, text, folder))
+        _report(progress, "drawing the map", 3)
+    return run.path / INDEX
+
+
+def default_splits(run: Run) -> list[str]:
+    """The splits that a run's config names, each once."""
+    splits = run.config.splits
+    return list(dict.fromkeys(split for split in (splits.train, splits.validate_, splits.test) if split))
+
+
+def check_modalities(chosen: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The chosen modalities in the order of the data.
+
+    Example:
+        >>> check_modalities(["text", "video"], ["video", "sound", "text"])
+        ('video', 'text')
+    """
+    if wrong := [one for one in chosen if one not in names]:
+        raise ValueError(f"there is no modality {wrong[0]!r}; the run has {', '.join(names)}")
+    if not chosen:
+        raise ValueError(f"choose at least one modality to index: {', '.join(names)}")
+    return tuple(name for name in names if name in chosen)
+
+
+def _number(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, Ids]:
+    ids, first = {}, 0
+    for name in wanted:
+        ids[name] = np.arange(first, first + len(found[name].items), dtype=np.int64)
+        first += len(ids[name])
+    return ids
+
+
+def _fill(new_index: Callable[[str, int], Index], name: str, ids: Ids, found: Mapping[str, EmbeddedItems]) -> Index:
+    index = new_index(name, found[name].vectors.shape[1])
+    index.add(ids, found[name].vectors)
+    index.compact(other_vectors(found, name))
+    return index
+
+
+def _new_index(meta: Mapping[str, Any], settings: IndexSettings | None, uri: str | None, name: str, dim: int) -> Index:
+    if meta["backend"] == "faiss":
+        return FaissIndex(dim, settings)
+    if not uri:
+        raise ValueError("the Milvus back end needs --uri: the address of a server, or a file that ends in .db")
+    from crossclr.search.milvus_index import MilvusIndex
+
+    run = "".join(character if character.isalnum() else "_" for character in meta["name"])
+    number = list(meta["modalities"]).index(name)  # a collection's name cannot have all characters of a modality's
+    return MilvusIndex(dim, uri, f"crossclr_{run}_{number}", fresh=True)
+
+
+def _labels(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, str]:
+    """What the page calls the items of each modality, such as ``videos``."""
+    labels = {}
+    for name in wanted:
+        kinds = {item.media for item in found[name].items if item.media} or {TEXT if found[name].is_text else name}
+        kind = "audio" if name == "audio" else kinds.pop() if len(kinds) == 1 else "clip"  # the sound of videos
+        files = [item.file for item in found[name].items if item.file and not is_built_in(item.file)]
+        if kind in ("video", "audio") and len(set(files)) < len(files):
+            kind = "moment"  # several items lie in one file
+        labels[name] = "sounds" if kind == "audio" else f"{kind}s"
+    shared = [label for label, count in Counter(labels.values()).items() if count > 1]
+    return {name: f"{name} {label}" if label in shared else label for name, label in labels.items()}
+
+
+def _report(progress: Progress | None, task: str, done: int) -> None:
+    if progress is not None:
+        progress(task, done, 3)

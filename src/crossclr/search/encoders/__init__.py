@@ -1,1 +1,0 @@
-"""From sentences and feature rows to query vectors, in PyTorch and in ONNX."""

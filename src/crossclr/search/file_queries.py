@@ -1,0 +1,155 @@
+"""Which experts made the features of a run, so that a new file can be turned into rows of the same kind.
+
+A file of one's own as a query: the experts of the run and its model turn it into a vector.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from crossclr.extract import Expert, load
+from crossclr.extract.decoding import Bounds, End, decode_bounded
+from crossclr.extract.extraction import MANIFEST
+from crossclr.extract.media import Frame, Sound
+from crossclr.extract.pipeline import Pipeline
+from crossclr.extract.recordings import Recording
+from crossclr.features import EmojiConfig
+from crossclr.features.reading.row_files import join_rows
+from crossclr.features.reading.sampling import limit_rows
+from crossclr.features.sample import Rows
+from crossclr.models import SearchSpace
+from crossclr.search.index import Vectors
+from crossclr.search.query import QueryError
+from crossclr.search.run_items import encode_rows
+from crossclr.storage.reading import ReadError, read_json
+from crossclr.training import Run, RunConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to build an expert again: its spec and options for `crossclr.extract.load`."""
+
+    spec: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:
+    """The experts of each modality that a file can be encoded in, in the order in which their channels are joined.
+
+    Raises:
+        QueryError: it is not known which experts made the features.
+
+    Example:
+        >>> from crossclr.training import load_config
+        >>> run_experts(load_config("emoji"))
+        {'image': [Recipe(spec='appearance', options={})]}
+    """
+    data = config.data
+    if isinstance(data, EmojiConfig):
+        shown = {name: content for name, content in data.modalities.items() if content != "text"}
+        return {name: [Recipe("appearance")] * len(content.split("+")) for name, content in shown.items()}
+    path = Path(getattr(data, "root", "") or ".") / MANIFEST
+    if not path.is_file():
+        raise QueryError(
+            "files cannot be queries here: it is not known which experts made the features of this run "
+            f"(`crossclr extract` writes that to {MANIFEST})"
+        )
+    try:
+        found = _recipes(read_json(path), data.modality_names)
+    except (ReadError, OSError, LookupError, TypeError, AttributeError) as error:
+        raise QueryError(f"files cannot be queries here: {path} does not name the experts ({error})") from error
+    if not found:
+        raise QueryError(f"files cannot be queries here: {path} names no expert for images or sound")
+    return found
+
+
+def _recipes(manifest: Any, names: Sequence[str]) -> dict[str, Sequence[Recipe]]:
+    found: dict[str, Sequence[Recipe]] = {}
+    for name, labels in manifest["modalities"].items():
+        experts = [manifest["experts"][label] for label in labels]
+        if name in names and all(one["needs"]["kind"] != "tokens" for one in experts):
+            if unknown := [one["expert"] for one in experts if not one["spec"]]:
+                raise LookupError(f"it does not say how to build {unknown[0]!r}")
+            found[name] = [Recipe(one["spec"], one["options"]) for one in experts]
+    return found
+
+
+Events = Iterator[Frame | Sound | End]
+Encode = Callable[[str, Sequence[Rows]], Vectors]
+
+
+@dataclass(frozen=True)
+class FileQuery:
+    """A file as a query: its vector, the modality that it belongs to, and how many seconds were used."""
+
+    vector: Vectors  # (1, dim)
+    modality: str
+    seconds: float
+
+
+class FileQueries:
+    """Files to query vectors. The file is decoded in a bounded process, and nothing of it is kept.
+
+    Args:
+        recipes: the experts of each modality.
+        limits: most rows of a sequence in each modality; None or absent: no limit.
+        encode: rows of a modality to unit vectors.
+        bounds: what decoding may cost.
+    """
+
+    def __init__(
+        self,
+        recipes: Mapping[str, Sequence[Recipe]],
+        limits: Mapping[str, int | None],
+        encode: Encode,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.recipes, self.limits, self.bounds = recipes, limits, bounds or Bounds()
+        self._encode_rows = encode
+        self._experts: dict[str, Expert] = {}  # by spec; built at the first file
+        self._lock = threading.Lock()  # the networks serve one file at a time
+
+    def encode(self, file: BinaryIO) -> FileQuery:
+        """The vector of an opened file, by the first modality that the file has something for.
+
+        Raises:
+            QueryError: the file is not an image, video or sound that the experts of this run can use.
+        """
+        with self._lock:
+            experts = {recipe.spec: self._expert(recipe) for part in self.recipes.values() for recipe in part}
+            named = {expert.name: expert for expert in experts.values()}
+
+            def decoder(path: Path, rates: Sequence[float], sound_rates: Sequence[int], threads: int) -> Events:
+                return decode_bounded(file, rates, sound_rates, self.bounds)
+
+            job = (Recording("query", Path("query")), list(named.values()))
+            finished = next(iter(Pipeline(decoder=decoder).run([job])))
+            if finished.error:
+                raise QueryError(f"the file cannot be used: {finished.error}")
+            for modality, recipes in self.recipes.items():
+                chosen = [experts[recipe.spec] for recipe in recipes]
+                parts = [finished.rows.get(expert.name) for expert in chosen]
+                if any(part is not None for part in parts):
+                    rows = limit_rows(join_rows(parts, [one.dim for one in chosen]), self.limits.get(modality))
+                    return FileQuery(self._encode_rows(modality, [rows]), modality, finished.duration)
+        needs = " or ".join(sorted({expert.needs.kind for expert in named.values()}))
+        raise QueryError(f"the file cannot be used: this run needs {needs}, and the file has none")
+
+    def _expert(self, recipe: Recipe) -> Expert:
+        if recipe.spec not in self._experts:
+            self._experts[recipe.spec] = load(recipe.spec, **recipe.options)
+        return self._experts[recipe.spec]
+
+
+def open_file_queries(run: Run, model: SearchSpace) -> FileQueries:
+    """The encoder of files for a run.
+
+    Raises:
+        QueryError: it is not known which experts made its features.
+    """
+    limits = run.config.data.row_limits()
+    return FileQueries(
+        run_experts(run.config), limits, lambda modality, rows: encode_rows(model.eval(), modality, rows)
+    )

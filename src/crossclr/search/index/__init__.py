@@ -1,1 +1,0 @@
-"""Vectors and where they are stored: the contract of a back end, faiss, Milvus, generations on disk."""

@@ -1,1 +1,0 @@
-"""What an index stores about each item, and the media files that show it."""

@@ -1,0 +1,264 @@
+"""Feature rows to unit vectors, by one encoder of a model.
+
+Find the image, video or sound of a clip.
+
+Items and vectors from a run's data: each split is embedded once, and what people want to see is recorded.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from crossclr.extract.media import media_kind
+from crossclr.features import DataError, Inputs, Ragged, Sample, Source, SourceWrapper, Variant, clip_keys
+from crossclr.models import Embeddings, JointModel, SearchSpace, embed_source
+from crossclr.models import Vectors as Embedded
+from crossclr.search.filters import clip_fields
+from crossclr.search.index import Vectors, unit
+from crossclr.search.items import Item
+from crossclr.storage.reading import read_json_object
+
+
+def encode_rows(
+    model: JointModel | SearchSpace,
+    modality: str,
+    rows: Sequence[npt.NDArray[np.float32]],
+    batch_size: int = 256,
+    as_items: bool = False,
+) -> Vectors:
+    """(sequences, dim) unit vectors of sequences (rows, channels), as queries or as search targets, where the model is.
+
+    Example:
+        >>> from crossclr.models import ModelConfig, build_model
+        >>> model = build_model(ModelConfig(dim=16), dims={"video": 3, "text": 5}, two_level=False).eval()
+        >>> encode_rows(model, "text", [np.ones((7, 5), np.float32), np.ones((1, 5), np.float32)]).shape
+        (2, 16)
+    """
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(rows), batch_size):
+            block = Ragged.from_list([torch.tensor(part) for part in rows[start : start + batch_size]])
+            found = model.encode_modality(modality, Inputs(block).to(model.device))
+            parts.append((found.get("items", found["clip"]) if as_items else found["clip"]).float().cpu())
+    return unit(torch.cat(parts).numpy())
+
+
+@dataclass(frozen=True)
+class Media:
+    """A file, and the seconds of it that show a clip (None: all of it)."""
+
+    kind: str  # image, video or audio
+    file: str  # absolute path
+    start: float | None = None
+    stop: float | None = None
+    fields: dict[str, str] = field(default_factory=dict)  # what the captions say about it besides
+
+
+class MediaFinder:
+    """Find the file of a clip: in a folder by name, in a table by key, or where the sample itself names it.
+
+    Args:
+        source: the data set, which may know the times of its clips.
+        place: a folder whose files are named after the samples (or their groups, which are videos in COOT's layout), or
+            a JSON file ``{clip key: file or {"file": ..., "start": ..., "stop": ...}}`` with paths relative to it;
+            ``fields`` may have values for filters.
+            Default: only what samples name in ``extra`` (``media``, ``start``, ``stop``).
+
+    Raises:
+        DataError: the place does not exist, or the table has another form.
+    """
+
+    def __init__(self, source: Source, place: str | Path | None = None) -> None:
+        self.source = source
+        self.roots: set[str] = set()
+        self._by_stem: dict[str, Path] = {}
+        self._table: dict[str, Any] = {}
+        self._base = Path.cwd()
+        if place is None:
+            return
+        place = Path(place).resolve()
+        if place.is_dir():
+            self.roots.add(str(place))
+            for path in sorted(place.rglob("*")):
+                if media_kind(path) and path.is_file():
+                    self._by_stem.setdefault(path.stem, path)
+        elif place.is_file():
+            self._table, self._base = read_json_object(place, kind=DataError), place.parent
+        else:
+            raise DataError(f"{place} does not exist; give a folder of media files, or a JSON table of them")
+
+    def find(self, sample: Sample, clip: int, key: str) -> Media | None:
+        """The media of a clip, or None."""
+        entry = self._table.get(key)
+        if entry is None and sample.clip_count == 1:
+            entry = self._table.get(sample.key)
+        if entry is None and sample.extra.get("media"):
+            entry = {"file": sample.extra["media"], **{n: sample.extra.get(n) for n in ("start", "stop")}}
+        if entry is not None:
+            return self._from_entry(entry, key)
+        names = (key, sample.key, sample.key.rsplit("/", 1)[0], sample.group)
+        path = next((self._by_stem[name] for name in names if name in self._by_stem), None)
+        if path is None:
+            return None
+        times = self.source.clip_times(sample.key)
+        start, stop = times[clip] if clip < len(times) else (None, None)
+        return Media(str(media_kind(path)), str(path), start, stop)
+
+    def _from_entry(self, entry: Any, key: str) -> Media:
+        values: Any = {"file": entry} if isinstance(entry, str) else entry
+        try:
+            path = (self._base / values["file"]).resolve()
+            start, stop = (None if values.get(n) in (None, "") else float(values[n]) for n in ("start", "stop"))
+            fields = {str(name): str(value) for name, value in values.get("fields", {}).items()}
+        except (AttributeError, TypeError, KeyError, ValueError) as error:
+            raise DataError(f"media of {key!r}: give a file name, or file, start and stop; got {entry!r}") from error
+        kind = media_kind(path)
+        if kind is None:
+            raise DataError(f"media of {key!r}: {path} is not an image, video or sound")
+        self.roots.add(str(path.parent))
+        return Media(kind, str(path), start, stop, fields)
+
+
+TEXT = "text"  # a modality of this name holds sentences, even if the data does not have them as text
+Progress = Callable[[str, int, int], None]  # the task, the steps done, all steps
+
+
+@dataclass(frozen=True)
+class EmbeddedItems:
+    """The items of one modality, without numbers (``id`` is -1)."""
+
+    items: list[Item]
+    vectors: Vectors  # (items, dim) unit vectors
+    pooled: npt.NDArray[np.float32]  # (items, input channels) mean input rows, for connectivity
+    is_text: bool = False  # whether they are sentences
+
+
+class RecordingSource(SourceWrapper):
+    """A source that records pooled inputs, media and splits of the samples that are read, and omits keys."""
+
+    def __init__(self, source: Source, finder: MediaFinder, skip: Set[str]) -> None:
+        super().__init__(source)
+        self.finder, self.skip = finder, skip
+        self.pooled: dict[str, list[npt.NDArray[np.float32]]] = {name: [] for name in self.modalities}
+        self.media: list[Media | None] = []
+        self.own_splits: list[str] = []
+
+    def keys(self, split: str) -> Sequence[str]:
+        """Keys of a split without the omitted ones."""
+        return [key for key in self.source.keys(split) if key not in self.skip]
+
+    def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
+        """One sample, recorded."""
+        sample = self.source.read(key, rng)
+        for name, content in sample.modalities.items():
+            self.pooled[name] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in content.clips]
+        names = clip_keys(sample.key, sample.clip_count)
+        self.own_splits += [sample.split] * len(names)
+        self.media += [self.finder.find(sample, number, name) for number, name in enumerate(names)]
+        return sample
+
+
+def embed_items(
+    model: SearchSpace,
+    source: Source,
+    splits: Sequence[str],
+    finder: MediaFinder,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> dict[str, EmbeddedItems]:
+    """Items of each modality that has some; a sample of several splits belongs to the first."""
+    parts: dict[str, list[EmbeddedItems]] = {name: [] for name in source.modalities}
+    seen: set[str] = set()
+    for split in splits:
+        recorded = RecordingSource(source, finder, frozenset(seen))
+        if not recorded.keys(split):
+            continue
+
+        def report(done: int, total: int, split: str = split) -> None:
+            if progress is not None:
+                progress(f"embedding {split}", done, total)
+
+        embedded = embed_source(model, recorded, split, batch_size, device, report)
+        seen.update(recorded.keys(split))
+        clips = _clips(embedded, recorded, split)
+        for name, rows in embedded.modalities.items():
+            if recorded.pooled[name]:
+                is_text = bool(rows.texts) or name == TEXT
+                items = list(_items(name, rows, clips, is_text))
+                found = EmbeddedItems(items, unit(rows.gallery.numpy()), np.stack(recorded.pooled[name]), is_text)
+                parts[name].append(_with_variants(found, source, model, name, device))
+    if not any(parts.values()):
+        raise ValueError(f"there is nothing to index: the splits {', '.join(splits)} have no samples")
+    return {name: _joined(found) for name, found in parts.items() if found}
+
+
+def _clips(embedded: Embeddings, recorded: RecordingSource, split: str) -> list[Item]:
+    """What the items of a clip share, for each clip."""
+    video_of = np.repeat(np.arange(len(embedded.clip_counts)), embedded.clip_counts.numpy())  # (clips,)
+    texts: dict[int, str] = {}
+    for rows in embedded.modalities.values():
+        for clip, text in zip(rows.clip_of.tolist(), rows.texts, strict=False):
+            texts.setdefault(clip, text)
+    items = []
+    for clip, key in enumerate(embedded.clip_keys):
+        group = embedded.groups[video_of[clip]] if embedded.groups else ""
+        item = Item(-1, "", "", key, texts.get(clip, ""), recorded.own_splits[clip] or split, group)
+        media = recorded.media[clip]
+        if media is not None:
+            known = clip_fields(media.file, media.kind, media.start, media.stop, media.fields)
+            item = replace(item, media=media.kind, file=media.file, start=media.start, stop=media.stop, fields=known)
+        items.append(item)
+    return items
+
+
+def _items(modality: str, rows: Embedded, clips: Sequence[Item], is_text: bool) -> Iterator[Item]:
+    """An item for each row; sentences have their own text, and the other modalities have the media of the clip."""
+    count: Counter[int] = Counter()
+    for row, owner in enumerate(rows.clip_of.tolist()):
+        clip = clips[owner]
+        count[owner] += 1
+        name = f"{modality}/{clip.key}" + (f"#{count[owner]}" if count[owner] > 1 else "")
+        if is_text:
+            text = rows.texts[row] if rows.texts else ""
+            yield Item(-1, name, modality, clip.key, text, clip.split, clip.group, fields=clip.fields)
+        else:
+            yield replace(clip, name=name, modality=modality)
+
+
+def _with_variants(
+    found: EmbeddedItems, source: Source, model: SearchSpace, modality: str, device: str
+) -> EmbeddedItems:
+    """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
+    forms = [source.variants(item.key, modality) for item in found.items]
+    if not any(forms):
+        return found
+    items, vectors, pooled = [], [], []
+    for number, variants in enumerate(zip(*forms, strict=True)):
+        items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
+        rows = [variant.rows for variant in variants]
+        pooled.append(np.stack([part.mean(0) for part in rows]))
+        vectors.append(
+            found.vectors if number == 0 else encode_rows(model.eval().to(device), modality, rows, as_items=True)
+        )
+    return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled), found.is_text)
+
+
+def _variant_item(item: Item, variant: Variant) -> Item:
+    name = f"{item.name}@{variant.name}" if variant.name else item.name
+    return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
+
+
+def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:
+    return EmbeddedItems(
+        [item for part in parts for item in part.items],
+        np.concatenate([part.vectors for part in parts]),
+        np.concatenate([part.pooled for part in parts]),
+        any(part.is_text for part in parts),
+    )

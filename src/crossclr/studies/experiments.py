@@ -1,0 +1,193 @@
+"""Single experts, joined before the encoder (+) and fused after it (⊕).
+
+Table 5: every pair of modalities as a grid, CrossCLR against NT-Xent.
+
+The experiments: the paper's tables and curves.
+"""
+
+import math
+from itertools import combinations, permutations
+
+import numpy as np
+
+from crossclr.evaluation import fuse
+from crossclr.evaluation.card import grid_picture
+from crossclr.models.directions import Direction, directions_of
+from crossclr.studies.loss_experiments import Ablation, Curve, Experiment, Losses, Positives, Sweeps
+from crossclr.studies.study import Study, Variant, words
+from crossclr.studies.study_config import METHODS, with_overrides
+from crossclr.studies.tables import Cell, Table
+from crossclr.studies.trainings import open_trainer
+
+EXPERT_METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "nDCG", "sR@1")
+
+
+class Experts(Experiment):
+    """CrossCLR on single experts and on combinations."""
+
+    title = "Experts"
+    about = "+ joins features before one encoder; ⊕ trains a model for each expert and concatenates the embeddings."
+
+    def skip(self, study: Study) -> str | None:
+        """The study must name experts."""
+        return None if study.settings.experts else "the study names no experts; its first modality has only one"
+
+    def variants(self, study: Study) -> list[Variant]:
+        """Single experts, whose weights ⊕ needs, and joined experts."""
+        singles = [self.single(study, name) for name in study.settings.experts]
+        return [*singles, *(self.joined(study, name) for name in study.settings.joined_experts)]
+
+    def single(self, study: Study, name: str) -> Variant:
+        """One expert alone."""
+        config = with_overrides(study.tuned("crossclr"), study.settings.experts[name])
+        return Variant(f"expert {name}", config, study.few_seeds, keep=len(study.few_seeds))
+
+    def joined(self, study: Study, name: str) -> Variant:
+        """Experts joined before the encoder."""
+        config = with_overrides(study.tuned("crossclr"), study.settings.joined_experts[name])
+        return Variant(f"experts {name}", config, study.few_seeds)
+
+    def tables(self, study: Study) -> list[Table]:
+        """Every expert and combination."""
+        rows, main = [], study.directions[0]
+        named = {name: self.single(study, name) for name in study.settings.experts}
+        named |= {name: self.joined(study, name) for name in study.settings.joined_experts}
+        for name, variant in named.items():
+            cells = [Cell.of(study.values(variant, main, metric)) for metric in EXPERT_METRICS]
+            rows.append([Cell(text=name), *cells])
+        for names in study.settings.fused_experts:
+            results = [self.fused(study, names, seed)[main] for seed in range(len(study.few_seeds))]
+            cells = [Cell.of([found.get(metric, float("nan")) for found in results]) for metric in EXPERT_METRICS]
+            rows.append([Cell(text=" ⊕ ".join(names)), *cells])
+        heads = ["experts", *EXPERT_METRICS]
+        best = max(rows, key=lambda row: row[1].mean)
+        alone = max(rows[: len(study.settings.experts)], key=lambda row: row[1].mean)
+        caption = (
+            f"{words(main)}, CrossCLR, {len(study.few_seeds)} seeds. The best is {best[0]} with R@1 "
+            f"{best[1]}; the best single expert is {alone[0]} with {alone[1]}."
+        )
+        lowest = frozenset(heads.index(metric) for metric in ("MdR", "MnR"))
+        return [Table("experts", self.title, heads, rows, caption, lowest=lowest)]
+
+    def fused(self, study: Study, names: list[str], number: int) -> dict[str, dict[str, float]]:
+        """Metrics of several fused experts for one of the seeds, by direction."""
+        jobs = [self.single(study, name).jobs()[number] for name in names]
+        split = study.base.splits.test or ""
+        parts = [open_trainer(job.config).embed(study.finished.open(job).load_model(), split) for job in jobs]
+        fused = fuse(parts)
+        found = open_trainer(jobs[0].config).measure(fused, split)
+        return {
+            key: found[own] for key, own in zip(directions_of(study.names), directions_of(fused.names), strict=True)
+        }
+
+
+COMPARED = ("ntxent", "crossclr")
+GRID_METRICS = ("R@1", "R@10")
+Pair = tuple[str, str]
+
+MODALITIES = "data.modalities"  # each of a pair adds its own entry
+
+
+class Modalities(Experiment):
+    """A grid of modality pairs: of one training if the data has more than two modalities, else one training each."""
+
+    title = "Pairs of modalities"
+    about = "Rows are queries, columns are galleries; both losses use the options tuned for the study."
+
+    def skip(self, study: Study) -> str | None:
+        """Without more than two modalities in the data, the study must name some that can be paired."""
+        return None if self.pairs(study) else "the study does not name two modalities that can be paired"
+
+    def tunes(self, study: Study) -> list[str]:
+        """Both losses."""
+        return list(COMPARED)
+
+    def names(self, study: Study) -> list[str]:
+        """The rows and columns of the grid."""
+        return list(study.names if len(study.names) > 2 else study.settings.modalities)
+
+    def pairs(self, study: Study) -> list[Pair]:
+        """All pairs of the data, or those that the study allows: what replaces its first modality, and its second."""
+        if len(study.names) > 2:
+            return list(combinations(study.names, 2))
+        known, (first, second) = study.settings.modalities, study.names
+        pairs: list[Pair] = []
+        for x, y in permutations(known, 2):
+            if first in known[x] and second in known[y] and (y, x) not in pairs:
+                pairs.append((x, y))
+        return pairs
+
+    def variants(self, study: Study) -> list[Variant]:
+        """Every pair with both losses."""
+        return [self.variant(study, pair, method) for pair in self.pairs(study) for method in COMPARED]
+
+    def variant(self, study: Study, pair: Pair, method: str) -> Variant:
+        """One pair with one loss."""
+        if len(study.names) > 2:  # one training has all pairs
+            return Variant(METHODS[method].title, study.tuned(method), study.seeds, keep=1)
+        one, other = (study.settings.modalities[x][name] for x, name in zip(pair, study.names, strict=True))
+        changes = {**one, **other}
+        if MODALITIES in one and MODALITIES in other:
+            changes[MODALITIES] = {**one[MODALITIES], **other[MODALITIES]}
+        config = with_overrides(study.tuned(method), changes)
+        return Variant(f"{METHODS[method].title} {pair[0]} {pair[1]}", config, study.few_seeds)
+
+    def tables(self, study: Study) -> list[Table]:
+        """Table 5."""
+        names = self.names(study)
+        rows = []
+        wins = total = 0
+        for query in names:
+            lines = {method: self._line(study, query, method) for method in COMPARED}
+            for x, y in zip(*(lines[method] for method in COMPARED), strict=True):
+                if not math.isnan(x.mean):
+                    wins, total = wins + (y.mean > x.mean), total + 1
+            for method, line in lines.items():
+                count = len(GRID_METRICS)
+                means = [[cell.mean for cell in line[number::count]] for number in range(count)]
+                known = [[mean for mean in found if not math.isnan(mean)] for found in means]
+                mean = [Cell(float(np.mean(found))) if found else Cell(text="–") for found in known]
+                rows.append([Cell(text=f"{query}: {METHODS[method].title}"), *line, *mean])
+        heads = ["query: loss", *(metric for _ in (*names, "mean") for metric in GRID_METRICS)]
+        groups = [("", 1), *((name, len(GRID_METRICS)) for name in (*names, "mean"))]
+        caption = (
+            f"CrossCLR is better than NT-Xent in {wins} of {total} metrics (mean over "
+            f"{len(self.variants(study)[0].seeds)} seeds)."
+        )
+        return [Table("modalities", self.title, heads, rows, caption, groups, block=len(COMPARED))]
+
+    def _line(self, study: Study, query: str, method: str) -> list[Cell]:
+        found = (self._values(study, query, target, method) for target in self.names(study))
+        return [Cell.of(values.get(metric, [])) for values in found for metric in GRID_METRICS]
+
+    def picture(self, study: Study, method: str) -> str:
+        """The grid of a loss as SVG: mean R@10 over seeds."""
+        results = {}
+        for target, query in permutations(self.names(study), 2):
+            if values := self._values(study, query, target, method):
+                scores = {metric: Cell.of(found).mean for metric, found in values.items()}
+                results[Direction("clip", query, target).key] = scores
+        return grid_picture(results)
+
+    def _values(self, study: Study, query: str, target: str, method: str) -> dict[str, list[float]]:
+        """The metrics of every seed; empty if the two are no pair."""
+        pair = next((pair for pair in self.pairs(study) if set(pair) == {query, target}), None)
+        if pair is None:
+            return {}
+        variant = self.variant(study, pair, method)
+        # In a training of one pair, modalities may have other names: those that they replace.
+        alone = len(study.names) == 2
+        key = variant.directions[pair.index(target)] if alone else Direction("clip", query, target).key
+        return {metric: study.values(variant, key, metric) for metric in GRID_METRICS}
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "losses": Losses(),
+    "ablation": Ablation(),
+    "sweeps": Sweeps(),
+    "modalities": Modalities(),
+    "experts": Experts(),
+    "positives": Positives(),
+}
+
+__all__ = ["EXPERIMENTS", "Curve", "Experiment"]

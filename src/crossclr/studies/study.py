@@ -1,0 +1,397 @@
+"""Tuning on the validation split: every loss gets the same number of trials. Its journal survives a kill.
+
+An open study: its config, its tuned losses and its finished trainings. Every experiment works on it.
+"""
+
+import hashlib
+import json
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from crossclr.evaluation import embed_baseline
+from crossclr.evaluation.metrics import check_selection
+from crossclr.models.directions import Direction, directions_of
+from crossclr.storage import sweep, write_file, write_json
+from crossclr.storage.reading import read_json_object
+from crossclr.studies.study_config import METHODS, Range, StudyConfig, base_config, configure, load_study, loss_option
+from crossclr.studies.tables import Cell, Table
+from crossclr.studies.trainings import Finished, Job, digest, open_trainer
+from crossclr.studies.worker_pool import Pool
+from crossclr.training import RunConfig
+
+JOURNAL = "tuning.jsonl"
+FAILED = -1.0  # the score of a training whose loss was not finite: below every percentage
+
+
+def objective(results: Mapping[str, Any], metrics: Sequence[str]) -> float:
+    """What tuning maximises: the mean of some metrics over both directions at clip level, on validation.
+
+    Metrics that the data does not have (nDCG without texts) are ignored.
+
+    Example:
+        >>> there, back = {"R@1": 10.0, "R@10": 30.0}, {"R@1": 20.0, "R@10": 40.0}
+        >>> objective({"validation": {"clip/text->video": there, "clip/video->text": back}}, ["R@1", "R@10", "nDCG"])
+        25.0
+    """
+    if results.get("error"):
+        return FAILED
+    directions = [scores for key, scores in results["validation"].items() if Direction.parse(key).level == "clip"]
+    values = [scores[metric] for scores in directions for metric in metrics if metric in scores]
+    if not values:
+        raise ValueError(f"tune_by names {', '.join(metrics)}, but validation has {', '.join(directions[0])}")
+    return float(sum(values)) / len(values)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of tuning."""
+
+    options: dict[str, float]
+    score: float
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of tuning one loss."""
+
+    best: Trial  # the trial with the highest score, the earliest of equal ones
+    trials: list[Trial]  # all trials; the first has the default options
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The best options."""
+        return self.best.options
+
+
+class Tuner:
+    """Tunes losses, one training of each loss at a time, so that the result does not depend on the number of workers.
+
+    The test split is not used. ``also`` has fields of the config that are searched for every loss, by dotted name.
+    """
+
+    def __init__(
+        self, base: RunConfig, trials: int, metrics: Sequence[str], out: Path, also: Mapping[str, Range] | None = None
+    ) -> None:
+        self.base = base.model_copy(update={"splits": base.splits.model_copy(update={"test": None}), "seed": 0})
+        self.trials, self.metrics, self.finished = trials, list(metrics), Finished(out)
+        self.out, self.also = out, dict(also or {})
+        self._storage: Any = None
+
+    def space(self, name: str) -> dict[str, Range]:
+        """The options of a loss that are searched."""
+        return {**METHODS[name].space, **self.also}
+
+    def missing(self, names: Sequence[str]) -> int:
+        """How many trainings the tuning of these losses still needs."""
+        return sum(max(0, self.trials - len(self._complete(self._study(name)))) for name in names)
+
+    def tune(self, names: Sequence[str], pool: Pool, progress: Callable[[str], None] = lambda name: None) -> None:
+        """Run what is missing."""
+        waiting = [name for name in names if self.missing([name])]
+        while waiting or pool.busy:
+            while waiting and pool.free:
+                self._begin(waiting.pop(0), pool, waiting, progress)
+            if pool.busy:
+                pool.wait()
+
+    def best(self, name: str) -> Tuned:
+        """The result of tuning a loss."""
+        found = self._complete(self._study(name))[: self.trials]
+        if len(found) < self.trials:
+            raise ValueError(f"{METHODS[name].title} has {len(found)} of {self.trials} tuning runs")
+        trials = [Trial(dict(trial.params), float(trial.value)) for trial in found]
+        return Tuned(max(trials, key=lambda trial: trial.score), trials)
+
+    def job(self, name: str, options: Mapping[str, float]) -> Job:
+        """The training of one trial."""
+        return Job(f"tune {METHODS[name].title}", configure(self.base, METHODS[name], options))
+
+    def _begin(self, name: str, pool: Pool, waiting: list[str], progress: Callable[[str], None]) -> None:
+        study = self._study(name)
+        trial = self._ask(study, name)
+        job = self.job(name, trial.params)
+
+        def done(results: Mapping[str, Any]) -> None:
+            study.tell(trial, objective(results, self.metrics))
+            progress(f"tuning {METHODS[name].title}")
+            if self.missing([name]):
+                waiting.append(name)
+
+        if self.finished.find(job) is not None:  # it finished before the last call was killed
+            done(self.finished.results(job))
+        else:
+            pool.start(job, done)
+
+    def _ask(self, study: Any, name: str) -> Any:
+        from optuna.trial import TrialState
+
+        for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # lost by a kill: run it again
+            study.tell(left.number, state=TrialState.FAIL)
+            study.enqueue_trial(left.params)
+        done = len(self._complete(study))
+        if done == 0 and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            study.enqueue_trial(self._defaults(name))
+        study.sampler = _sampler(name, done)
+        return study.ask({option: _distribution(allowed) for option, allowed in self.space(name).items()})
+
+    def _defaults(self, name: str) -> dict[str, float]:
+        config = configure(self.base, METHODS[name])
+        return {
+            option: allowed.clip(float(loss_option(config, option))) for option, allowed in self.space(name).items()
+        }
+
+    def _complete(self, study: Any) -> list[Any]:
+        from optuna.trial import TrialState
+
+        found: list[Any] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return found
+
+    def _study(self, name: str) -> Any:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        if self._storage is None:
+            optuna.logging.set_verbosity(optuna.logging.ERROR)
+            self.out.mkdir(parents=True, exist_ok=True)
+            self._storage = JournalStorage(JournalFileBackend(str(self.out / JOURNAL)))
+        space = {option: allowed.model_dump() for option, allowed in self.space(name).items()}
+        decisive = [digest(configure(self.base, METHODS[name])), space, self.metrics]
+        mark = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=5).hexdigest()
+        return optuna.create_study(
+            storage=self._storage, study_name=f"{name}-{mark}", direction="maximize", load_if_exists=True
+        )
+
+
+def _distribution(allowed: Range) -> Any:
+    from optuna.distributions import FloatDistribution, IntDistribution
+
+    if allowed.whole:
+        return IntDistribution(int(allowed.low), int(allowed.high), log=allowed.log)
+    return FloatDistribution(allowed.low, allowed.high, log=allowed.log)
+
+
+def _sampler(name: str, done: int) -> Any:
+    """A sampler that depends on the loss and the number of finished trials only.
+
+    Every loss has its own trials, so that no loss profits from a lucky grid. A resumed tuning makes the same proposals.
+    """
+    from optuna.samplers import TPESampler
+
+    own = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=2).digest(), "big")
+    return TPESampler(seed=1_000 * own + done, n_startup_trials=5, multivariate=True)
+
+
+STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
+STUDY, TUNED = "study.yaml", "tuned.json"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a table: a name and the config that all its seeds share."""
+
+    name: str  # shown in tables and progress
+    config: RunConfig  # of every training
+    seeds: Sequence[int]  # one training for each
+    keep: int = 0  # keep the weights of this many seeds, from the first on
+
+    @property
+    def directions(self) -> list[str]:
+        """Keys of the directions in results: from the second modality to the first, and back."""
+        return directions_of(self.config.data.modality_names)
+
+    def jobs(self) -> list[Job]:
+        """One training for each seed."""
+        return [
+            Job(self.name, self.config.model_copy(update={"seed": seed}), keep=number < self.keep)
+            for number, seed in enumerate(self.seeds)
+        ]
+
+
+class Study:
+    """A study in its folder; `open_study` explains the arguments. ``base`` is the config of every training."""
+
+    def __init__(
+        self,
+        settings: StudyConfig,
+        base: RunConfig,
+        out: Path,
+        seeds: Sequence[int] | None = None,
+        trials: int | None = None,
+        data: str = "",
+        overrides: Sequence[str] = (),
+        tuned_in: Path | None = None,
+    ) -> None:
+        self.settings, self.base, self.out = settings, base, out
+        self.seeds = list(seeds or settings.seeds)
+        self.few_seeds = self.seeds[: settings.few_seeds]
+        self.ablation_seeds = self.seeds[: settings.ablation_seeds]
+        self.data, self.overrides = data or settings.config, list(overrides)
+        self.tuned_in = tuned_in
+        self.names = base.data.modality_names
+        self.given: dict[str, dict[str, float]] = {} if tuned_in is None else read_tuned(tuned_in)
+        self.finished = Finished(out)
+        self.trials = settings.trials if trials is None else trials
+        self.tuner = Tuner(base, self.trials, settings.tune_by, out, settings.tune_also)
+
+    @cached_property
+    def pair(self) -> tuple[str, str]:
+        """The modalities of tables, curves and figures: of more than two, the first and the first other with texts."""
+        if len(self.names) == 2:
+            return self.names[0], self.names[1]
+        vectors = open_trainer(self.base).inputs(self.base.splits.test or "").modalities
+        others = sorted(self.names[1:], key=lambda name: not vectors[name].texts)
+        return self.names[0], others[0]
+
+    @property
+    def directions(self) -> list[str]:
+        """Keys of the pair's directions in results: from the second modality to the first, and back."""
+        return directions_of(self.pair)
+
+    @property
+    def methods(self) -> list[str]:
+        """The losses that are compared."""
+        return list(self.settings.methods)
+
+    def prepare_folder(self) -> None:
+        """Make the study's folder, store its settings there and remove what an interrupted run left half written."""
+        stored = {
+            "data": self.data,
+            "set": self.overrides,
+            "seeds": self.seeds,
+            "trials": self.trials,
+            "study": self.settings.model_dump(mode="json"),
+            "config": self.base.model_dump(mode="json", by_alias=True),
+        }
+        self.out.mkdir(parents=True, exist_ok=True)
+        sweep(self.out, recursive=True)
+        write_file(self.out / STUDY, yaml.safe_dump(stored, sort_keys=False, allow_unicode=True))
+
+    def tuned(self, name: str, options: Mapping[str, Any] | None = None) -> RunConfig:
+        """The config of a loss with its tuned options; ``options`` take precedence."""
+        return configure(self.base, METHODS[name], {**self.options(name), **(options or {})})
+
+    def options(self, name: str) -> dict[str, float]:
+        """The tuned options of a loss, from another study where they were given."""
+        if name in self.given:
+            return self.given[name]
+        return self.tuner.best(name).options if self.trials else {}
+
+    def command(self, name: str) -> str:
+        """The command that runs an experiment (or ``report``) in this folder."""
+        words = ["crossclr", *(["experiment", name] if name != "report" else [name])]
+        words += ["--data", self.data, "--out", str(self.out)]
+        words += [word for override in self.overrides for word in ("--set", override)]
+        words += [] if self.tuned_in is None else ["--tuned-in", str(self.tuned_in)]
+        words += ["--seeds", ",".join(map(str, self.seeds)), "--trials", str(self.trials)]
+        return shlex.join(words)
+
+    def baseline(self) -> dict[str, dict[str, float]]:
+        """Metrics of CCA on the same data; computed once and stored in the study's folder."""
+        splits = self.base.splits
+        path = self.out / f"baseline-{digest(self.base)}.json"
+        if not path.is_file():
+            trainer = open_trainer(self.base)
+            chosen_on = splits.validate_ if splits.validate_ != splits.test else None
+            embeddings = embed_baseline(trainer.raw, splits.test or "", train=splits.train, validation=chosen_on)
+            write_json(path, trainer.measure(embeddings, splits.test or ""))
+        return read_json_object(path)
+
+    def results(self, variant: Variant) -> list[dict[str, Any]]:
+        """The results of every seed of a variant."""
+        return [self.finished.results(job) for job in variant.jobs()]
+
+    def values(self, variant: Variant, direction: str, metric: str) -> list[float]:
+        """One metric for each seed; NaN where a training failed or the data does not have the metric."""
+        tests = [results.get("test") or {} for results in self.results(variant)]
+        return [float(test.get(direction, {}).get(metric, math.nan)) for test in tests]
+
+    def ranks(self, variant: Variant, direction: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        """(seeds, queries) ranks on the test split; None where a training stored none."""
+        found = [self.finished.ranks(job).get(direction) for job in variant.jobs()]
+        known = [ranks for ranks in found if ranks is not None]
+        return np.stack(known) if len(known) == len(found) else None
+
+    def kept(self, variant: Variant, modality: str) -> list[float]:
+        """Percent of input-space neighbours that each seed keeps within a modality."""
+        found = [results.get("neighbours") or {} for results in self.results(variant)]
+        return [float(kept.get(modality, math.nan)) for kept in found]
+
+    def score_table(
+        self, name: str, title: str, heads: Sequence[str], rows: Mapping[Any, Variant], caption: str
+    ) -> Table:
+        """Metrics of the pair and neighbours kept; the keys of ``rows`` are the texts under ``heads``."""
+        first = next(iter(rows.values()))
+        has_texts = not math.isnan(self.values(first, self.directions[0], "nDCG")[0])
+        metrics = [*STRICT, *(SEMANTIC if has_texts else ())]
+        groups = [
+            ("", len(heads)),
+            *((words(one), len(metrics)) for one in self.directions),
+            ("neighbours kept", len(self.names)),
+        ]
+        lines = []
+        for texts, variant in rows.items():
+            cells = [Cell.of(self.values(variant, one, metric)) for one in self.directions for metric in metrics]
+            kept = [Cell.of(self.kept(variant, modality)) for modality in self.names]
+            lines.append([*(Cell(text=text) for text in texts), *cells, *kept])
+        return Table(name, title, [*heads, *metrics, *metrics, *self.names], lines, caption, groups)
+
+
+def words(direction: str) -> str:
+    """The words of a direction's key, such as ``text → video``."""
+    return Direction.parse(direction).words
+
+
+def open_study(
+    data: str | Path,
+    out: str | Path,
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    trials: int | None = None,
+    tuned_in: str | Path | None = None,
+) -> Study:
+    """Open a study in a folder; nothing is written before it runs.
+
+    Args:
+        data: a shipped study, or a YAML file of a study or of a run config.
+        out: the folder.
+        overrides: changes to the config of every training, ``a.b=value``.
+        seeds: replace those of the study.
+        trials: tuning runs for each loss, replacing the study's; 0 uses the config's own options.
+        tuned_in: folder of another study whose tuned options are used, if tuning here would take too long.
+
+    Raises:
+        ValueError: validation or test split is missing, tuning would use the test split, or ``validation.select_by``
+            names what the data does not have.
+    """
+    settings = load_study(data)
+    base = base_config(settings, overrides)
+    if base.splits.validate_ is None or base.splits.test is None:
+        raise ValueError("experiments tune on a validation split and measure on a test split; name both under splits")
+    tunes = (settings.trials if trials is None else trials) > 0 and tuned_in is None
+    if tunes and base.splits.validate_ == base.splits.test:
+        raise ValueError(
+            f"splits.validate and splits.test are both {base.splits.test!r}, so tuning would use the test samples; "
+            "hold some training samples out with data.split_parts, as the shipped study youcook2-spoken does"
+        )
+    check_selection(base.validation.select_by, base.data.modality_names)
+    other = None if tuned_in is None else Path(tuned_in)
+    return Study(settings, base, Path(out), seeds, trials, str(data), overrides, other)
+
+
+def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
+    """The options of every loss that another study has tuned; fields of the config are not carried over."""
+    path = folder / TUNED
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; finish `crossclr experiment losses --out {folder}` first")
+    found = read_json_object(path)
+    # A rate or a number of epochs belongs to the model that it was tuned for.
+    return {loss: {name: options[name] for name in options if "." not in name} for loss, options in found.items()}

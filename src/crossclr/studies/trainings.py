@@ -1,0 +1,231 @@
+"""The data of a study in memory, and how a training on it is run and measured.
+
+The stored trainings of a study: each is a run folder named after its config, so that none runs twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from crossclr.evaluation import Semantics, kept_neighbours, pooled_split
+from crossclr.evaluation.metrics import embedding_ranks, rank_metrics, retrieval_validator
+from crossclr.features import DataConfig, open_source, parse_data_config
+from crossclr.features.sources.in_memory import Form, MemorySource
+from crossclr.models import Embeddings, JointModel, embed_source
+from crossclr.storage import write_file, write_json
+from crossclr.storage.reading import read_json_object
+from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, TrainingError, fit, make_fabric
+from crossclr.training.checkpoint import save_checkpoint
+from crossclr.training.joint_training import memory_forms
+from crossclr.training.run import shape_of
+from crossclr.training.run_folder import METRICS, RESULTS
+from crossclr.training.torch_settings import torch_settings
+
+Results = dict[str, dict[str, float]]
+Ranks = Mapping[str, Tensor]  # by direction, (queries,)
+BATCH = 512  # samples that are embedded at once
+
+
+class Trainer:
+    """The data of one config, read once; trainings on it run one after the other. See `MemorySource` for ``forms``."""
+
+    def __init__(self, data: DataConfig, forms: Mapping[str, Form] | None = None) -> None:
+        self.raw = open_source(data)
+        self.source = MemorySource(self.raw, forms)
+        self._semantics: dict[str, Semantics | None] = {}
+        self._inputs: dict[str, Embeddings] = {}
+
+    def inputs(self, split: str) -> Embeddings:
+        """The mean input rows of a split."""
+        if split not in self._inputs:
+            self._inputs[split] = pooled_split(self.raw, split)
+        return self._inputs[split]
+
+    def embed(self, model: JointModel, split: str) -> Embeddings:
+        """Embeddings of a split."""
+        return embed_source(model, self.source, split, BATCH)
+
+    def measure(self, embeddings: Embeddings, split: str, ranks: Ranks | None = None) -> Results:
+        """Strict and meaning-aware metrics in all directions, at each level; ``ranks`` if they are known."""
+        if split not in self._semantics:
+            self._semantics[split] = Semantics.of(embeddings)
+        ranks = ranks or embedding_ranks(embeddings, progress=False)
+        results = {direction: rank_metrics(found) for direction, found in ranks.items()}
+        semantics = self._semantics[split]
+        for direction, scores in ({} if semantics is None else semantics.scores(embeddings)).items():
+            results[direction].update(scores)
+        return results
+
+    def train(self, config: RunConfig) -> Trained:
+        """Train, then measure the best epoch on validation and, if the config names one, on the test split."""
+        began = time.monotonic()
+        with torch_settings(config.training):
+            fabric = make_fabric("cpu", 1, config.training.precision)
+            training = JointTraining(config, self.source, fabric)
+            memory = MemoryRecorder()
+            fit(training, memory, validate=retrieval_validator(self.source, config.splits.validate_, BATCH))
+            training.model.load_state_dict(memory.best)
+            return self._measured(training.model.eval(), config, memory, training.health.warning, began)
+
+    def _measured(
+        self, model: JointModel, config: RunConfig, memory: MemoryRecorder, warning: str | None, began: float
+    ) -> Trained:
+        splits, ranks = config.splits, {}
+        results: dict[str, Any] = {
+            "name": config.name,
+            "seed": config.seed,
+            "epochs": len(memory.epochs),
+            "best_epoch": memory.best_epoch,
+            "warning": warning,
+            "split": splits.test,
+            "validation": None,
+            "test": None,
+            "neighbours": None,
+            "cca_baseline": None,
+        }
+        if splits.validate_ is not None:
+            results["validation"] = self.measure(self.embed(model, splits.validate_), splits.validate_)
+        if splits.test is not None:
+            embeddings = self.embed(model, splits.test)
+            ranks = embedding_ranks(embeddings, progress=False)
+            results["test"] = self.measure(embeddings, splits.test, ranks)
+            results["neighbours"] = kept_neighbours(self.inputs(splits.test), embeddings)
+        results["seconds"] = round(time.monotonic() - began, 2)
+        return Trained(model, memory.records, results, ranks)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training in memory."""
+
+    model: JointModel  # of the best epoch
+    records: list[dict[str, Any]]  # of the training
+    results: dict[str, Any]  # as in ``results.json``
+    ranks: Ranks  # of every query of the test split, by direction
+
+
+def open_trainer(config: RunConfig) -> Trainer:
+    """The trainer of a config's data; the last four are cached, so that trainings on the same data share them."""
+    forms = memory_forms(config.model, config.data.modality_names)
+    return _trainer(config.data.model_dump_json(by_alias=True), tuple(forms.items()))
+
+
+@lru_cache(maxsize=4)
+def _trainer(data: str, forms: tuple[tuple[str, Form], ...]) -> Trainer:
+    return Trainer(parse_data_config(json.loads(data)), dict(forms))
+
+
+RUNS, RANKS = "runs", "ranks.npz"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training that an experiment needs."""
+
+    name: str  # shown in progress and part of the folder's name
+    config: RunConfig  # everything that decides it, including the seed
+    keep: bool = False  # whether its weights are stored, for figures and fused experts
+
+    def path(self, out: Path) -> Path:
+        """Its folder in a study's folder; equal configs of different experiments share one.
+
+        Example:
+            >>> from crossclr.training import load_config
+            >>> path = Job("CLIP, τ = 0.1", load_config("emoji")).path(Path("out"))
+            >>> path.parent.name[:9], path.name
+            ('clip-0.1-', 'seed-0')
+        """
+        slug = re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-")
+        return out / RUNS / f"{slug[:40].strip('-')}-{digest(self.config)}" / f"seed-{self.config.seed}"
+
+
+def digest(config: RunConfig) -> str:
+    """A short name for everything but the seed that decides a training.
+
+    Parts of a config that are null do not count, so that a new optional part does not change existing names.
+    """
+    values = config.model_dump(mode="json", exclude={"seed", "name", "about"}, by_alias=True)
+    decisive = json.dumps({name: value for name, value in values.items() if value is not None})
+    return hashlib.blake2b(decisive.encode(), digest_size=5).hexdigest()
+
+
+class Finished:
+    """The finished trainings of a study folder, found by config."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def find(self, job: Job) -> Path | None:
+        """The folder of a finished training with the config of a job (and with weights, if the job keeps them)."""
+        places = [job.path(self.out), *self.out.glob(f"{RUNS}/*-{digest(job.config)}/seed-{job.config.seed}")]
+        for place in places:
+            if (place / RESULTS).is_file() and (not job.keep or (place / "best").is_dir()):
+                return place
+        return None
+
+    def results(self, job: Job) -> dict[str, Any]:
+        """The results of a finished training."""
+        place = self.find(job)
+        if place is None:
+            raise FileNotFoundError(f"{job.path(self.out)} is not finished; run the experiment again")
+        return read_json_object(place / RESULTS)
+
+    def ranks(self, job: Job) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+        """Ranks of the test queries by direction; empty if the training stored none."""
+        place = self.find(job)
+        if place is None or not (place / RANKS).is_file():
+            return {}
+        with np.load(place / RANKS, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+    def open(self, job: Job) -> Run:
+        """The run folder of a job that keeps its weights."""
+        place = self.find(job)
+        if place is None:
+            raise FileNotFoundError(f"{job.path(self.out)} is not finished or has no weights; run the experiment again")
+        return Run.open(place)
+
+
+def perform(job: Job, out: Path) -> dict[str, Any]:
+    """Train and measure, then write the run folder, complete or not at all.
+
+    A training that diverges counts as finished, with the error in its results, so that tuning can score it.
+
+    Raises:
+        Interrupted: after Ctrl-C; nothing is written.
+    """
+    trainer = open_trainer(job.config)
+    trained: Trained | None = None
+    try:
+        trained = trainer.train(job.config)
+        results = trained.results
+    except TrainingError as error:
+        results = {"name": job.name, "seed": job.config.seed, "error": str(error)}
+    write_run(job, job.path(out), trained, results)
+    return results
+
+
+def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, Any]) -> None:
+    """Write a run folder as `crossclr train` does; weights only if the job keeps them."""
+    config = job.config.model_copy(update={"data": job.config.data.with_absolute_paths()})
+    shape = None if trained is None else shape_of(trained.model)
+    with Run.creating(path, config, shape, replace=True) as folder:  # replaces a finished one without weights
+        if trained is not None:
+            write_file(folder / METRICS, "".join(json.dumps(record) + "\n" for record in trained.records))
+            if trained.ranks:
+                ranks = {name: found.numpy() for name, found in trained.ranks.items()}
+                np.savez(folder / RANKS, **ranks)  # type: ignore[arg-type]  # the stubs take the names for options
+            if job.keep:
+                save_checkpoint(folder / "best", trained.model.state_dict(), {})
+        write_json(folder / RESULTS, results)

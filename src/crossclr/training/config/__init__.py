@@ -1,1 +1,0 @@
-"""The config of a run: its fields, its files and recipes."""

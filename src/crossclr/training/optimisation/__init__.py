@@ -1,1 +1,0 @@
-"""Optimisers and schedules of the learning rate."""

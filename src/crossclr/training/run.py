@@ -1,0 +1,197 @@
+"""The run folder of a joint embedding.
+
+Compare a run folder, an index or an export with its manifests, and a run with its data.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+
+from crossclr.features import DataError, Source, open_source
+from crossclr.features.check.fingerprint import data_changes, fingerprint
+from crossclr.models import JointModel, build_model
+from crossclr.models.space import SearchSpace, TrainedEncoder
+from crossclr.storage import write_file, write_json
+from crossclr.storage.manifest import NAME, changes, check_sealed, renew, seal, sealed_folders, unlist
+from crossclr.storage.reading import ReadError, read_json_object, reading
+from crossclr.training.checkpoint import ADVICE, REST, TENSORS, CheckpointError, load_tensors, save_checkpoint
+from crossclr.training.checkpoint import MODEL as WEIGHTS
+from crossclr.training.config_files import load_config
+from crossclr.training.run_config import RunConfig
+from crossclr.training.run_folder import CONFIG, DATA, ENVIRONMENT, MODEL, RESULTS, RunFolder, Which
+
+SPACE, SPACE_TENSORS = "space.json", "space.safetensors"
+
+
+class Run(RunFolder[RunConfig]):
+    """The run folder of a joint embedding."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Run":
+        """Open an existing run folder.
+
+        Raises:
+            FileNotFoundError: there is none at ``path``.
+        """
+        path = Path(path)
+        if not (path / CONFIG).is_file() or not (path / MODEL).is_file():
+            seeds = sorted(folder.parent.name for folder in path.glob(f"seed-*/{CONFIG}"))
+            hint = f"; it holds the runs {', '.join(seeds)}: name one of them" if seeds else ""
+            raise FileNotFoundError(f"{path} is not a run folder ({CONFIG} or {MODEL} is absent){hint}")
+        check_sealed(path)
+        return cls(path, load_config(path / CONFIG))
+
+    @classmethod
+    def create(
+        cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any], source: Source
+    ) -> "Run":
+        """Write a run folder with its first checkpoint; it appears complete or not at all."""
+        config = config.model_copy(update={"data": config.data.with_absolute_paths()})
+        with cls.creating(path, config, shape_of(model)) as folder:
+            roles = [config.splits.train, config.splits.validate_, config.splits.test]
+            splits = dict.fromkeys([*source.splits, *(split for split in roles if split is not None)])
+            write_json(folder / DATA, fingerprint(source, list(splits)))
+            save_checkpoint(folder / "last", model.state_dict(), state)
+        return cls(path, config)
+
+    def load_model(self, which: Which = "best") -> JointModel:
+        """The trained model, in evaluation mode on the CPU.
+
+        Args:
+            which: the checkpoint.
+        """
+        if which == "best" and not (self.path / which).is_dir() and (self.path / SPACE).is_file():
+            raise ValueError(f"{self.path} has no trained encoder: its search space is the closed form alone")
+        return self.load_weights_into(self._new_model(), which)
+
+    def _new_model(self) -> JointModel:
+        """The model without its weights."""
+        dims, two_level = self.shape.get("dims"), self.shape.get("two_level")
+        if not (isinstance(dims, dict) and dims and all(type(dim) is int and dim > 0 for dim in dims.values())):
+            raise CheckpointError(f"{self.path / MODEL}: dims must map modalities to channels; restore the file")
+        return build_model(self.config.model, dims, bool(two_level))
+
+    def load_space(self, which: Which = "best") -> SearchSpace:
+        """The search space of the run, or the model of a checkpoint as a search space of its own.
+
+        Args:
+            which: the checkpoint; ``last`` never has a search space that was fitted.
+        """
+        if which == "last" or not (self.path / SPACE).is_file():
+            model = self.load_model(which)
+            return SearchSpace(model.dims, None, [TrainedEncoder(model)])
+        tensors = load_tensors(self.path / SPACE_TENSORS)
+        with reading(self.path / SPACE, "search space", advice=ADVICE, kind=CheckpointError):
+            description = read_json_object(self.path / SPACE)
+            encoders = []
+            for number in range(description["encoders"]):
+                model = self._new_model()
+                prefix = f"encoder/{number}/"
+                model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+                encoders.append(TrainedEncoder(model))
+            own = {key: value for key, value in tensors.items() if not key.startswith("encoder/")}
+            return SearchSpace.restore(own, description, encoders)
+
+    def write_space(self, space: SearchSpace) -> None:
+        """Store a search space, where `load_space` finds it."""
+        tensors = space.tensors()
+        for number, encoder in enumerate(space.trained):
+            tensors |= {f"encoder/{number}/{key}": value for key, value in encoder.model.state_dict().items()}
+        unlist(self.path, [SPACE_TENSORS, SPACE])  # a kill between two files must not look like damage
+        write_file(self.path / SPACE_TENSORS, save({key: value.cpu().contiguous() for key, value in tensors.items()}))
+        write_json(self.path / SPACE, space.description())
+        seal(self.path, [SPACE_TENSORS, SPACE])
+
+    def digest(self, which: Which = "best") -> str:
+        """A digest of the weights, to check that embeddings come from this run."""
+        space = self.path / SPACE_TENSORS
+        file = space if which == "best" and space.is_file() else self.path / which / WEIGHTS
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+    def open_source(self, check: bool = True) -> Source:
+        """The data of the run.
+
+        Args:
+            check: compare it with the fingerprint that the run stored.
+
+        Raises:
+            DataError: the data is not what it was when the run was created.
+        """
+        source = open_source(self.config.data)
+        before = self.path / DATA
+        if check and before.is_file() and (found := data_changes(read_json_object(before), source)):
+            raise DataError(
+                f"the data changed since {self.path} was created: {'; '.join(found)}. Restore the data, or, if you "
+                f"changed it on purpose, run: crossclr verify {self.path} --accept"
+            )
+        return source
+
+    @property
+    def launch(self) -> str | None:
+        """The call of torchrun that started the run."""
+        path = self.path / ENVIRONMENT
+        found: str | None = read_json_object(path).get("launch") if path.is_file() else None
+        return found
+
+
+def shape_of(model: JointModel) -> dict[str, Any]:
+    """The sizes of a model for `RunFolder.creating`."""
+    return {"dims": model.dims, "two_level": model.two_level}
+
+
+LISTED = [CONFIG, ENVIRONMENT, MODEL, DATA, RESULTS, SPACE, SPACE_TENSORS, WEIGHTS, TENSORS, REST]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found."""
+
+    folders: int  # folders that were compared
+    differences: list[str]  # what differs, in words
+
+
+def verify(path: str | Path, *, accept: bool = False) -> Verified:
+    """Compare every file with its checksum, and the data of a run with its fingerprint.
+
+    Args:
+        path: a run folder, a folder of runs, an index or an export.
+        accept: take what is found as the new truth, after you changed it on purpose.
+    """
+    path = Path(path)
+    if accept:
+        _seal_runs(path)
+    folders = sealed_folders(path)
+    if not folders:
+        raise FileNotFoundError(f"{path} has no {NAME}, so there is nothing to verify; name a run folder or an index")
+    differences = []
+    for folder in folders:
+        differences += [f"{folder}: {change}" for change in changes(folder, everything=True)]
+        if accept:
+            renew(folder)
+        if (folder / DATA).is_file() and (folder / CONFIG).is_file():
+            differences += [f"data of {folder}: {change}" for change in _compare_data(folder, accept)]
+    return Verified(len(folders), differences)
+
+
+def _seal_runs(path: Path) -> None:
+    """Write the manifests that run folders and checkpoints lack."""
+    for folder in sorted(found.parent for name in (CONFIG, WEIGHTS) for found in path.rglob(name)):
+        if not (folder / NAME).exists():
+            seal(folder, LISTED)
+
+
+def _compare_data(folder: Path, accept: bool) -> list[str]:
+    try:
+        source = Run.open(folder).open_source(check=False)
+        before = read_json_object(folder / DATA)
+        found = data_changes(before, source)
+        if accept and found:
+            write_json(folder / DATA, fingerprint(source, [split for split in before if split in source.splits]))
+            renew(folder)
+    except (ReadError, OSError) as error:
+        return [str(error)]
+    return found

@@ -1,1 +1,0 @@
-"""The folder of a run: config, environment, metrics, checkpoints and results."""

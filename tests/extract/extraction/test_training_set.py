@@ -1,0 +1,78 @@
+import pytest
+
+from crossclr.extract.caption_files import Segment
+from crossclr.extract.contract import ExpertError
+from crossclr.extract.recordings import Datapoint
+from crossclr.extract.training_set import (
+    Modalities,
+    assign_splits,
+    build_dataset,
+    choose_modalities,
+    media_table,
+    segments_within,
+)
+from tests.support.fake_experts import Colour, Letters, Loudness, Motion
+
+
+@pytest.mark.parametrize(
+    ("experts", "named", "modalities", "text"),
+    [
+        ([Colour(), Letters()], {}, {"video": ["colour"], "text": ["letters"]}, "text"),
+        (
+            [Letters(), Loudness(), Colour(), Motion()],
+            {},
+            {"audio": ["loudness"], "video": ["colour", "motion"], "text": ["letters"]},
+            "text",
+        ),
+        ([Colour(), Loudness()], {}, {"video": ["colour"], "audio": ["loudness"]}, None),
+        ([Colour(), Motion()], {}, {"colour": ["colour"], "motion": ["motion"]}, None),
+        ([Colour()], {}, {"video": ["colour"]}, None),
+        (
+            [Colour(), Motion(), Letters()],
+            {"action": ["motion"], "words": ["letters"]},
+            {"action": ["motion"], "video": ["colour"], "words": ["letters"]},
+            "words",
+        ),
+        ([Colour(), Loudness()], {"both": ["colour", "loudness"]}, {"both": ["colour", "loudness"]}, None),
+    ],
+)
+def test_which_expert_is_which_modality(experts, named, modalities, text):
+    found = choose_modalities(experts, named)
+    assert list(found.experts.items()) == list(modalities.items())
+    assert found.text == text
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"action": ["flow"]}, "modality 'action': expert 'flow' is not among colour, loudness, letters"),
+        ({"mixed": ["colour", "letters"]}, "sentences must be one modality of their own"),
+        ({"video": ["loudness"]}, "modality 'video' is also the one of colour; choose another name"),
+    ],
+)
+def test_names_of_modalities_that_cannot_be(named, message):
+    with pytest.raises(ExpertError, match=message):
+        choose_modalities([Colour(), Loudness(), Letters()], named)
+
+
+def test_segments_without_length_are_left_out_one_by_one():
+    point = Datapoint(
+        "a", "a", None, (Segment("x", 1, 1), Segment("y", 2, 3), Segment("z", 9, 10), Segment("w", 3, 99))
+    )
+    kept, problems = segments_within(point, 4.0, "a.mp4")
+    assert [(part["text"], part["start_sec"], part["stop_sec"]) for part in kept] == [("y", 2, 3), ("w", 3, 4)]
+    assert [problem.what.split(" was")[0] for problem in problems] == ["segment 0", "segment 2"]
+
+
+def test_a_key_keeps_its_split_when_others_come():
+    few, many = assign_splits(["a", "b", "c"]), assign_splits([*"abcdefgh"])
+    assert {key: many[key] for key in "abc"} == few
+    assert set(assign_splits([*"abc"], {"train": 1.0}).values()) == {"train"}
+
+
+def test_the_media_table_has_the_fields_of_the_captions(tmp_path):
+    points = [Datapoint("a", "a", "train", (Segment("x", 0, 1, {"place": "Rome"}), Segment("y", 1, 2)))]
+    segments = {"a": segments_within(points[0], 2.0, "a.mp4")[0]}
+    data = build_dataset(points, {"a": 2.0}, segments, {"colour": {"a"}}, Modalities({"video": ["colour"]}))
+    table = media_table(data, {"a": tmp_path / "a.mp4"})
+    assert [table[key].get("fields") for key in ("a/0", "a/1")] == [{"place": "Rome"}, None]
