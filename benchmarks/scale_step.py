@@ -50,9 +50,7 @@ def measure(size: int) -> None:
     ids = torch.arange(size)
     rows = torch.nn.functional.normalize(torch.randn(size, DIM), dim=1)
     for name, features in (("a", a), ("b", b)):  # the older half of the queues
-        queue = loss_fn.modalities.of(name).queue
-        if queue is not None:
-            queue.push(torch.nn.functional.normalize(features.flip(0), dim=1), rows, ids + size)
+        loss_fn.queues.of(name).push(torch.nn.functional.normalize(features.flip(0), dim=1), rows, ids + size)
     before = bare_products(size, tiles)
     held, start = start_peak(), time.perf_counter()
     loss_fn(za, zb, a, b, ids).backward()

@@ -8,8 +8,8 @@ Needs the data set `exercises` and its text features:
     python -m benchmarks.several_modalities exercises text --seeds 5 --loss clip --out clip.json
 
 Every training has the same budget. Features are mean-pooled, encoders are MLPs. A training takes 10 to 30 seconds of
-one core. Of three losses (CLIP at 0.07, also with fused terms, and CrossCLR at 0.1), CrossCLR was chosen on 200 samples
-held out from the training split. The questions, all about R@10 on the test split:
+one core. Of three losses (CLIP at 0.07, also against the mean of the other modalities, and CrossCLR at 0.1), CrossCLR
+was chosen on 200 samples held out from the training split. The questions, all about R@10 on the test split:
 
 (a) English → video: all four together against the pair alone.
 (b) Spanish → video: the same.

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from crossclr.features import EmojiConfig, Inputs, Ragged, batches, open_source
-from crossclr.losses import LOSSES, CrossCLR, build_loss
+from crossclr.losses import LOSS_PATHS, CrossCLR, build_loss
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.space import HubCorrection, SearchSpace
@@ -41,9 +41,9 @@ def losses_and_gradients(make, device):
     return found
 
 
-@pytest.mark.parametrize("name", [*LOSSES, "crossclr with a queue"])
+@pytest.mark.parametrize("name", [*LOSS_PATHS, "crossclr with a queue"])
 def test_losses(name):
-    make = (lambda: build_loss(name)) if name in LOSSES else (lambda: CrossCLR(**QUEUE))
+    make = (lambda: build_loss(name)) if name in LOSS_PATHS else (lambda: CrossCLR(**QUEUE))
     here = losses_and_gradients(make, "cpu")
     with SimulatedDevice():
         there = losses_and_gradients(make, DEVICE)

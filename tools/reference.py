@@ -135,7 +135,7 @@ def _standard(parameter: Any) -> str:
 
 def configs_page() -> Iterator[str]:
     """Every field of a config with its type, its default and its sentence."""
-    from crossclr.losses import LOSSES
+    from crossclr.losses import LOSS_PATHS, loss_class
     from crossclr.training import RunConfig, TermConfig, config_names, load_config
 
     yield "# Configs\n"
@@ -157,7 +157,8 @@ def configs_page() -> Iterator[str]:
     yield "## Options of the losses\n"
     yield "They stand in `loss.local` and `loss.global`, and are the arguments of `build_loss`. "
     yield f"`name`: {TermConfig.model_fields['name'].description}"
-    for name, loss in LOSSES.items():
+    for name in LOSS_PATHS:
+        loss = loss_class(name)
         sentences = argument_sentences(loss)
         yield f"\n### {name}\n"
         yield f"{_first_paragraph(loss)}\n"

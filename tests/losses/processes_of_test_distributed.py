@@ -14,8 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from crossclr.losses import Distributed, build_loss
-from crossclr.losses.sums import across_processes as sharing
+from crossclr.losses import Distributed, build_loss, distributed
 
 DIMS = {"za": 6, "zb": 6, "a": 5, "b": 4}
 CASES: dict[str, dict[str, object]] = {
@@ -26,7 +25,7 @@ CASES: dict[str, dict[str, object]] = {
     "crossclr positives": {"extra_positives": 2, "queue_size": 30, "prune_threshold": 0.5, "weight_scale": 0.1},
     "crossclr released": {"intra_mode": "logit", "self_logit": "zero"},
     "crossclr plain": {"prune_threshold": None, "weight_scale": None, "queue_size": 16},
-    "crossclr names": {"queue_size": 30, "fused": True, "chunk_size": 2},
+    "crossclr names": {"queue_size": 30, "chunk_size": 2},
     "clip names": {"pairs": {"text": {"video": 1.0, "audio": 0.5}}},
     "clip": {"chunk_size": 2},
     "ntxent": {},
@@ -99,13 +98,13 @@ def results(case: str, world: int, rank: int = 0, group: object = None) -> dict[
 
 def reverse_the_gathered_rows() -> None:
     """A fault that a test must find: rows come in another order than gradients go back in."""
-    whole = sharing._Gather.forward
+    whole = distributed._Gather.forward
 
     def reversed_forward(ctx, own, counts, group, factor):
         joined = whole(ctx, own, counts, group, factor)
         return torch.cat(list(joined.split(list(counts)))[::-1])
 
-    sharing._Gather.forward = staticmethod(reversed_forward)
+    distributed._Gather.forward = staticmethod(reversed_forward)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from scipy.optimize import brentq
 from torch import Tensor
 
 
@@ -44,8 +45,8 @@ class ReferenceCrossCLR:
     min_keep: float = 0.25
     intra_mode: str = "logit"
     self_logit: str = "masked"
+    min_effective: float = 0.0
     pairs: dict[str, dict[str, float]] | None = None
-    fused: bool = False
     queues: dict[str, list[Row]] = field(default_factory=dict)
     step: int = 0
     pruned_shares: dict[str, float] = field(default_factory=dict)
@@ -86,15 +87,6 @@ class ReferenceCrossCLR:
             back, share = self.term(both, batch[y], batch[x], reference[y], score[y], pruned[y])
             shares[y].append(share)
             total, weight_sum = total + weight * (there + back) / 2, weight_sum + weight
-        for x in batch if self.fused else ():
-            mean = fused_rows(batch, x)
-            both = [i for i in batch[x] if i in mean]
-            if not both:
-                continue
-            there, share = self.term(both, batch[x], mean, reference[x], score[x], pruned[x])
-            shares[x].append(share)
-            back, _ = self.term(both, mean, batch[x], None, score[x], pruned[x], inputs=batch[x])
-            total, weight_sum = total + (there + back) / 2, weight_sum + 1
         self.intra_shares = {name: sum(found) / len(found) for name, found in shares.items() if found}
         return total / weight_sum if weight_sum else total
 
@@ -115,18 +107,16 @@ class ReferenceCrossCLR:
         both: list[int],
         own: dict[int, Row],
         other: dict[int, Row],
-        reference: list[Row] | None,
+        reference: list[Row],
         score: dict[tuple[int, int], float],
         pruned: set[tuple[int, int]],
-        inputs: dict[int, Row] | None = None,
     ) -> tuple[Tensor, float]:
         """L(x→y) over the samples that have both, and the intra-modal share of its denominators."""
-        inputs = own if inputs is None else inputs
         losses, intra_shares = [], []
         for i in both:
             anchor = own[i]
             candidates = [j for j in both if j != i and own[j].born in pruned]
-            candidates.sort(key=lambda j: -float(cosine(inputs[i].x, inputs[j].x)))
+            candidates.sort(key=lambda j: -float(cosine(own[i].x, own[j].x)))
             positives = [(1.0, i)] + [(self.positive_weight, j) for j in candidates[: self.extra_positives]]
             numerator = sum(w * torch.exp(cosine(anchor.z, other[j].z) / self.temperature) for w, j in positives)
             denominator = numerator
@@ -134,11 +124,11 @@ class ReferenceCrossCLR:
                 if j != i and own[j].id != anchor.id and own[j].born not in pruned:
                     denominator = denominator + torch.exp(cosine(anchor.z, other[j].z) / self.temperature)
             without_intra = denominator
-            if self.intra_weight and reference is not None:
+            if self.intra_weight:
                 denominator = denominator + self.intra_sum(anchor, reference, pruned)
             losses.append(torch.log(denominator / numerator))
             intra_shares.append(1 - float(without_intra.detach() / denominator.detach()))
-        weights = self.weights([score[own[i].born] for i in both], [score[row.born] for row in inputs.values()])
+        weights = self.weights([score[own[i].born] for i in both], [score[row.born] for row in own.values()])
         loss = sum(w * one for w, one in zip(weights, losses, strict=True))
         return loss, sum(intra_shares) / len(intra_shares)
 
@@ -161,9 +151,19 @@ class ReferenceCrossCLR:
     def weights(self, scores: list[float], of_the_modality: list[float]) -> list[float]:
         if self.weight_scale is None or sum(of_the_modality) <= 1e-6 * len(of_the_modality):
             return [1 / len(scores)] * len(scores)
-        raised = [s / sum(of_the_modality) / self.weight_scale for s in scores]
-        exps = [math.exp(r - max(raised)) for r in raised]
-        return [e / sum(exps) for e in exps]
+
+        def softmax(values: list[float], log_scale: float) -> list[float]:
+            raised = [s / sum(of_the_modality) / math.exp(log_scale) for s in values]
+            exps = [math.exp(r - max(raised)) for r in raised]
+            return [e / sum(exps) for e in exps]
+
+        def lacking(log_scale: float) -> float:
+            w = softmax(of_the_modality, log_scale)
+            return 1 / (len(w) * sum(one**2 for one in w)) - self.min_effective
+
+        start = math.log(self.weight_scale)
+        enough = start if lacking(start) >= 0 else brentq(lacking, start, 40.0, xtol=1e-13)
+        return softmax(scores, enough)
 
     def prune(self, score: dict[tuple[int, int], float]) -> set[tuple[int, int]]:
         values = sorted(score.values())
@@ -202,29 +202,17 @@ def batch_of(
     return batch
 
 
-def fused_rows(batch: dict[str, dict[int, Row]], name: str) -> dict[int, Row]:
-    """Sample -> the normalised mean of all its modalities but one."""
-    found = {}
-    for i in {i for other, rows in batch.items() if other != name for i in rows}:
-        rows = [rows[i] for other, rows in batch.items() if other != name and i in rows]
-        mean = unit(sum(unit(row.z) for row in rows) / len(rows))
-        found[i] = Row(mean, mean, rows[0].id, rows[0].born)
-    return found
-
-
 def mean_over_pairs(
     pair_loss: Callable[..., Tensor],
     embeddings: dict[str, Tensor],
     ids: list[int],
     present: dict[str, list[bool]],
     pairs: dict[str, dict[str, float]] | None = None,
-    fused: bool = False,
 ) -> Tensor:
     """Any loss of a pair, over the samples that have both, as a weighted mean over the pairs."""
     batch = batch_of(embeddings, embeddings, ids, present, 0)
     chosen = ReferenceCrossCLR(pairs=pairs).chosen_pairs(list(batch))
     sides = [(batch[x], batch[y], weight) for x, y, weight in chosen]
-    sides += [(batch[x], fused_rows(batch, x), 1.0) for x in batch] if fused else []
     total, weight_sum = torch.zeros((), dtype=torch.float64), 0.0
     for own, other, weight in sides:
         both = [i for i in own if i in other]

@@ -16,7 +16,7 @@ from crossclr.losses import CrossCLR
 from crossclr.notices import CrossCLRWarning
 from tests.losses.reference import ReferenceCrossCLR
 
-pytestmark = pytest.mark.filterwarnings("ignore:pruning by", "ignore:weighting by")
+pytestmark = pytest.mark.filterwarnings("ignore:pruning by")
 
 
 def draw_batch(generator: torch.Generator, size: int, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -78,6 +78,7 @@ def test_equals_the_loops(
             "extra_positives": 0 if rule[1] is None else seed,
             "self_logit": ("masked", "zero")[seed % 2],
             "min_keep": (0.25, 0.0, 0.6)[seed],
+            "min_effective": (0.0, 0.5, 0.9)[seed],
         }
         compare(seed, (None, 1, 3)[seed], **options)
 
@@ -257,17 +258,18 @@ def test_gamma_of_one_prunes_nothing_and_all_high_cosines_stop_at_min_keep() -> 
         loss_fn(z, z, a, a)  # said once
 
 
-def test_weights_that_let_few_anchors_decide_are_warned_about_once() -> None:
+def test_weights_cannot_explode_where_the_mean_of_the_features_is_near_zero() -> None:
     torch.manual_seed(6)
     z, nearly_centred = torch.randn(64, 8), torch.randn(64, 8) + 0.2
-    loss_fn = CrossCLR(prune_threshold=None)
-    with pytest.warns(UserWarning, match=r"lets about \d of the 64 anchors decide.*weight_scale=None"):
-        loss_fn(z, z, nearly_centred, nearly_centred)
-    assert loss_fn.stats.weight_ratio > 1000
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        loss_fn(z, z, nearly_centred, nearly_centred)
-        CrossCLR(prune_threshold=None)(z, z, nearly_centred + 1, nearly_centred + 1)
+    exploding, limited = CrossCLR(min_effective=0), CrossCLR(min_effective=0.5)
+    exploding(z, z, nearly_centred, nearly_centred)
+    assert exploding.stats.effective < 0.1
+    assert exploding.stats.weight_ratio > 1000
+    limited(z, z, nearly_centred, nearly_centred)
+    assert limited.stats.modalities["a"].effective == pytest.approx(0.5, abs=1e-6)
+    high = torch.rand(64, 8) * 0.4 + 1  # features like the paper's: the limit does not bind
+    assert torch.equal(exploding(z, z, high, high), limited(z, z, high, high))
+    assert limited.stats.effective > 0.9
 
 
 def test_stats_say_what_happened() -> None:
@@ -279,6 +281,7 @@ def test_stats_say_what_happened() -> None:
     assert set(stats.modalities) == {"a", "b"}
     for one in stats.modalities.values():
         assert one.weight_ratio > 1
+        assert 0 < one.effective < 1
         assert 0 < one.pruned < 1
         assert 0 < one.intra_share < 1
 
@@ -303,6 +306,7 @@ BAD_OPTIONS = {
     "positive_weight": [0, -1],
     "prune_by": ["share"],
     "min_keep": [-0.1, 1.1],
+    "min_effective": [-0.1, 1.1],
     "intra_mode": ["log"],
     "self_logit": ["none"],
     "chunk_size": [0, -3, 1.5],

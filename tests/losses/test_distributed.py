@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crossclr.losses import CLIP, Distributed
-from crossclr.losses.sums.across_processes import Sharing, current_sharing, shared_work
+from crossclr.losses import CLIP, Distributed, distributed
 from tests.losses.processes_of_test_distributed import CASES, COUNTS, STEPS, results
 
 SCRIPT = Path(__file__).with_name("processes_of_test_distributed.py")
@@ -62,9 +61,7 @@ def test_the_cases_reach_what_they_are_for(alone):
         assert all(float(found[f"gradient {step} a"].abs().max()) > 0 for step in range(STEPS - 1)), case
     assert "gradient 0 loss.log_scale" in alone["clip"]
     assert "gradient 0 loss.bias" in alone["siglip"]
-    assert int(alone["crossclr queue"]["buffer loss.modalities.a.queue.written"]) == sum(
-        counts[0] for counts in COUNTS[1]
-    )
+    assert int(alone["crossclr queue"]["buffer loss.queues.a.written"]) == sum(counts[0] for counts in COUNTS[1])
 
 
 def test_a_wrong_order_of_rows_would_be_found(many, alone):
@@ -72,16 +69,19 @@ def test_a_wrong_order_of_rows_would_be_found(many, alone):
         assert_equal(many[0]["4 wrong order"], alone["crossclr queue"])
 
 
-def test_anchors_are_shared_out_once_and_evenly():
+def test_anchors_are_shared_out_once_and_evenly(monkeypatch):
+    monkeypatch.setattr(distributed.dist, "get_world_size", lambda group: 3)
     for count in (0, 1, 5, 64):
-        parts = [range(*Sharing(rank, 3).part(count)) for rank in range(3)]
-        assert [place for part in parts for place in part] == list(range(count))
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        shares = []
+        for rank in range(3):
+            monkeypatch.setattr(distributed.dist, "get_rank", lambda group, rank=rank: rank)
+            shares.append(range(*distributed.rows_of_process(count, None)))
+        assert [row for share in shares for row in share] == list(range(count))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def test_one_process_shares_with_nobody():
-    with shared_work():
-        assert current_sharing() is None
+    assert distributed.process_group() is None
 
 
 def test_an_unknown_way_to_combine_is_told():

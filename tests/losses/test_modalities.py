@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crossclr.losses import CLIP, LOSSES, CrossCLR, build_loss
+from crossclr.losses import CLIP, LOSS_PATHS, CrossCLR, build_loss
 from tests.losses import reference
 from tests.losses.reference import ReferenceCrossCLR, mean_over_pairs
 
 NAMES = ("video", "audio", "english", "spanish", "picture")
-PAIR_LOSSES: dict[str, Callable[..., Tensor]] = {
+PAIR_LOSS_PATHS: dict[str, Callable[..., Tensor]] = {
     "clip": reference.clip,
     "maxmargin": reference.maxmargin,
     "milnce": reference.milnce,
@@ -26,7 +26,7 @@ PAIR_LOSSES: dict[str, Callable[..., Tensor]] = {
         reference.maxmargin(x, y, ids) + (reference.maxmargin(x, x, ids) + reference.maxmargin(y, y, ids)) / 2
     ),
 }
-pytestmark = pytest.mark.filterwarnings("ignore:pruning by", "ignore:weighting by")
+pytestmark = pytest.mark.filterwarnings("ignore:pruning by")
 
 
 class Batch:
@@ -92,10 +92,10 @@ def test_crossclr_equals_the_loops(count: int, queue_size: int, intra_mode: str)
             "prune_threshold": (0.9, 0.5, 0.7)[seed],
             "min_keep": 0.0,  # two rows have equal connectivity: which of them stays would be chance
             "weight_scale": (0.05, None, 0.5)[seed],
+            "min_effective": (0.8, 0.0, 0.99)[seed],
             "extra_positives": seed,
             "self_logit": ("masked", "zero")[seed % 2],
             "pairs": chosen_pairs(seed + count, NAMES[:count]),
-            "fused": bool((seed + count) % 2),
         }
         loop = ReferenceCrossCLR(**options)  # type: ignore[arg-type]
         options |= {"pairs": options["pairs"] or "all", "chunk_size": (None, 2, 3)[seed]}
@@ -110,28 +110,28 @@ def test_crossclr_equals_the_loops(count: int, queue_size: int, intra_mode: str)
 
 def test_ntxent_equals_the_loops() -> None:
     for seed, count in itertools.product(range(3), (2, 3, 4)):
-        loop = ReferenceCrossCLR(intra_weight=1.0, prune_threshold=None, weight_scale=None, fused=bool(seed % 2))
+        loop = ReferenceCrossCLR(intra_weight=1.0, prune_threshold=None, weight_scale=None)
         batch = Batch(seed, count)
-        assert_equal(batch.value_and_gradient(build_loss("ntxent", fused=bool(seed % 2))), batch.of_the_loop(loop.of))
+        assert_equal(batch.value_and_gradient(build_loss("ntxent")), batch.of_the_loop(loop.of))
 
 
-@pytest.mark.parametrize("name", PAIR_LOSSES)
+@pytest.mark.parametrize("name", PAIR_LOSS_PATHS)
 def test_every_loss_of_a_pair_is_a_mean_over_the_pairs(name: str) -> None:
     for seed, count in itertools.product(range(3), (2, 3, 5)):
         pairs = chosen_pairs(seed, NAMES[:count])
         options = {} if name == "coot" else {"chunk_size": (None, 2)[seed % 2]}
-        loss_fn = build_loss(name, pairs=pairs or "all", fused=bool(seed % 2), **options).double()
+        loss_fn = build_loss(name, pairs=pairs or "all", **options).double()
         batch = Batch(seed, count)
 
-        def loop(z, x, ids, present, pairs=pairs, seed=seed):
-            return mean_over_pairs(PAIR_LOSSES[name], z, ids, present, pairs, bool(seed % 2))
+        def loop(z, x, ids, present, pairs=pairs):
+            return mean_over_pairs(PAIR_LOSS_PATHS[name], z, ids, present, pairs)
 
         assert_equal(batch.value_and_gradient(loss_fn), batch.of_the_loop(loop))
 
 
-CASES: dict[str, dict[str, object]] = {name: {} for name in LOSSES}
+CASES: dict[str, dict[str, object]] = {name: {} for name in LOSS_PATHS}
 CASES["crossclr queue"] = {"queue_size": 20}
-CASES["crossclr positives fused"] = {"extra_positives": 2, "prune_threshold": 0.5, "fused": True}
+CASES["crossclr positives"] = {"extra_positives": 2, "prune_threshold": 0.5}
 
 
 def make(case: str) -> nn.Module:

@@ -7,7 +7,6 @@ from crossclr.features.check.data_check import check_source as check_source
 from crossclr.features.check.data_report import DataReport as DataReport
 from crossclr.features.errors import DataError as DataError
 from crossclr.features.ragged import Ragged as Ragged
-from crossclr.features.row_connectivity import connectivity as connectivity
 from crossclr.features.sample import Content as Content
 from crossclr.features.sample import Sample as Sample
 from crossclr.features.sample import clip_keys as clip_keys

@@ -1,14 +1,14 @@
 """Symmetric InfoNCE with a learnable temperature, the loss of CLIP."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_number, check_temperature
-from crossclr.losses.inputs.pairs import PairsOption
-from crossclr.losses.sums.contrast import Contrast, Term, contrast, identify
+from crossclr.losses.names import PairsOption, check_number, check_temperature
+from crossclr.losses.pairwise import PairwiseLoss
+from crossclr.losses.tiles import log_sum_exp, tiled_loss
 
 
 class CLIP(PairwiseLoss):
@@ -20,7 +20,6 @@ class CLIP(PairwiseLoss):
         max_scale: upper bound of 1 / temperature.
         chunk_size: anchors compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
-        fused: also compare each modality with the mean of the others.
 
     References:
         Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
@@ -38,9 +37,8 @@ class CLIP(PairwiseLoss):
         max_scale: float = 100.0,
         chunk_size: int | None = None,
         pairs: PairsOption = "all",
-        fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused, chunk_size)
+        super().__init__(pairs, chunk_size)
         self.max_scale = check_number("max_scale", max_scale, 0, above=True)
         start = torch.tensor(-math.log(check_temperature(temperature)))
         if 1 / temperature > max_scale:
@@ -57,9 +55,16 @@ class CLIP(PairwiseLoss):
     def _scale(self) -> Tensor:
         return self.log_scale.clamp(max=math.log(self.max_scale)).exp()
 
-    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None, group: Any = None) -> Tensor:
         """Mean over i of -log(exp s_ii / (exp s_ii + Σ_j exp s_ij)), and the same of the columns, averaged."""
-        scale = self._scale().to(x)
-        weights = torch.full_like(x[:, 0], 1 / len(x)).detach()
-        what = Contrast((Term(weights),), same=identify(ids), chunk_size=self.chunk_size)
-        return (contrast(x, [y], scale, what)[0] + contrast(y, [x], scale, what)[0]) / 2
+
+        def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+            anchors = x_here * scale
+            same = here.start if ids is None else ids[here].unsqueeze(1) == ids
+            gap = log_sum_exp(anchors @ y.T, same) - (anchors * y_here).sum(dim=1)
+            return torch.logaddexp(gap, torch.zeros_like(gap)).sum() / len(x)
+
+        scale = (self._scale().to(x),)
+        rows, _ = tiled_loss(tile, (x, y), scale, self.chunk_size, group)
+        columns, _ = tiled_loss(tile, (y, x), scale, self.chunk_size, group)
+        return (rows + columns) / 2

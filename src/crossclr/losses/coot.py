@@ -1,17 +1,16 @@
-"""COOT's original objective: max-margin alignment and clustering on three levels, and cycle consistency."""
+"""COOT's losses: max-margin, and its objective of alignment and clusters on three levels with cycle consistency."""
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_number
-from crossclr.losses.inputs.pairs import PairsOption
-from crossclr.losses.maxmargin import max_margin
+from crossclr.losses.names import PairsOption, check_number
+from crossclr.losses.pairwise import PairwiseLoss
+from crossclr.losses.tiles import tiled_loss
 
 LEVELS = {
     "high": "video",
@@ -19,6 +18,61 @@ LEVELS = {
     "context": "context",
 }
 """The weight of each level of a model's outputs."""
+
+
+def max_margin(
+    x: Tensor,
+    y: Tensor,
+    margin: float,
+    ids: Tensor | None = None,
+    chunk_size: int | None = None,
+    group: Any = None,
+) -> Tensor:
+    """Σ_{i≠j} [margin + s_ij - s_ii]₊ + [margin + s_ij - s_jj]₊, over N², of unit rows (N, D).
+
+    Rows with equal ids are not negatives of each other.
+    """
+    labels = torch.arange(len(x), device=x.device) if ids is None else ids
+
+    def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        similarity = x_here @ y.T  # (rows, N)
+        positive = (x * y).sum(dim=1)  # (N,)
+        cost = (margin + similarity - (x_here * y_here).sum(dim=1, keepdim=True)).clamp(min=0)
+        cost = cost + (margin + similarity - positive).clamp(min=0)
+        return cost.masked_fill(labels[here].unsqueeze(1) == labels, 0).sum() / len(x) ** 2
+
+    return tiled_loss(tile, (x, y), (), chunk_size, group)[0]
+
+
+class MaxMargin(PairwiseLoss):
+    """Hinge on every negative in both directions, divided by N².
+
+    Args:
+        margin: how far the similarity of a positive must exceed that of every negative.
+        chunk_size: rows compared at a time; limits memory and does not change the result.
+        pairs: which pairs of modalities to compare; see :class:`Loss`.
+
+    References:
+        Ging et al., COOT: Cooperative Hierarchical Transformer for Video-Text Representation Learning, NeurIPS 2020.
+
+    Example:
+        >>> z = torch.eye(4)
+        >>> MaxMargin()(z, z).item()
+        0.0
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        chunk_size: int | None = None,
+        pairs: PairsOption = "all",
+    ) -> None:
+        super().__init__(pairs, chunk_size)
+        self.margin = check_number("margin", margin, 0)
+
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None, group: Any = None) -> Tensor:
+        """Hinge of both directions; see `max_margin`."""
+        return max_margin(x, y, self.margin, ids, self.chunk_size, group)
 
 
 class Coot(PairwiseLoss):
@@ -39,7 +93,6 @@ class Coot(PairwiseLoss):
         cluster_context: weight of the cluster term on the contexts.
         cycle: weight of cycle consistency.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
-        fused: also compare each modality with the mean of the others.
 
     References:
         Ging et al., COOT: Cooperative Hierarchical Transformer for Video-Text Representation Learning, NeurIPS 2020.
@@ -52,8 +105,6 @@ class Coot(PairwiseLoss):
         0.0
     """
 
-    covers_all_levels: ClassVar[bool] = True
-
     def __init__(
         self,
         margin: float = 0.2,
@@ -65,9 +116,8 @@ class Coot(PairwiseLoss):
         cluster_context: float = 0.0,
         cycle: float = 0.001,
         pairs: PairsOption = "all",
-        fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused)
+        super().__init__(pairs)
         self.margin = check_number("margin", margin, 0)
         align = {"high": high, "low": low, "context": context}
         cluster = {"high": cluster_high, "low": cluster_low, "context": cluster_context}
@@ -75,9 +125,9 @@ class Coot(PairwiseLoss):
         self.cluster = {level: check_number(f"cluster_{level}", weight, 0) for level, weight in cluster.items()}
         self.cycle = check_number("cycle", cycle, 0)
 
-    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None, group: Any = None) -> Tensor:
         """One level: clips and sentences."""
-        return self._level("low", x, y, ids)
+        return self._level("low", x, y, ids, group)
 
     def all_levels(
         self,
@@ -85,11 +135,13 @@ class Coot(PairwiseLoss):
         clip_counts: Tensor,
         generator: torch.Generator | None = None,
         present: Mapping[str, Tensor] | None = None,
+        group: Any = None,
     ) -> Tensor:
         """Scalar loss of all embeddings of a batch, by ``level/modality``: the mean over the pairs of modalities.
 
         ``clip_counts`` (videos,) has the number of clips of each video; ``generator`` samples the positions of cycle
-        consistency; ``present`` has, by modality, which clips (clips,) have it, by default all.
+        consistency; ``present`` has, by modality, which clips (clips,) have it, by default all; ``group``: see
+        :class:`Loss`.
         """
         names = [key.removeprefix("clip/") for key in outputs if key.startswith("clip/")]
         owner = torch.repeat_interleave(torch.arange(len(clip_counts)), clip_counts.cpu())
@@ -102,7 +154,7 @@ class Coot(PairwiseLoss):
                 both &= True if present is None or name not in present else present[name].cpu()
             if weight and bool(both.any()):
                 counts = torch.bincount(owner[both], minlength=len(clip_counts))
-                total = total + weight * self._pair(outputs, x, y, both, counts, generator)
+                total = total + weight * self._pair(outputs, x, y, both, counts, generator, group)
                 weights += weight
         return total / weights if weights else total
 
@@ -114,6 +166,7 @@ class Coot(PairwiseLoss):
         both: Tensor,
         counts: Tensor,
         generator: torch.Generator | None,
+        group: Any,
     ) -> Tensor:
         """All levels of two modalities, over the clips and videos that have both."""
 
@@ -125,19 +178,19 @@ class Coot(PairwiseLoss):
         for weight, level in LEVELS.items():
             if f"{level}/{x}" in outputs:
                 one, other = (F.normalize(rows(level, name), dim=1) for name in (x, y))
-                loss = loss + self._level(weight, one, other)
+                loss = loss + self._level(weight, one, other, None, group)
         if self.cycle:
             cycle = cycle_consistency(rows("clip", x), rows("clip", y), counts[counts > 0], generator)
             loss = loss + self.cycle * cycle
         return loss
 
-    def _level(self, level: str, x: Tensor, y: Tensor, ids: Tensor | None = None) -> Tensor:
+    def _level(self, level: str, x: Tensor, y: Tensor, ids: Tensor | None, group: Any) -> Tensor:
         loss = x.new_zeros(())
         if self.align[level]:
-            loss = loss + self.align[level] * max_margin(x, y, self.margin, ids)
+            loss = loss + self.align[level] * max_margin(x, y, self.margin, ids, group=group)
         if self.cluster[level]:
-            within = (max_margin(x, x, self.margin, ids) + max_margin(y, y, self.margin, ids)) / 2
-            loss = loss + self.cluster[level] * within
+            within = [max_margin(rows, rows, self.margin, ids, group=group) for rows in (x, y)]
+            loss = loss + self.cluster[level] * (within[0] + within[1]) / 2
         return loss
 
 

@@ -1,14 +1,15 @@
 """Debiased contrastive loss: corrects the negatives for the positives among them."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from crossclr.losses.base import PairwiseLoss, TemperatureLoss
-from crossclr.losses.inputs.options import check_number
-from crossclr.losses.inputs.pairs import PairsOption
-from crossclr.losses.sums.rowwise import log_sum_exp, sum_of_rows
+from crossclr.losses.base import TemperatureLoss
+from crossclr.losses.names import PairsOption, check_number
+from crossclr.losses.pairwise import PairwiseLoss
+from crossclr.losses.tiles import log_sum_exp, tiled_loss
 
 
 class DCL(TemperatureLoss, PairwiseLoss):
@@ -19,7 +20,6 @@ class DCL(TemperatureLoss, PairwiseLoss):
         prior: τ⁺, the assumed share of negatives that are really positives.
         chunk_size: anchors compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
-        fused: also compare each modality with the mean of the others.
 
     References:
         Chuang et al., Debiased Contrastive Learning, NeurIPS 2020.
@@ -36,28 +36,25 @@ class DCL(TemperatureLoss, PairwiseLoss):
         prior: float = 0.1,
         chunk_size: int | None = None,
         pairs: PairsOption = "all",
-        fused: bool = False,
     ) -> None:
-        super().__init__(temperature, chunk_size, pairs, fused)
+        super().__init__(temperature, chunk_size, pairs)
         self.prior = check_number("prior", prior, 0, 1)
         if prior == 1:
             raise ValueError("prior must be below 1: at 1 no sample would be a negative")
 
-    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None, group: Any = None) -> Tensor:
         """Mean of both directions."""
-        labels = torch.arange(len(x), device=x.device) if ids is None else ids
-        _, group, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
-        counts = (len(x) - sizes[group]).to(x.dtype)  # (N,) number of negatives of each anchor
-        repeated = labels if len(sizes) < len(x) else None
-        return (self._direction(x, y, repeated, counts) + self._direction(y, x, repeated, counts)) / 2
+        counts = x.new_full((len(x),), len(x) - 1)  # (N,) number of negatives of each anchor
+        if ids is not None:
+            _, item, sizes = torch.unique(ids, return_inverse=True, return_counts=True)
+            counts = len(x) - sizes[item].to(x.dtype)
 
-    def _direction(self, x: Tensor, y: Tensor, labels: Tensor | None, counts: Tensor) -> Tensor:
-        def part(rows: slice, own_x: Tensor, own_y: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            logits = (own_x / self.temperature) @ y.T  # (rows, N)
-            positives = (own_x * own_y).sum(dim=1) / self.temperature
-            count = counts[rows]
+        def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            logits = (x_here / self.temperature) @ y.T  # (rows, N)
+            positives = (x_here * y_here).sum(dim=1) / self.temperature
+            count = counts[here]
             some = count > 0
-            negatives = log_sum_exp(logits, rows.start if labels is None else labels[rows].unsqueeze(1) == labels)
+            negatives = log_sum_exp(logits, here.start if ids is None else ids[here].unsqueeze(1) == ids)
             # Use logarithms, because the exponentials overflow at small temperatures.
             gap = torch.where(some, negatives - positives, 0)  # log of Σ exp(neg) / exp(pos)
             share = self.prior * count * torch.exp(-gap)  # of Σ exp(neg), assumed to be positive
@@ -68,4 +65,6 @@ class DCL(TemperatureLoss, PairwiseLoss):
             losses = torch.logaddexp(estimate, torch.zeros_like(estimate))
             return torch.where(some, losses, 0).sum() / len(x)
 
-        return sum_of_rows(part, self.chunk_size, (x, y))
+        rows, _ = tiled_loss(tile, (x, y), (), self.chunk_size, group)
+        columns, _ = tiled_loss(tile, (y, x), (), self.chunk_size, group)
+        return (rows + columns) / 2

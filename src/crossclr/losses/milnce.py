@@ -1,10 +1,13 @@
 """MIL-NCE: a bag of positives against row and column negatives."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from crossclr.losses.base import PairwiseLoss, TemperatureLoss
-from crossclr.losses.sums.rowwise import log_sum_exp, sum_of_rows
+from crossclr.losses.base import TemperatureLoss
+from crossclr.losses.pairwise import PairwiseLoss
+from crossclr.losses.tiles import log_sum_exp, tiled_loss
 
 
 class MILNCE(TemperatureLoss, PairwiseLoss):
@@ -19,7 +22,6 @@ class MILNCE(TemperatureLoss, PairwiseLoss):
         temperature: divides all cosines.
         chunk_size: anchors compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
-        fused: also compare each modality with the mean of the others.
 
     References:
         Miech et al., End-to-End Learning of Visual Representations from Uncurated Instructional Videos, CVPR 2020.
@@ -30,26 +32,23 @@ class MILNCE(TemperatureLoss, PairwiseLoss):
         0.0003
     """
 
-    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None, group: Any = None) -> Tensor:
         """Mean over i of log(1 + negatives / bag)."""
-        labels = torch.arange(len(x), device=x.device) if ids is None else ids
-        different = len(torch.unique(labels))
-        if different == 1:
+        if len(x) == 1 or (ids is not None and bool((ids == ids[0]).all())):
             return 0 * (x + y).sum()  # no row has a negative
-        unique = different == len(labels)
 
-        def part(rows: slice, own_x: Tensor, own_y: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            across = (own_x / self.temperature) @ y.T  # (rows, N)
-            back = (own_y / self.temperature) @ x.T
-            bag = (own_x * own_y).sum(dim=1) / self.temperature
-            hide: Tensor | int = rows.start  # the diagonal
-            if not unique:
-                hide = labels[rows].unsqueeze(1) == labels
-                bag = _log_sum_of_few(across, hide)
-            negatives = torch.logaddexp(log_sum_exp(across, hide), log_sum_exp(back, hide))
+        def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            across = (x_here / self.temperature) @ y.T  # (rows, N)
+            back = (y_here / self.temperature) @ x.T
+            same = here.start if ids is None else ids[here].unsqueeze(1) == ids
+            if isinstance(same, int):  # the diagonal
+                bag = (x_here * y_here).sum(dim=1) / self.temperature
+            else:
+                bag = _log_sum_of_few(across, same)
+            negatives = torch.logaddexp(log_sum_exp(across, same), log_sum_exp(back, same))
             return torch.logaddexp(negatives - bag, torch.zeros_like(bag)).sum() / len(x)
 
-        return sum_of_rows(part, self.chunk_size, (x, y))
+        return tiled_loss(tile, (x, y), (), self.chunk_size, group)[0]
 
 
 def _log_sum_of_few(logits: Tensor, chosen: Tensor) -> Tensor:

@@ -2,21 +2,18 @@
 
 from torch import Tensor
 
-from crossclr.losses.base import TemperatureLoss
-from crossclr.losses.inputs.embeddings import EmbeddedBatch
-from crossclr.losses.inputs.pairs import pairs_of
-from crossclr.losses.sums.contrast import Intra, identify
-from crossclr.losses.sums.contrast_modalities import Anchors, contrast_modalities
+from crossclr.losses.base import EmbeddedBatch, Loss
+from crossclr.losses.crossclr import CrossCLR
+from crossclr.losses.names import PairsOption
 
 
-class NTXent(TemperatureLoss):
+class NTXent(Loss):
     """Each row has its partner as the positive and all other rows, of either modality of the pair, as negatives.
 
     Args:
         temperature: divides all cosines.
         chunk_size: anchors compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
-        fused: also compare each modality with the mean of the others.
 
     Relations:
         Equals :class:`CrossCLR` with ``intra_weight=1`` and without queue, pruning and weighting.
@@ -31,11 +28,13 @@ class NTXent(TemperatureLoss):
         0.0003
     """
 
+    def __init__(self, temperature: float = 0.03, chunk_size: int | None = None, pairs: PairsOption = "all") -> None:
+        super().__init__(pairs, chunk_size)
+        self.temperature = temperature
+        self._crossclr = CrossCLR(
+            temperature, 1.0, prune_threshold=None, weight_scale=None, chunk_size=chunk_size, pairs=pairs
+        )
+
     def compute(self, batch: EmbeddedBatch) -> Tensor:
         """Σ_i -log(exp s(x_i, y_i) / (exp s(x_i, y_i) + Σ_j exp s(x_i, y_j) + Σ_k exp s(x_i, x_k))) / N."""
-        same = identify(batch.ids)
-        anchors = {
-            name: Anchors(rows, same, Intra(keep=batch.present[name])) for name, rows in batch.embeddings.items()
-        }
-        pairs = pairs_of(batch, self.pair_weights, self.fused)
-        return contrast_modalities(batch, pairs, anchors, 1 / self.temperature, self.chunk_size).loss
+        return self._crossclr.compute(batch)

@@ -1,15 +1,15 @@
 """Sigmoid loss: binary classification of every pair of samples."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crossclr.losses.base import PairwiseLoss
-from crossclr.losses.inputs.options import check_number, check_temperature
-from crossclr.losses.inputs.pairs import PairsOption
-from crossclr.losses.sums.rowwise import sum_of_rows
+from crossclr.losses.names import PairsOption, check_number, check_temperature
+from crossclr.losses.pairwise import PairwiseLoss
+from crossclr.losses.tiles import tiled_loss
 
 
 class SigLIP(PairwiseLoss):
@@ -20,7 +20,6 @@ class SigLIP(PairwiseLoss):
         bias: initial value of the bias, a learned parameter. The default assumes that most pairs do not match.
         chunk_size: rows compared at a time; limits memory and does not change the result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
-        fused: also compare each modality with the mean of the others.
 
     References:
         Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023.
@@ -37,9 +36,8 @@ class SigLIP(PairwiseLoss):
         bias: float = -10.0,
         chunk_size: int | None = None,
         pairs: PairsOption = "all",
-        fused: bool = False,
     ) -> None:
-        super().__init__(pairs, fused, chunk_size)
+        super().__init__(pairs, chunk_size)
         self.log_scale = nn.Parameter(torch.tensor(-math.log(check_temperature(temperature))))
         self.bias = nn.Parameter(torch.tensor(check_number("bias", bias, -1e6, 1e6)))
 
@@ -48,13 +46,13 @@ class SigLIP(PairwiseLoss):
         """The current temperature."""
         return float((-self.log_scale.detach()).exp())
 
-    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None, group: Any = None) -> Tensor:
         """Sum over all pairs of rows, divided by the number of rows."""
         labels = torch.arange(len(x), device=x.device) if ids is None else ids
 
-        def part(rows: slice, own_x: Tensor, _: Tensor, x: Tensor, y: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-            logits = scale * (own_x @ y.T) + bias  # (rows, N)
-            sign = torch.where(labels[rows].unsqueeze(1) == labels, 1.0, -1.0).to(logits)
+        def tile(here: slice, x_here: Tensor, x: Tensor, y: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+            logits = scale * (x_here @ y.T) + bias  # (rows, N)
+            sign = torch.where(labels[here].unsqueeze(1) == labels, 1.0, -1.0).to(logits)
             return -F.logsigmoid(sign * logits).sum() / len(x)
 
-        return sum_of_rows(part, self.chunk_size, (x, y), (self.log_scale.exp().to(x), self.bias.to(x)))
+        return tiled_loss(tile, (x,), (y, self.log_scale.exp().to(x), self.bias.to(x)), self.chunk_size, group)[0]

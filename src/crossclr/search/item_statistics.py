@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from crossclr.features.row_connectivity import connectivity_to
+from crossclr.losses.crossclr import connectivity
 from crossclr.search.index import Ids, Index, Vectors
 from crossclr.search.items import Item, Items
 from crossclr.search.run_items import EmbeddedItems
@@ -93,7 +93,7 @@ def influence_among(pooled: npt.NDArray[np.float32], total: Scores, count: int, 
 
 
 def _influence(unit: Tensor, total: Tensor, count: int, known: Scores) -> Influence:
-    scores = connectivity_to(unit, total, count, torch.linalg.vecdot(unit, unit)).numpy()
+    scores = connectivity(unit, total, torch.linalg.vecdot(unit, unit), count).numpy()
     ordered = np.sort(np.concatenate([known, scores]))
     return Influence(scores, np.searchsorted(ordered, scores, side="left") / len(ordered), total.numpy())
 

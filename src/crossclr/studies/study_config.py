@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from crossclr.losses import LOSSES
+from crossclr.losses import loss_class
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
 from crossclr.training.config_files import check_config, check_values, config_text, put_value, read_values
 from crossclr.training.run_config import StrictConfig
@@ -99,7 +99,7 @@ def loss_option(config: RunConfig, name: str) -> Any:
         return found
     if name in local.options:
         return local.options[name]
-    parameter = inspect.signature(LOSSES[local.name]).parameters.get(name)
+    parameter = inspect.signature(loss_class(local.name)).parameters.get(name)
     return None if parameter is None else parameter.default
 
 

@@ -21,8 +21,8 @@ from crossclr.features import Batch, Source, batches
 from crossclr.features.batching.order import bounds
 from crossclr.features.sample import stable_hash
 from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.losses.inputs.embeddings import NotFiniteError
-from crossclr.losses.sums.across_processes import shared_work
+from crossclr.losses.base import NotFiniteError
+from crossclr.losses.distributed import process_group
 from crossclr.models import JointModel, MLPEncoderConfig, ModelConfig, TransformerEncoderConfig, build_model
 from crossclr.models.embeddings import fit_standard_norms
 from crossclr.training.checkpoint import seed_everything
@@ -201,8 +201,7 @@ class JointTraining(Trainable[Batch]):
         self.items = len(whole.ids)
         sampling = torch.Generator().manual_seed(self.config.seed * 1_000_003 + position.step)
         try:
-            with shared_work():
-                loss: Tensor = self.objective(everyone, whole, sampling)
+            loss: Tensor = self.objective(everyone, whole, sampling, process_group())
             value = float(loss.detach())
         except NotFiniteError:  # the embeddings themselves
             value = math.nan

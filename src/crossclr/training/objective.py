@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from crossclr.features import Batch
-from crossclr.losses import Loss, LossStats, build_loss
+from crossclr.losses import Coot, Loss, LossStats, build_loss
 from crossclr.models.joint_model import at_level
 
 if TYPE_CHECKING:
@@ -56,23 +56,29 @@ class Objective(nn.Module):
                 if name not in modalities:
                     raise ValueError(f"pairs: the data has no modality {name!r}; it has {', '.join(modalities)}")
 
-    def forward(self, outputs: Mapping[str, Tensor], batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self,
+        outputs: Mapping[str, Tensor],
+        batch: Batch,
+        generator: torch.Generator | None = None,
+        group: Any = None,
+    ) -> Tensor:
         """The loss of a batch; ``parts`` then holds the values to show.
 
         Args:
             outputs: embeddings by ``level/modality``, from the model.
             batch: the batch that was embedded.
             generator: source of the positions that cycle consistency samples.
+            group: the processes that all hold this batch and share the work on it.
         """
-        if isinstance(self.local, Loss) and self.local.covers_all_levels:
-            loss = self.local.all_levels(outputs, batch.clip_counts, generator, batch.present)
+        if isinstance(self.local, Coot):
             self.parts = {}
-            return loss
-        loss = between(self.local, at_level(outputs, "clip"), batch.pooled, batch.ids, batch.present)
+            return self.local.all_levels(outputs, batch.clip_counts, generator, batch.present, group)
+        loss = between(self.local, at_level(outputs, "clip"), batch.pooled, batch.ids, batch.present, group)
         self.parts = {"loss_local": float(loss.detach()), **_shown(self.local)}
         if self.global_ is not None:
             videos = at_level(outputs, "video")
-            above = between(self.global_, videos, batch.pooled_context, batch.video_ids, batch.present_videos())
+            above = between(self.global_, videos, batch.pooled_context, batch.video_ids, batch.present_videos(), group)
             self.parts["loss_global"] = float(above.detach())
             self.parts.update({f"{name}_global": value for name, value in _shown(self.global_).items()})
             loss = loss + self.global_weight * above
@@ -85,10 +91,11 @@ def between(
     features: Mapping[str, Tensor],
     ids: Tensor,
     present: Mapping[str, Tensor],
+    group: Any = None,
 ) -> Tensor:
     """The loss between modalities. A loss of your own compares two at a time: ``loss(x, y, a=..., b=..., ids=...)``."""
     if isinstance(loss, Loss):
-        found: Tensor = loss(embeddings, features=features, ids=ids, present=present)
+        found: Tensor = loss(embeddings, features=features, ids=ids, present=present, group=group)
         return found
     terms = []
     for x, y in combinations(embeddings, 2):

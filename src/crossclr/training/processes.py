@@ -1,7 +1,7 @@
 """Devices and processes: each process embeds its own videos and gets the embeddings of all.
 
 Embeddings, pooled features and ids are gathered in the order of the videos. So every process computes the loss of the
-whole batch (the processes share that work, see `losses.sums.across_processes`) and keeps the
+whole batch (the processes share that work, see `losses.distributed`) and keeps the
 same queue; gradients flow through its own rows. The mean that data-parallel training takes over processes is undone on
 those rows, so that the result is the gradient of one process.
 """
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from crossclr.features import Batch, Inputs, Ragged
-from crossclr.losses.sums.across_processes import count_rows, gather_rows
+from crossclr.losses.distributed import count_rows, gather_rows
 
 if TYPE_CHECKING:  # importing it takes as long as importing PyTorch
     from lightning_fabric import Fabric

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from crossclr.features.sources.data_config import DataConfig
-from crossclr.losses.loss_names import check_options
+from crossclr.losses.names import check_options
 from crossclr.models.model_config import ModelConfig
 from crossclr.suggestions import suggest
 

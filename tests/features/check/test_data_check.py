@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import normalize
 
-from crossclr.features import ArraysConfig, CootConfig, DataError, check_data, check_source, connectivity
+from crossclr.features import ArraysConfig, CootConfig, DataError, check_data, check_source
 from crossclr.features.check.influence_summary import BLOCK, PooledSpool, summarise_connectivity
+from crossclr.losses.crossclr import connectivity, influential
 from tests.support.pairs import pair_source
 from tests.support.vectors import cosine
 
@@ -29,7 +31,6 @@ def connectivity_by_loops(rows):
 def test_connectivity_against_loops(count, dim, seed):
     rows = np.random.default_rng(seed).standard_normal((count, dim)) + 0.5
     want = connectivity_by_loops(rows)
-    np.testing.assert_allclose(connectivity(torch.from_numpy(rows)).numpy(), want, atol=1e-9)
     spool = PooledSpool()
     for part in np.array_split(rows.astype(np.float32), 3):
         if len(part):
@@ -41,8 +42,11 @@ def test_connectivity_of_more_than_one_block_and_of_one_row():
     rows = np.random.default_rng(0).standard_normal((BLOCK + 100, 4)).astype(np.float32)
     spool = PooledSpool()
     spool.add(rows)
-    np.testing.assert_allclose(spool.connectivity(), connectivity(torch.from_numpy(rows).double()), atol=1e-6)
-    assert connectivity(torch.ones(1, 3)).tolist() == [0]
+    of_the_loss = connectivity(normalize(torch.from_numpy(rows).double(), dim=1))
+    np.testing.assert_allclose(spool.connectivity(), of_the_loss, atol=1e-6)
+    lonely = PooledSpool()
+    lonely.add(rows[:1])
+    assert lonely.connectivity().tolist() == [0]
     assert connectivity(torch.tensor([[0.0, 0.0], [1.0, 0.0]])).tolist() == [0, 0]
 
 
@@ -56,7 +60,6 @@ def test_shares_that_would_be_pruned():
 
 
 def test_the_rule_is_the_one_that_training_uses():
-    influence = pytest.importorskip("crossclr.losses.memory.influence")
     scores = torch.rand(200, generator=torch.Generator().manual_seed(0))
     summary = summarise_connectivity(scores.double().numpy(), thresholds=[0.7])
     for rule, shares in (
@@ -64,7 +67,7 @@ def test_the_rule_is_the_one_that_training_uses():
         ("absolute", summary.absolute),
         ("quantile", summary.quantile),
     ):
-        mask, _ = influence.influential(scores, 0.7, rule, 0.0)
+        mask, _ = influential(scores, 0.7, rule, 0.0)
         assert shares[0.7] == pytest.approx(float(mask.float().mean()))
 
 

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.features.row_connectivity import connectivity_to
-
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 BLOCK = 4096  # rows held in memory at a time
 
@@ -63,11 +61,11 @@ class PooledSpool:
         self.count += len(unit)
 
     def connectivity(self) -> npt.NDArray[np.float64]:
-        """(samples,) connectivity of all rows added so far."""
-        if self._sum is None:
-            return np.zeros(0)
-        parts = [connectivity_to(block.double(), self._sum, self.count).numpy() for block in self._blocks()]
-        return np.concatenate(parts)
+        """(samples,) mean cosine of each row to all others, from the sum of all: `losses.crossclr.connectivity`."""
+        if self._sum is None or self.count < 2:
+            return np.zeros(self.count)
+        sums = [block.double() @ self._sum - block.double().square().sum(1) for block in self._blocks()]
+        return torch.cat(sums).numpy() / (self.count - 1)
 
     def _blocks(self) -> Iterator[Tensor]:
         dim = 0 if self._sum is None else len(self._sum)

@@ -1,13 +1,11 @@
-"""However the anchors are cut into slices, sums and gradients are the same."""
+"""However the anchors are cut into tiles, sums and gradients are the same."""
 
 import warnings
 
 import pytest
 import torch
 
-from crossclr.losses import build_loss
-from crossclr.losses.memory.queue import RingBuffer
-from crossclr.losses.sums import rowwise
+from crossclr.losses import build_loss, tiles
 
 CASES = {
     "crossclr": {},
@@ -45,17 +43,7 @@ def test_cutting_changes_nothing(case, repeated, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = results(case, ids, None)
-        monkeypatch.setattr(rowwise, "CACHED", 1)  # the narrowest: one row
+        monkeypatch.setattr(tiles, "CACHED", 1)  # the narrowest: one row
         for chunk_size in (None, 50):
             for found, wanted in zip(results(case, ids, chunk_size), whole, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
-
-
-def test_older_rows_of_the_queue():
-    for size in (7, 8, 12):
-        queue = RingBuffer(size)
-        for rows in (3, 1, 4, 2, 5, 3, 3, 1, 6):
-            one = torch.zeros(rows, 2)
-            slots = set(queue.push(one, one, None).tolist())
-            older = [slot for part in queue.older(rows) for slot in range(part.start, part.stop)]
-            assert sorted([*older, *slots]) == list(range(queue.filled))

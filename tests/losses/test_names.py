@@ -4,14 +4,15 @@ import inspect
 
 import pytest
 
-from crossclr.losses import LOSSES
-from crossclr.losses.loss_names import PLACES, check_options, loss_key, loss_options
+from crossclr.losses import LOSS_PATHS, loss_class
+from crossclr.losses.names import check_options, loss_key, loss_options
 
 
 def test_the_options_are_those_of_the_constructors():
-    for name, loss in LOSSES.items():
+    for name, path in LOSS_PATHS.items():
+        loss = loss_class(name)
         assert loss_options(name) == tuple(inspect.signature(loss).parameters), name
-        assert PLACES[name] == f"{loss.__module__}:{loss.__qualname__}"
+        assert path == f"{loss.__module__}:{loss.__qualname__}"
 
 
 def test_names_and_options_are_checked():

@@ -38,3 +38,13 @@ def test_samples_without_ids_never_equal_another() -> None:
     ids = queue.ids[: queue.filled]
     assert len(ids.unique()) == 6
     assert int(ids.max()) < -(2**62)
+
+
+def test_older_rows_are_all_but_the_last() -> None:
+    for size in (7, 8, 12):
+        queue = RingBuffer(size)
+        for rows in (3, 1, 4, 2, 5, 3, 3, 1, 6):
+            one = torch.zeros(rows, 2)
+            slots = set(queue.push(one, one, None).tolist())
+            older = [slot for part in queue.older(rows) for slot in range(part.start, part.stop)]
+            assert sorted([*older, *slots]) == list(range(queue.filled))

@@ -1,1 +1,0 @@
-"""The checked inputs of a loss: options, embeddings and pairs of modalities."""

@@ -1,1 +1,0 @@
-"""Sums over all pairs of rows, a tile at a time, shared among processes, with exact derivatives."""
