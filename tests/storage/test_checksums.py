@@ -1,9 +1,12 @@
 """Damage and edits of a folder are noticed."""
 
+import hashlib
+import tracemalloc
+
 import pytest
 
 from crossclr.storage import new_folder, write_file
-from crossclr.storage.manifest import NAME, SMALL, changes, check_sealed, seal, sealed_folders, unlist
+from crossclr.storage.manifest import NAME, SMALL, changes, check_sealed, file_digest, seal, sealed_folders, unlist
 from crossclr.storage.reading import ReadError
 
 
@@ -79,3 +82,22 @@ def test_a_manifest_must_be_there_and_whole(folder, content):
         (folder / NAME).write_text(content)
     with pytest.raises(ReadError, match=NAME):
         check_sealed(folder)
+
+
+def test_the_digest_of_a_large_file_takes_neither_its_memory_nor_a_second_reading(tmp_path):
+    path = tmp_path / "weights"
+    content = bytes(range(256)) * (64 << 12)  # 64 MiB
+    path.write_bytes(content)
+    expected = hashlib.blake2b(content, digest_size=16).hexdigest()
+    tracemalloc.start()
+    try:
+        assert file_digest(path) == expected
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    seal(tmp_path)
+    with path.open("r+b") as file:
+        file.write(b"edited")
+    assert file_digest(path) == expected  # that of the manifest, which `verify` compares with the content
+    path.write_bytes(b"other size")
+    assert file_digest(path) == hashlib.blake2b(b"other size", digest_size=16).hexdigest()

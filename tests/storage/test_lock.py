@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from crossclr.notices import CrossCLRWarning
 from crossclr.storage import FolderLock, LockedError
 
 HOLD = """
@@ -71,3 +72,9 @@ def test_two_processes_are_never_inside_together(tmp_path):
     others = [subprocess.Popen([sys.executable, "-c", TAKE_TURNS, str(tmp_path / "x")]) for _ in range(3)]
     assert [other.wait() for other in others] == [0, 0, 0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_system_without_locks_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # its import fails, as on Windows
+    with pytest.warns(CrossCLRWarning, match=f"no locks for files.*{tmp_path.name}"), FolderLock(tmp_path / "run"):
+        pass

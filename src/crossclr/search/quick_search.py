@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from crossclr.search.index_files import INDEX, ITEMS, read_meta
 from crossclr.search.items import Items
 from crossclr.search.results import Hit
 from crossclr.search.service.running_service import ask_service
+from crossclr.storage.manifest import file_digest
 
 if TYPE_CHECKING:
     from crossclr.search.searcher import Searcher
@@ -86,4 +86,4 @@ def _current(run: Path) -> tuple[Path | None, str]:
     weights = next((run / name for name in WEIGHTS if (run / name).is_file()), None)
     if weights is None:
         return None, ""
-    return current_generation(run / INDEX), hashlib.sha256(weights.read_bytes()).hexdigest()
+    return current_generation(run / INDEX), file_digest(weights)

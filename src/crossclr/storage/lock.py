@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from crossclr.notices import warn
 from crossclr.storage.files import Owner
 
 
@@ -68,7 +69,7 @@ class FolderLock:
     def _open(self) -> IO[bytes]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = self.path.open("ab")
-        if not _take(file):
+        if not _take(file, self.folder):
             file.close()
             raise LockedError(f"{self._words()} is writing to {self.folder}; wait until it has finished")
         return file
@@ -96,11 +97,12 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
         return False
 
 
-def _take(file: IO[bytes]) -> bool:
-    """Whether the lock was free; always true on systems without such locks."""
+def _take(file: IO[bytes], folder: Path) -> bool:
+    """Whether the lock was free; on a system without such locks always true, with a warning."""
     try:
         import fcntl
     except ImportError:
+        warn(f"this system has no locks for files; make sure that no other process writes to {folder} at the same time")
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -63,6 +63,16 @@ def changes(folder: Path, everything: bool = False) -> list[str]:
     return found
 
 
+def file_digest(path: Path) -> str:
+    """The checksum of a file; that of a large one comes from the manifest of its folder, if the size agrees."""
+    size = check_regular(path)
+    if size > SMALL and (path.parent / NAME).is_file():
+        match _listed(path.parent).get(path.name):
+            case [int(listed), str(digest)] if listed == size:
+                return digest
+    return _digest(path)
+
+
 def check_sealed(folder: Path, advice: str = "restore it from a copy", kind: type[ReadError] = ReadError) -> None:
     """Compare a folder with its manifest, large files by their size only."""
     if not (folder / NAME).is_file():

@@ -3,7 +3,6 @@
 Compare a run folder, an index or an export with its manifests, and a run with its data.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from crossclr.features.check.fingerprint import data_changes, fingerprint
 from crossclr.models import JointModel, build_model
 from crossclr.models.space import SearchSpace, TrainedEncoder
 from crossclr.storage import write_file, write_json
-from crossclr.storage.manifest import NAME, changes, check_sealed, renew, seal, sealed_folders, unlist
+from crossclr.storage.manifest import NAME, changes, check_sealed, file_digest, renew, seal, sealed_folders, unlist
 from crossclr.storage.reading import ReadError, read_json_object, reading
 from crossclr.training.checkpoint import ADVICE, REST, TENSORS, CheckpointError, load_tensors, save_checkpoint
 from crossclr.training.checkpoint import MODEL as WEIGHTS
@@ -110,7 +109,7 @@ class Run(RunFolder[RunConfig]):
         """A digest of the weights, to check that embeddings come from this run."""
         space = self.path / SPACE_TENSORS
         file = space if which == "best" and space.is_file() else self.path / which / WEIGHTS
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return file_digest(file)
 
     def open_source(self, check: bool = True) -> Source:
         """The data of the run.
