@@ -13,10 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "src" / "crossclr"
 LIMITS = {
-    "files": 270,  # 180 when the redesign is done
-    "lines": 37576,  # 30,000
+    "files": 255,  # 180 when the redesign is done
+    "lines": 36900,  # 30,000
     "folder levels": 3,  # 2
-    "files above 400 lines": 0,
+    "files above 400 lines": 1,
 }
 LONGEST_BODY = 40  # lines of a function without its docstring
 LONG_FUNCTIONS = {  # at most ten, of at most 60 lines when the redesign is done
