@@ -83,8 +83,8 @@ def commands_page() -> Iterator[str]:
     """What ``--help`` says, for every command."""
     yield "# Commands\n"
     yield "Made from the code. `crossclr COMMAND --help` says the same in the terminal.\n"
-    yield "Each command is a thin wrapper over a Python function. Exit codes: 0 good, 1 faults in the data"
-    yield "(`data check`), 2 an error, told in one line on stderr, 130 stopped with Ctrl-C. `crossclr --debug COMMAND`"
+    yield "Each command is a thin wrapper over a Python function. Exit codes: 0 success, 1 problems found"
+    yield "(`data check`), 2 error (one line on stderr), 130 interrupted. `crossclr --debug COMMAND`"
     yield "shows the whole traceback of an error; `crossclr --version` the version.\n"
     for name, command in commands():
         text, examples = _help(command.help or "")
