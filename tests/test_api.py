@@ -10,6 +10,7 @@ from rich.console import Console
 
 from crossclr import api
 from crossclr.features import DataError
+from crossclr.storage import FolderLock, LockedError
 from crossclr.training import ConfigError, Run
 from crossclr.training.config_files import check_config
 from tests.support.tiny_runs import tiny_values, write_coot
@@ -66,6 +67,12 @@ def test_several_seeds_go_on_where_they_stopped(values, tmp_path, monkeypatch):
     assert (tmp_path / "runs" / "summary.json").exists()
     with pytest.raises(FileNotFoundError, match="seed-0, seed-5: name one of them"):
         Run.open(tmp_path / "runs")
+
+
+def test_only_one_call_at_a_time_trains_the_seeds_of_a_folder(values, tmp_path):
+    with FolderLock(tmp_path / "runs"), pytest.raises(LockedError, match="is writing to"):
+        api.train_seeds(check_config(values), [0], out=tmp_path / "runs", baseline=False)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_an_existing_folder_is_never_written_into(values, tmp_path):

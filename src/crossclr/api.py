@@ -123,18 +123,19 @@ def train_seeds(
         console = None  # only the first process reports
     session = _Session(fabric, baseline, console)
     runs = []
-    for seed in seeds:
-        path = folder / f"seed-{seed}"
-        if console is not None:
-            console.print(f"seed {seed}", highlight=False)
-        chosen = config.model_copy(update={"seed": seed})
-        if (path / CONFIG).is_file():
-            runs.append(session.resume(Run.open(path)))
-        else:
-            runs.append(session.train(chosen, path, on_creation=_plan_writer(folder, config, seeds)))
-    summary = summarise([run.results or {} for run in runs])
-    if fabric.is_global_zero:
-        write_json(folder / SUMMARY, {"seeds": list(seeds), **summary})
+    with session.locked(folder):
+        for seed in seeds:
+            path = folder / f"seed-{seed}"
+            if console is not None:
+                console.print(f"seed {seed}", highlight=False)
+            chosen = config.model_copy(update={"seed": seed})
+            if (path / CONFIG).is_file():
+                runs.append(session.resume(Run.open(path)))
+            else:
+                runs.append(session.train(chosen, path, on_creation=_plan_writer(folder, config, seeds)))
+        summary = summarise([run.results or {} for run in runs])
+        if fabric.is_global_zero:
+            write_json(folder / SUMMARY, {"seeds": list(seeds), **summary})
     if console is not None and len(seeds) > 1:
         console.print(summary_table(summary, f"{config.name}: {len(seeds)} seeds, mean ± standard deviation"))
     return runs
@@ -177,7 +178,7 @@ class _Session:
 
     def train(self, config: RunConfig, path: Path, on_creation: Callable[[], None] = lambda: None) -> Run:
         """Train a new run."""
-        with self._locked(path):
+        with self.locked(path):
             return self._train(config, path, on_creation)
 
     def _train(self, config: RunConfig, path: Path, on_creation: Callable[[], None]) -> Run:
@@ -207,7 +208,7 @@ class _Session:
 
     def resume(self, run: Run) -> Run:
         """Finish a run that was stopped."""
-        with self._locked(run.path):
+        with self.locked(run.path):
             return self._resume(run)
 
     def _resume(self, run: Run) -> Run:
@@ -256,7 +257,7 @@ class _Session:
         self._write(run, results)
         return run
 
-    def _locked(self, path: Path) -> contextlib.AbstractContextManager[Any]:
+    def locked(self, path: Path) -> contextlib.AbstractContextManager[Any]:
         """Only the first process writes, so only it takes the lock."""
         return FolderLock(path) if self.fabric.is_global_zero else contextlib.nullcontext()
 

@@ -1,7 +1,5 @@
 """`crossclr extract` as a function: recordings and sentences in, a feature set to train on out."""
 
-import contextlib
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +28,9 @@ from crossclr.extract.training_set import (
     segments_within,
     training_config,
 )
+from crossclr.notices import warn
 from crossclr.storage import FolderLock, sweep, write_file, write_json
+from crossclr.storage.reading import ReadError, read_json_object, reading
 
 META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
 PARAGRAPHS_AT_ONCE = 256
@@ -103,10 +103,20 @@ class Extraction:
         self.report = Report(out, unused=list(listing.unused))
         self.finished = FinishedRows(out, settings.stored)
         states = {key: path.stat() for key, path in self.files.items()}
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            self.finished.recall_absences(json.loads((out / MANIFEST).read_text(encoding="utf-8"))["recordings"])
+        self._recall(out / MANIFEST)
         for expert in self.media_experts:
             self.finished.expect(expert, {key: [found.st_size, found.st_mtime_ns] for key, found in states.items()})
+
+    def _recall(self, manifest: Path) -> None:
+        """Take over what the manifest of an earlier extraction says; a damaged one is reported and written again."""
+        if not manifest.exists():
+            return
+        try:
+            recordings = read_json_object(manifest, "recordings")["recordings"]
+            with reading(manifest, "a manifest of crossclr extract"):
+                self.finished.recall_absences(recordings)
+        except ReadError as error:
+            warn(f"{error}. Recordings in which an expert found no input are decoded again, and the file is rewritten")
 
     def missing(self) -> list[tuple[Recording, list[Expert]]]:
         """Unfinished recordings, each with the experts whose rows it lacks."""

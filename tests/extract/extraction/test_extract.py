@@ -16,6 +16,7 @@ pytest.importorskip("av", reason="needs crossclr[experts]")
 from crossclr.extract import ExpertError, LongTexts, Settings, StrictError, extract, row_times
 from crossclr.extract.finished_rows import PARTS_FOLDER as FOLDER
 from crossclr.features import check_data, load_data_config, open_source
+from crossclr.notices import CrossCLRWarning
 from crossclr.training import load_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 from tests.support.media import BLUE, GREEN, RED, tone, write_video
@@ -141,6 +142,19 @@ def test_a_file_without_sound_is_decoded_once_and_reported_each_time(folder):
     third = run(folder, experts)
     assert third.done == 1
     assert silent not in third.problems
+
+
+@pytest.mark.parametrize("damaged", ["{", "[]", "{}", '{"recordings": {"a": 3}}', '{"recordings": []}'])
+def test_a_damaged_manifest_is_reported_and_written_again(folder, damaged):
+    (folder / "videos" / "bad.mp4").unlink()
+    experts = [Colour(), Loudness()]
+    manifest = run(folder, experts).out / "manifest.json"
+    content = manifest.read_text()
+    manifest.write_text(damaged)
+    with pytest.warns(CrossCLRWarning, match=r"manifest\.json.*decoded again"):
+        again = run(folder, experts)
+    assert again.done == 1  # the one without sound: nobody knows that it has none
+    assert manifest.read_text() == content
 
 
 def test_pictures_against_sound_need_no_sentences(folder):
