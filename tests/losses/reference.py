@@ -13,6 +13,8 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+TIE = 1e-6  # connectivities that differ by less are equal
+
 
 def unit(vector: Tensor) -> Tensor:
     return vector / (vector * vector).sum().sqrt()
@@ -167,21 +169,22 @@ class ReferenceCrossCLR:
 
     def prune(self, score: dict[tuple[int, int], float]) -> set[tuple[int, int]]:
         values = sorted(score.values())
-        if self.prune_threshold is None or not values or values[-1] <= 0:
+        if self.prune_threshold is None or not values or values[-1] <= TIE:
             return set()
         if self.prune_by == "relative":
-            chosen = [k for k, c in score.items() if c / values[-1] > self.prune_threshold]
+            level = self.prune_threshold * values[-1]
         elif self.prune_by == "absolute":
-            chosen = [k for k, c in score.items() if c > self.prune_threshold]
+            level = self.prune_threshold
         else:
             place = self.prune_threshold * (len(values) - 1)
             low = math.floor(place)
             high = min(low + 1, len(values) - 1)
             level = values[low] + (place - low) * (values[high] - values[low])
-            chosen = [k for k, c in score.items() if c > level]
+        chosen = {k for k, c in score.items() if c > level + TIE}
         allowed = len(values) - math.ceil(self.min_keep * len(values))
-        chosen.sort(key=lambda k: -score[k])
-        return set(chosen[:allowed])
+        if len(chosen) > allowed:  # all that are equal to the first that must stay do so too
+            chosen = {k for k in chosen if score[k] > values[-1 - allowed] + TIE}
+        return chosen
 
 
 def batch_of(

@@ -157,6 +157,14 @@ def bad_input_is_named(case: str) -> None:
             make(case)(**{**inputs, name: wrong})
     with pytest.raises(ValueError, match="za must be a torch tensor, got ndarray"):
         make(case)(**{**inputs, "za": inputs["za"].numpy()})
+    unusable = {"torch.sparse_coo": inputs["za"].to_sparse(), "meta": inputs["za"].to("meta")}
+    for kind, wrong in unusable.items():
+        with pytest.raises(ValueError, match=f"^za must be a dense tensor with values, got .*{kind}"):
+            make(case)(**{**inputs, "za": wrong})
+        with pytest.raises(ValueError, match=r"^zb must be a dense tensor with values"):
+            make(case)(**{**inputs, "zb": wrong})
+    with pytest.raises(ValueError, match=r"^ids must be a dense tensor with values"):
+        make(case)(**{**inputs, "ids": inputs["ids"].to("meta")})
     inputs["za"][4, 2] = torch.inf
     with pytest.raises(ValueError, match="za holds NaN or inf in 1 of 9 rows; the first is row 4"):
         make(case)(**inputs)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossclr.losses import CrossCLR
 from crossclr.losses.crossclr import connectivity, extra_positives, influential, weight_logits
 
 
@@ -97,3 +98,28 @@ def test_a_row_of_zeros_has_none_and_known_squares_change_nothing() -> None:
 def test_connectivity_of_some_rows_of_a_larger_set() -> None:
     rows = F.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), dim=1)
     torch.testing.assert_close(connectivity(rows[2:5], rows.sum(0), count=9), connectivity(rows)[2:5])
+
+
+def losses_of(
+    size: int, seed: int, scale: float = 1.0, dtype: torch.dtype = torch.float64, twice: bool = False
+) -> float:
+    """CrossCLR of a random batch whose rows may occur twice; float64 values, cast to the dtype."""
+    generator = torch.Generator().manual_seed(seed)
+    za, zb, a, b = (torch.randn(size, 5, generator=generator, dtype=torch.float64) + 0.5 for _ in range(4))
+    if twice:
+        order = torch.randperm(2 * size, generator=torch.Generator().manual_seed(int(scale)))
+        za, zb, a, b = (rows.repeat(2, 1)[order] for rows in (za, zb, a, b))
+        scale = 1.0
+    return float(CrossCLR(temperature=0.1)(*(z.to(dtype) for z in (za, zb)), *((x * scale).to(dtype) for x in (a, b))))
+
+
+@pytest.mark.filterwarnings("ignore:pruning by")
+def test_ties_in_pruning_are_decided_neither_by_rounding_nor_by_scale_nor_by_order() -> None:
+    """In a batch of two, both rows have the same connectivity, and so have rows that occur twice."""
+    for seed in range(100):
+        exact = losses_of(2, seed)
+        for scale, dtype in ((1.0, torch.float32), (3.0, torch.float64), (7.0, torch.float64), (3.0, torch.float32)):
+            assert losses_of(2, seed, scale, dtype) == pytest.approx(exact, rel=1e-3), (seed, scale, dtype)
+        first = losses_of(2, seed, twice=True)
+        for order in (2, 3, 4):
+            assert losses_of(2, seed, order, twice=True) == pytest.approx(first, rel=1e-9), (seed, order)

@@ -73,12 +73,23 @@ def test_a_loss_first_called_in_inference_mode_can_be_trained(case: str) -> None
 
 
 @pytest.mark.parametrize("case", [*LOSS_PATHS, "crossclr queue"])
-@pytest.mark.parametrize("length", [1e20, 3e37])
+@pytest.mark.parametrize("length", [1e20, 3e37, 1e-13, 1e-30, 1e-40])
 def test_embeddings_of_any_finite_length_are_accepted(case: str, length: float) -> None:
     z, x = ({name: rows.float() for name, rows in part.items()} for part in batch(2))
     wanted = make(case, None)(z, features=x)
     long = {name: rows * length for name, rows in z.items()}
     torch.testing.assert_close(make(case, None)(long, features=x).detach(), wanted.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_tiny_embeddings_are_finite_and_point_the_same_way() -> None:
+    z, x = batch(2)
+    plain, tiny = ({n: (rows * scale).requires_grad_() for n, rows in z.items()} for scale in (1.0, 1e-30))
+    for leaves in (plain, tiny):
+        make("crossclr", None)(leaves, features=x).backward()
+    for name in z:
+        assert torch.isfinite(tiny[name].grad).all()
+        directions = (torch.nn.functional.normalize(leaves[name].grad, dim=1) for leaves in (plain, tiny))
+        torch.testing.assert_close(*directions)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ class Loss(nn.Module):
 
     def _evaluate(self, inputs: "LossInputs", group: Any) -> Tensor:
         first = next(iter(inputs.embeddings.values()))
-        device = first.device.type if isinstance(first, Tensor) else "cpu"
+        device = first.device.type if isinstance(first, Tensor) and not first.is_meta else "cpu"
         with torch.autocast(device, enabled=False):  # a softmax at small temperatures needs float32 precision
             batch = check_inputs(inputs, self.feature_uses, self.pair_weights, group)
             used = {name for pair in batch.pairs for name in (pair.x, pair.y)}
@@ -181,6 +181,7 @@ def check_inputs(
     for name, rows in inputs.embeddings.items():
         label, mask = inputs.labels[name], inputs.present.get(name)
         if isinstance(first, Tensor) and isinstance(rows, Tensor):
+            check_dense(label, rows)
             if rows.shape != first.shape:
                 raise ValueError(
                     f"{here} and {label} must have the same shape (N, D): {here} is {tuple(first.shape)}, {label} is "
@@ -196,6 +197,7 @@ def check_inputs(
         if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             kind = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
             raise ValueError(f"ids must be a tensor of integers, got {kind}")
+        check_dense("ids", ids)
         if ids.shape != (len(unit[name]),):
             raise ValueError(
                 f"ids must have shape ({len(unit[name])},), one for each row of {here}, got {tuple(ids.shape)}"
@@ -238,13 +240,24 @@ def _check_present(name: str, present: Tensor, like: Tensor) -> Tensor | None:
     if not isinstance(present, Tensor) or present.dtype != torch.bool or present.shape != like.shape[:1]:
         got = f"{present.dtype} {tuple(present.shape)}" if isinstance(present, Tensor) else type(present).__name__
         raise ValueError(f"present[{name!r}] must be a tensor of {len(like)} booleans, got {got}")
+    check_dense(f"present[{name!r}]", present)
     return None if bool(present.all()) else present.to(like.device)
+
+
+def check_dense(label: str, tensor: Tensor) -> None:
+    """Raise for tensors without values in memory, or stored in another form."""
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else f"{tensor.layout} on {tensor.device}"
+        raise ValueError(
+            f"{label} must be a dense tensor with values, got a {kind} tensor; convert it with .to_dense()"
+        )
 
 
 def unit_rows(label: str, rows: Tensor | None, exact: bool, present: Tensor | None = None) -> Tensor:
     """Check a matrix and normalise its rows, of any finite length; absent rows become zeros, whatever they hold."""
     if not isinstance(rows, Tensor):
         raise ValueError(f"{label} must be a torch tensor, got {type(rows).__name__}")
+    check_dense(label, rows)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"{label} must have shape (N, D) with N and D at least 1, got {tuple(rows.shape)}")
     if not rows.is_floating_point():
@@ -253,13 +266,16 @@ def unit_rows(label: str, rows: Tensor | None, exact: bool, present: Tensor | No
     if present is not None:
         rows = torch.where(present.unsqueeze(1), rows, 0)
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
-    if not bool(torch.isfinite(lengths.detach().sum())):  # one pass; look closely only if something is wrong
+    extreme = ~((lengths >= 1e-12) & torch.isfinite(lengths))  # or NaN, or zeros
+    if bool(extreme.any()):  # the squares of 1e20 overflow float32, those of 1e-30 vanish
         bad = (~torch.isfinite(rows.detach())).any(dim=1).nonzero().flatten()
         if len(bad):
             raise NotFiniteError(
                 f"{label} holds NaN or inf in {len(bad)} of {len(rows)} rows; the first is row {int(bad[0])}"
             )
-        rows = rows / rows.detach().abs().amax(dim=1, keepdim=True).clamp(min=1)  # squares of 1e20 overflow float32
+        values, largest = rows.detach(), rows.detach().abs().amax(dim=1, keepdim=True)
+        scale = torch.where(extreme & (largest > 0), largest, 1)
+        rows = values / scale + (rows - values) / scale.clamp(min=1e-12)  # the gradient of tiny rows stays finite
         lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows / lengths.clamp_min(1e-12)
 

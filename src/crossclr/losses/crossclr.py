@@ -15,6 +15,7 @@ from crossclr.losses.tiles import HIDDEN, log_sum_exp, tiled_loss
 from crossclr.notices import warn
 
 MAX_QUEUE = 10_000_000  # rows; with 384 channels these take 15 GB
+TIE = 1e-6  # connectivities that differ by less are equal: rounding must not decide
 ROWS_AT_ONCE = 2048  # anchors whose additional positives are searched together; limits memory
 
 
@@ -41,19 +42,20 @@ def connectivity(
 def influential(c: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:
     """I of (4): (M,) which rows of the reference set are influential, and whether ``min_keep`` limited the rule.
 
-    At least the share ``min_keep`` of the set stays, the least connected rows first. Rows of equal connectivity at the
-    cut all stay, so the order of rows does not matter.
+    At least the share ``min_keep`` of the set stays, the least connected rows first. Rows of equal connectivity (up to
+    rounding) at the cut all stay, so neither the order of rows nor their dtype matters.
     """
-    if threshold is None or not len(c) or float(highest := c.max()) <= 0:
+    if threshold is None or not len(c) or float(highest := c.max()) <= TIE:
         return torch.zeros_like(c, dtype=torch.bool), False
     if rule == "quantile":
-        mask = c > torch.quantile(c.double(), threshold).to(c.dtype)
+        cut = torch.quantile(c.double(), threshold)
     else:
-        mask = (c / highest if rule == "relative" else c) > threshold
+        cut = threshold * highest if rule == "relative" else c.new_tensor(threshold)
+    mask = c > cut + TIE
     most = len(c) - math.ceil(min_keep * len(c))
     if int(mask.sum()) <= most:
         return mask, False
-    return mask & (c > c.sort(descending=True).values[most]), True
+    return mask & (c > c.sort(descending=True).values[most] + TIE), True
 
 
 def weight_logits(c: Tensor, weight_scale: float | None, min_effective: float) -> Tensor:
