@@ -68,7 +68,7 @@ def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     items.close()
     np.save(folder / CODES, np.zeros((len(vectors), 0)))
     (folder / MAP).write_text("{}")
-    about = {"label": "items", "usual": 1.0, "tried": 0, "count": len(vectors), "media": []}
+    about = {"label": "items", "count": len(vectors), "media": []}
     meta = {
         **{
             "format": FORMAT,

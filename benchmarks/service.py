@@ -51,7 +51,7 @@ def make_run(root: Path, rows: int, dim: int) -> Path:
         items.close()
         np.save(folder / CODES, np.zeros((rows, 0)))
         (folder / MAP).write_text("{}")
-        about = {"label": "videos", "usual": 1.0, "tried": 0, "count": rows, "media": ["video"], "kind": index.kind}
+        about = {"label": "videos", "count": rows, "media": ["video"], "kind": index.kind}
         meta = {
             "format": FORMAT,
             "name": "load",

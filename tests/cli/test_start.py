@@ -1,33 +1,24 @@
-"""One command from a folder of clips to an index, and the page that shows its progress."""
+"""One command from a folder of clips to an index."""
 
 import io
 import json
-import urllib.request
+import socket
 
 import pytest
 from typer.testing import CliRunner
 
 from crossclr.cli import app
 from crossclr.search import Searcher
-from crossclr.search.service.progress_page import ProgressPage
 
 THINGS = {"1F34E": "a red apple", "1F697": "a car on the road", "1F431": "the face of a cat", "1F680": "a rocket"}
 
 
-def test_the_page_shows_the_steps_until_it_is_closed():
-    page = ProgressPage("my <films>", ["Extract", "Train"], port=0)
-    try:
-        page.begin(1, "epoch 3 of 40")
-        with urllib.request.urlopen(page.address) as answer:
-            text = answer.read().decode()
-        assert "my &lt;films&gt;" in text
-        assert "<li>Extract: done</li><li>Train: epoch 3 of 40</li>" in text
-        with urllib.request.urlopen(f"{page.address}progress") as answer:
-            assert answer.read().decode() == "<li>Extract: done</li><li>Train: epoch 3 of 40</li>"
-    finally:
-        page.close()
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(page.address)
+def test_a_busy_port_is_reported_in_one_line_before_the_work(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen at 127.0.0.1, port {port}: .*; choose another with --port"):
+            CliRunner().invoke(app, ["start", str(tmp_path), "--port", str(port)], catch_exceptions=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_images_become_an_index_and_a_second_call_trains_nothing(tmp_path):
@@ -44,7 +35,6 @@ def test_images_become_an_index_and_a_second_call_trains_nothing(tmp_path):
     arguments = [str(one) for one in (*arguments, "--port", 0, "--no-serve")]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert "open http://127.0.0.1:" in done.output
     searcher = Searcher.open(tmp_path / "out" / "run", text=False)
     assert {about["count"] for about in searcher.meta["modalities"].values()} == {4}
     weights = searcher.meta["weights"]
@@ -55,4 +45,9 @@ def test_images_become_an_index_and_a_second_call_trains_nothing(tmp_path):
     assert "building the index" not in again.output
     searcher = Searcher.open(tmp_path / "out" / "run", text=False)
     assert searcher.meta["weights"] == weights
+    searcher.close()
+    done = CliRunner().invoke(app, ["index", str(tmp_path / "out" / "run")], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    searcher = Searcher.open(tmp_path / "out" / "run", text=False)
+    assert searcher.meta["media_roots"] == [str(tmp_path / "clips")]  # the media are found without --media
     searcher.close()

@@ -102,7 +102,7 @@ def test_only_the_service_of_this_index_on_this_machine_is_asked(run_copy, searc
     query = {"text": "red fruit", "find": "image", "top": 5, "splits": ["test"]}
     path = run_copy.path / INDEX / ANNOUNCED
     with service(run_copy):
-        assert plain(ask_running_service(run_copy.path, query).hits) == named(searcher.search(**query))
+        assert plain(ask_running_service(run_copy.path, query)) == named(searcher.search(**query))
         assert ask_running_service(run_copy.path, {"text": "red fruit", "top": 201}) is None
         assert ask_running_service(run_copy.path, {"like": "no such item", "top": 5}) is None
         about = json.loads(path.read_text())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from crossclr.cli.options import Device, Media, RunFolder, say
+from crossclr.cli.options import Device, Media, RunFolder, progress_bar, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +77,7 @@ def index(
         return
     if watch or segments:
         raise ValueError("--watch and --segments need --add FOLDER")
-    with _progress(console) as show:
+    with progress_bar(console) as show:
         if update or delete:
             changed = chosen if update and chosen else []
             changes = update_index(run, splits=changed, delete=delete or [], media=media, device=device, progress=show)
@@ -99,21 +97,6 @@ def index(
     _report_index(run, console)
 
 
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal, and the function that moves it."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("opening the data", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield show
-
-
 def _report_index(run: Path, console: Console) -> None:
     from crossclr.search import Searcher
 
@@ -127,7 +110,7 @@ def _report_index(run: Path, console: Console) -> None:
 def _add_folder(run: Path, folder: Path, segments: str | None, watch: bool, console: Console) -> None:
     from crossclr.search.folders import add_folder, watch_folder
 
-    with _progress(console) as show:
+    with progress_bar(console) as show:
         one_by_one = watch_folder(run, folder, segments=segments, progress=show) if watch else None
         for changes in one_by_one or [add_folder(run, folder, segments=segments, progress=show)]:
             _report_changes(changes, console)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,7 +26,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 Checkpoint = Annotated[Literal["best", "last"], typer.Option(help="Checkpoint to use.")]
 Meteor = Annotated[bool, typer.Option(help="Include METEOR; needs Java.")]
 Media = Annotated[
-    Path | None, typer.Option(help="Folder of images, videos or sounds named like the samples, or a JSON table.")
+    Path | None,
+    typer.Option(
+        help="Folder of images, videos or sounds named like the samples, or a JSON table. Default: media.json of "
+        "crossclr extract."
+    ),
 ]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Trainings at the same time; default: the number of CPU cores.")]
 
@@ -62,6 +66,21 @@ def parse_seeds(text: str) -> list[int]:
     if len(set(found)) != len(found):
         raise ValueError(f"--seeds takes different numbers, got {text!r}")
     return found
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on a terminal, and the function that moves it: the task, the steps done and all steps or 0."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("opening the data", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield show
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def search(
     """
     from crossclr.search.query import Weights, parse_where
     from crossclr.search.quick_search import ask_running_service, open_without_torch
-    from crossclr.search.results import plain_hit
+    from crossclr.search.results import none_likely, plain_hit
 
     if sentence is None and like is None and file is None and not more:
         raise ValueError("give a sentence, a file with --file, or an item with --like ID")
@@ -87,10 +87,8 @@ def search(
     query |= {"splits": split or [], "groups": group or [], "more": more or [], "less": less or []}
     query["where"] = parse_where(where or [])
     weights = Weights.parse(weight or [])
-    answer = ask_running_service(run, query | {"weights": asdict(weights)}) if file is None else None
-    if answer is not None:
-        hits, nonsense = answer.hits, answer.nonsense
-    else:
+    hits = ask_running_service(run, query | {"weights": asdict(weights)}) if file is None else None
+    if hits is None:
         searcher = open_without_torch(run, sentence, text_modality) if file is None else None
         if searcher is None:
             from crossclr.search import Searcher
@@ -100,9 +98,8 @@ def search(
             hits = searcher.search(**query, weights=weights, file=_encoded(searcher, file))
         except KeyError as error:
             raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
-        nonsense = sentence is not None and not (file or more) and searcher.is_nonsense(sentence)
-    if nonsense:
-        typer.echo("no good match: the query does not look like words; these are only the nearest items", err=True)
+    if none_likely(hits):
+        typer.echo("no good match: no result is likely to be right; these are only the nearest items", err=True)
     if as_json:
         typer.echo(json.dumps([plain_hit(hit) for hit in hits], indent=2, ensure_ascii=False))
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crossclr.cli.options import Captions, Host, Port, resumable, say
+from crossclr.cli.options import Captions, Host, Port, progress_bar, resumable, say
 from crossclr.storage import write_file
 from crossclr.storage.reading import read_json_object
 
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.extract import Report
-    from crossclr.search.service.progress_page import ProgressPage
 
 FEW = 50  # recordings; below this, all are for training
-STEPS = ["Look at the files and turn them into features", "Train", "Build the index"]
 
 
 def start(
@@ -33,8 +31,8 @@ def start(
 ) -> None:
     """Extract, train, index and serve a folder of recordings.
 
-    The page shows the progress from the first second. Run the same command again to resume, or to add new files to the
-    index. `crossclr extract`, `train`, `index` and `serve` do the same step by step, with all options.
+    Run the same command again to resume, or to add new files to the index. `crossclr extract`, `train`, `index` and
+    `serve` do the same step by step, with all options.
 
     Examples:
         crossclr start clips --captions captions.json
@@ -44,25 +42,22 @@ def start(
     from rich.console import Console
 
     from crossclr.search import serve_run
-    from crossclr.search.service.progress_page import ProgressPage
+    from crossclr.search.service.server import listen
 
     console = Console()
     if not folder.is_dir():
         raise FileNotFoundError(2, "No such directory", str(folder))
     base = out or Path("runs") / name_of(folder)
-    page = ProgressPage(name_of(folder), STEPS, host, port)
-    try:
-        say(console, f"open {page.address} in a browser; Ctrl-C stops")
-        with resumable():
-            prepare(folder, captions, base, page, console)
-    finally:
-        page.close()
+    if serve:
+        listen(host, port).close()  # reports a port that is in use before the long work, not after it
+    with resumable():
+        prepare(folder, captions, base, console)
     if serve:
         serve_run(
             base / "run",
             host=host,
-            port=page.port,
-            ready=lambda address: say(console, f"ready: {address}; Ctrl-C stops the service"),
+            port=port,
+            ready=lambda address: say(console, f"open {address} in a browser; Ctrl-C stops the service"),
         )
 
 
@@ -71,7 +66,7 @@ def name_of(folder: Path) -> str:
     return re.sub(r"[^\w.+-]+", "-", folder.resolve().name) or "mine"
 
 
-def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage, console: Console) -> None:
+def prepare(folder: Path, captions: Path | None, base: Path, console: Console) -> None:
     """Everything before the service: features, a trained run and its index, each only as far as it is missing."""
     from crossclr import api
     from crossclr.cli.extract import show_files, show_problems
@@ -81,25 +76,23 @@ def prepare(folder: Path, captions: Path | None, base: Path, page: ProgressPage,
     from crossclr.training import Run
 
     features, run = base / "features", base / "run"
-    report = _extract(folder, captions, features, page)
+    report = _extract(folder, captions, features, console)
     show_problems(report, console)
     show_files(report, console)
     if report.config is None:
         raise ValueError("training needs sentences (--captions, or subtitles next to the videos) or videos with sound")
-    page.begin(1)
     if (run / "config.yaml").is_file():
         api.resume(run, baseline=False)
     else:
         say(console, f"training on {report.clips} clips")
         api.train(report.config, {"name": name_of(folder)}, out=run, baseline=False)
-    page.begin(2)
     indexed, state = base / "indexed.txt", _state(features)
     known = indexed.read_text() if indexed.is_file() else ""
     if known != state or current_generation(Run.open(run).path / INDEX) is None:
         say(console, "building the index")
-        build_index(run, media=features / "media.json", progress=lambda what, done, total: page.begin(2, what))
+        with progress_bar(console) as show:
+            build_index(run, progress=show)
         write_file(indexed, state)
-    page.begin(3)
 
 
 def _state(features: Path) -> str:
@@ -111,7 +104,7 @@ def _state(features: Path) -> str:
     return found.hexdigest()
 
 
-def _extract(folder: Path, captions: Path | None, out: Path, page: ProgressPage) -> Report:
+def _extract(folder: Path, captions: Path | None, out: Path, console: Console) -> Report:
     from crossclr.extract import Settings, extract, load_experts
     from crossclr.extract.recordings import list_media
 
@@ -120,9 +113,10 @@ def _extract(folder: Path, captions: Path | None, out: Path, page: ProgressPage)
     few = len(listing.recordings) < FEW
     settings = Settings(fractions={"train": 1.0}) if few else Settings()
     rows: dict[str, int] = {}
+    with progress_bar(console) as show:
 
-    def progress(expert: str, count: int) -> None:
-        rows[expert] = rows.get(expert, 0) + count
-        page.begin(0, ", ".join(f"{done:,} rows of {name}" for name, done in rows.items()))
+        def progress(expert: str, count: int) -> None:
+            rows[expert] = rows.get(expert, 0) + count
+            show(", ".join(f"{done:,} rows of {name}" for name, done in rows.items()), 0, 0)
 
-    return extract(folder, out, experts, captions, settings, progress)
+        return extract(folder, out, experts, captions, settings, progress)

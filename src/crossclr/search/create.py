@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from crossclr.extract.extraction import MEDIA as MEDIA_TABLE
 from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.faiss_graph import IndexSettings
 from crossclr.search.faiss_index import FaissIndex
@@ -15,7 +17,6 @@ from crossclr.search.generations import new_generation
 from crossclr.search.index import Ids, Index
 from crossclr.search.index_files import FORMAT, INDEX, ITEMS, write_index
 from crossclr.search.item_map import place_items
-from crossclr.search.item_statistics import describe_items, other_vectors
 from crossclr.search.items import Items
 from crossclr.search.onnx_export import write_query_encoder
 from crossclr.search.previews import make_previews
@@ -45,7 +46,8 @@ def build_index(
         splits: splits to index. Default: those that the run's config names.
         shards: index these shards of embeddings (files, patterns or folders) instead of the run's own data.
         modalities: names of the modalities to index. Default: all that the data has.
-        media: where images, videos or sounds are (see `MediaFinder`).
+        media: where images, videos or sounds are (see `MediaFinder`). Default: the table that `crossclr extract` wrote
+            next to the features, if there is one.
         backend: ``faiss``, or ``milvus`` with a ``uri``.
         uri: address of the Milvus server, or a ``.db`` file.
         settings: how to build the faiss index.
@@ -64,7 +66,7 @@ def build_index(
     model = run.load_space()
     if shards is None:
         source = run.open_source()
-        finder = MediaFinder(source, media)
+        finder = MediaFinder(source, media or extracted_media(run))
         chosen = list(splits) if splits else default_splits(run)
         for split in chosen:
             source.keys(split)  # reports an unknown name before anything is written
@@ -104,9 +106,9 @@ def build_index(
         ids = _number(found, wanted)
         new_index = partial(_new_index, meta, settings, uri)
         indexes = {name: _fill(new_index, name, ids[name], found) for name in wanted}
-        _report(progress, "counting hubs", 1)
         items = Items(folder / ITEMS, writable=True)
-        describe_items(items, indexes, found, ids, meta)
+        for name in wanted:
+            _put_items(items, found[name], ids[name], meta["modalities"][name])
         _report(progress, "drawing the map", 2)
         place_items(items, {name: found[name] for name in wanted}, ids)
         if text is not None:
@@ -120,6 +122,12 @@ def default_splits(run: Run) -> list[str]:
     """The splits that a run's config names, each once."""
     splits = run.config.splits
     return list(dict.fromkeys(split for split in (splits.train, splits.validate_, splits.test) if split))
+
+
+def extracted_media(run: Run) -> Path | None:
+    """The table of media files that `crossclr extract` wrote next to the features of a run; None if there is none."""
+    path = Path(getattr(run.config.data, "root", "") or ".") / MEDIA_TABLE
+    return path if path.is_file() else None
 
 
 def check_modalities(chosen: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
@@ -147,8 +155,18 @@ def _number(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[s
 def _fill(new_index: Callable[[str, int], Index], name: str, ids: Ids, found: Mapping[str, EmbeddedItems]) -> Index:
     index = new_index(name, found[name].vectors.shape[1])
     index.add(ids, found[name].vectors)
-    index.compact(other_vectors(found, name))
+    others = [other.vectors for modality, other in found.items() if modality != name]
+    index.compact(np.concatenate([found[name].vectors[:0], *others]))  # examples of queries
     return index
+
+
+def _put_items(items: Items, found: EmbeddedItems, ids: Ids, about: dict[str, Any]) -> None:
+    about["inputs"] = {"sum": found.unit_sum().tolist(), "count": len(ids)}
+    scores = found.connectivity(about["inputs"]).tolist()
+    items.put(
+        replace(item, id=key, connectivity=score)
+        for item, key, score in zip(found.items, ids.tolist(), scores, strict=True)
+    )
 
 
 def _new_index(meta: Mapping[str, Any], settings: IndexSettings | None, uri: str | None, name: str, dim: int) -> Index:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
-FORMAT = 6
+FORMAT = 7
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -52,7 +52,6 @@ def write_index(
     from crossclr.search.confidence import fit_confidence
     from crossclr.search.filters import collect_filters
     from crossclr.search.item_map import map_points
-    from crossclr.search.language import Language
 
     for modality, index in indexes.items():
         index.save(folder / modality)
@@ -63,8 +62,6 @@ def write_index(
     np.save(folder / CODES, codes)
     if encoder is not None:
         fit_confidence(items, indexes, meta, encoder)
-    if meta["text_modality"] is not None:
-        Language.learn(row[0] for row in items.columns("text") if row[0]).save(folder)
     points = json.dumps(map_points(items, indexes, meta["filters"], codes), separators=(",", ":"), ensure_ascii=False)
     (folder / MAP).write_text(points, encoding="utf-8")
     (folder / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False), encoding="utf-8")

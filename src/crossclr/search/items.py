@@ -1,7 +1,5 @@
 """What an index knows about each item besides its vector, in one SQLite file.
 
-What is unusual about an item, in words for somebody who searches.
-
 The small images of items, in one SQLite file in the run folder.
 """
 
@@ -41,8 +39,6 @@ class Item:
         stop: second at which it stops.
         fields: what filters know besides, as JSON; see `filters`.
         connectivity: mean cosine of its input features to those of all other items of its modality.
-        influence: share of items of its modality that have a lower connectivity.
-        hub: number of trial queries that have it among their ten best results.
         x: horizontal position on the map, 0 to 1.
         y: vertical position on the map, 0 to 1.
     """
@@ -61,8 +57,6 @@ class Item:
     stop: float | None = None
     fields: str = ""
     connectivity: float = 0.0
-    influence: float = 0.0
-    hub: int = 0
     x: float = 0.5
     y: float = 0.5
 
@@ -100,6 +94,7 @@ class Items:
             self._run("CREATE UNIQUE INDEX IF NOT EXISTS by_name ON items (name)")
             self._run("CREATE INDEX IF NOT EXISTS by_key ON items (key)")
             self._run("CREATE INDEX IF NOT EXISTS by_file ON items (file, stop)")
+            self._run("CREATE INDEX IF NOT EXISTS by_connectivity ON items (modality, connectivity)")
 
     def put(self, items: Iterable[Item]) -> None:
         """Add items, or replace those with the same id."""
@@ -140,6 +135,16 @@ class Items:
         for item in self.of_clip(key):
             found.setdefault(item.modality, item)
         return tuple(found.values())
+
+    def influence(self, item: Item) -> float:
+        """The share of items of its modality that have a lower connectivity."""
+        below = "SELECT COUNT(*) FROM items WHERE modality = ? AND connectivity < ?"
+        lower = self._run(below, [item.modality, item.connectivity])[0][0]
+        return float(lower / max(1, self._run("SELECT COUNT(*) FROM items WHERE modality = ?", [item.modality])[0][0]))
+
+    def next_id(self) -> int:
+        """The first number that no item has had."""
+        return int(self._run("SELECT COALESCE(MAX(id), -1) + 1 FROM items")[0][0])
 
     def last_second(self, file: str) -> float | None:
         """The last second that an item of a file covers; None if no item of the file has times."""
@@ -192,39 +197,6 @@ class Items:
 def _check_columns(names: Iterable[str]) -> None:
     if unknown := set(names) - set(COLUMNS):
         raise ValueError(f"items have no column {', '.join(sorted(unknown))}")
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A remark in one to three words, and as a sentence."""
-
-    label: str
-    text: str
-
-
-def remarks(item: Item, tried: int, usual: float) -> list[Remark]:
-    """Remarks about one item; none for an ordinary item.
-
-    Of the ``tried`` trial queries, ``usual`` have an average item among their ten best results.
-
-    Example:
-        >>> remarks(Item(0, "video/x", "video", "x", hub=60), tried=1000, usual=5.0)[0].text
-        'It is among the ten best results of 60 of 1,000 trial queries; the average is 5.'
-        >>> remarks(Item(0, "video/x", "video", "x", hub=5), tried=1000, usual=5.0)
-        []
-    """
-    found = []
-    if tried and item.hub >= max(4 * usual, usual + 10):
-        text = (
-            f"It is among the ten best results of {item.hub:,} of {tried:,} trial queries; the average is {usual:.0f}."
-        )
-        found.append(Remark("common result", text))
-    if tried and item.hub == 0:
-        found.append(Remark("hard to find", f"None of {tried:,} trial queries has it among its ten best results."))
-    if item.influence >= 0.95:
-        text = f"It resembles the rest of the collection more than {100 * item.influence:.0f}% of the items do."
-        found.append(Remark("typical", text))
-    return found
 
 
 PREVIEWS = "previews.sqlite"  # in the run folder

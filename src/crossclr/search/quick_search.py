@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +20,7 @@ WEIGHTS = ("space.safetensors", "best/model.safetensors")  # the first that a ru
 MOST_ASKED = 200  # results that a service returns at most
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Results, and whether the query is most likely not made of words."""
-
-    hits: list[Hit]
-    nonsense: bool
-
-
-def ask_running_service(run: Path, query: Mapping[str, Any]) -> Answer | None:
+def ask_running_service(run: Path, query: Mapping[str, Any]) -> list[Hit] | None:
     """The results of `Searcher.search`, from the service that runs for the index of a run.
 
     Args:
@@ -53,11 +44,10 @@ def ask_running_service(run: Path, query: Mapping[str, Any]) -> Answer | None:
     items.close()
     if len(shown) < len(answer["results"]):  # the index has changed in between
         return None
-    hits = [
+    return [
         Hit(item, results[item.id]["score"], results[item.id].get("probability"), together.get(item.id, ()))
         for item in shown
     ]
-    return Answer(hits, bool(answer.get("nonsense")))
 
 
 def open_without_torch(run: Path, text: str | None, text_modality: str | None = None) -> Searcher | None:

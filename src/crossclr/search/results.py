@@ -13,6 +13,8 @@ from crossclr.extract.media import media_type
 from crossclr.features.sources.emoji import count_images, is_built_in
 from crossclr.search.items import Item
 
+UNLIKELY = 0.05  # if every result is less likely to be right, there is no good match
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -116,6 +118,16 @@ def plain_item(item: Item) -> dict[str, Any]:
 def plain_together(hit: Hit) -> dict[str, Any]:
     """The items of a result that is a whole sample; nothing for other results."""
     return {"together": [plain_item(item) for item in hit.together]} if hit.together else {}
+
+
+def none_likely(hits: Sequence[Hit]) -> bool:
+    """Whether all results have a probability and none reaches 5%.
+
+    Example:
+        >>> none_likely([Hit(Item(2, "image/y", "image", "y"), 0.1, probability=0.01)])
+        True
+    """
+    return bool(hits) and all(hit.probability is not None and hit.probability < UNLIKELY for hit in hits)
 
 
 def plain_hit(hit: Hit) -> dict[str, Any]:

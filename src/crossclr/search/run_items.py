@@ -6,7 +6,7 @@ Items and vectors from a run's data: each split is embedded once, and what peopl
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,27 @@ class EmbeddedItems:
     pooled: npt.NDArray[np.float32]  # (items, input channels) mean input rows, for connectivity
     is_text: bool = False  # whether they are sentences
 
+    def unit_sum(self, rows: npt.NDArray[np.bool_] | slice = slice(None)) -> npt.NDArray[np.float64]:
+        """(channels,) the sum of the pooled inputs at unit length, which is all that connectivity needs to know."""
+        total: npt.NDArray[np.float64] = _unit_length(self.pooled[rows]).sum(0)
+        return total
+
+    def connectivity(self, inputs: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+        """(items,) mean cosine of the pooled inputs of each item to those of all other items of a set.
+
+        ``inputs`` has the ``sum`` of the whole set (see `unit_sum`) and the ``count`` of its items.
+
+        Example:
+            >>> rows = np.array([[1, 0], [0, 1], [-1, 0]], dtype=np.float32)
+            >>> whole = EmbeddedItems([], rows, rows)
+            >>> whole.connectivity({"sum": whole.unit_sum(), "count": 3}).tolist()
+            [-0.5, 0.0, -0.5]
+        """
+        unit = _unit_length(self.pooled)
+        total = unit @ np.asarray(inputs["sum"], dtype=np.float64) - np.square(unit).sum(1)
+        mean: npt.NDArray[np.float64] = total / max(1, inputs["count"] - 1)
+        return mean
+
 
 class RecordingSource(SourceWrapper):
     """A source that records pooled inputs, media and splits of the samples that are read, and omits keys."""
@@ -253,6 +274,12 @@ def _with_variants(
 def _variant_item(item: Item, variant: Variant) -> Item:
     name = f"{item.name}@{variant.name}" if variant.name else item.name
     return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
+
+
+def _unit_length(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    exact: npt.NDArray[np.float64] = rows.astype(np.float64)
+    exact /= np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-12)
+    return exact
 
 
 def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:

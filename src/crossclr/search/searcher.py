@@ -15,8 +15,7 @@ from crossclr.search.filters import make_mask
 from crossclr.search.generations import current_generation
 from crossclr.search.index import Index, Mask, Vectors
 from crossclr.search.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
-from crossclr.search.items import Item, Items, Previews, Remark, remarks
-from crossclr.search.language import Language
+from crossclr.search.items import Item, Items, Previews
 from crossclr.search.query import QueryError, Weights, combine, with_sentences
 from crossclr.search.results import Hit
 
@@ -72,7 +71,6 @@ class Searcher:
         self.previews = Previews(folder.parent.parent)
         self.queries, self.no_text = queries, no_text
         self.files, self.no_files = files, no_files
-        self._language = Language.open(folder)
         self._confidence = {
             name: Calibration(**about["confidence"])
             for name, about in self.meta["modalities"].items()
@@ -207,10 +205,6 @@ class Searcher:
             for score in (by_id[item.id],)
         ]
 
-    def is_nonsense(self, text: str) -> bool:
-        """Whether a sentence is most likely not made of words, so that its results mean nothing."""
-        return self._language is not None and self._language.is_nonsense(text)
-
     def sample(self, modality: str, count: int) -> list[Item]:
         """Items of a modality, spread evenly over the collection."""
         ids = [row[0] for row in self.items.columns("id", where=modality)]
@@ -227,11 +221,6 @@ class Searcher:
         if found is None:
             raise KeyError(f"the index has no item {name!r}")
         return found
-
-    def remarks(self, item: Item) -> list[Remark]:
-        """What is unusual about an item: a common result, hard to find, typical."""
-        about = self.meta["modalities"][item.modality]
-        return remarks(item, about["tried"], about["usual"])
 
     def partners(self, item: Item, most: int = 12) -> list[Item]:
         """The other items of the same clip: its sentences, its other images."""

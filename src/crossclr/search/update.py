@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from crossclr.search.confidence import Encoder
+from crossclr.search.create import extracted_media
 from crossclr.search.generations import current_generation, new_generation
 from crossclr.search.index import Index
 from crossclr.search.index_files import INDEX, ITEMS, open_backend, read_meta, write_index
 from crossclr.search.item_map import place_new_items
-from crossclr.search.item_statistics import influence_of_new, recount_hubs
 from crossclr.search.items import Items
 from crossclr.search.onnx_queries import QUERY_ENCODER
 from crossclr.search.previews import make_previews
@@ -80,7 +80,7 @@ def update_index(
             _join(run, items, indexes, gathered, meta, changes, progress)
         if splits:
             source = run.open_source()
-            finder = MediaFinder(source, media)
+            finder = MediaFinder(source, media or extracted_media(run))
             model = run.load_space()
             encoder = trial_encoder(model, meta["text_modality"], before)
             gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
@@ -88,8 +88,6 @@ def update_index(
             media_roots |= finder.roots
         for index in indexes.values():
             index.compact()
-        if splits or added:
-            recount_hubs(items, indexes, meta)
         meta["media_roots"] = sorted(media_roots)
         if (before / QUERY_ENCODER).is_file():
             shutil.copy2(before / QUERY_ENCODER, folder)
@@ -135,16 +133,18 @@ def _add(
     found = gathered[modality]
     known = items.ids_of([item.name for item in found.items])
     fresh = [item for item in found.items if item.name not in known]
-    next_id = 1 + max((row[0] for row in items.columns("id")), default=-1)
+    next_id = items.next_id()
     known.update((item.name, next_id + number) for number, item in enumerate(fresh))
     ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
     places = place_new_items(items, index, found)
     index.add(ids, found.vectors)
-    among = influence_of_new(items, modality, found, fresh, meta["modalities"][modality])
-    columns = ids.tolist(), places.tolist(), among.connectivity.tolist(), among.share.tolist()
+    inputs = meta["modalities"][modality]["inputs"]  # those of deleted and replaced items still count
+    inputs["sum"] = (np.asarray(inputs["sum"]) + found.unit_sum(ids >= next_id)).tolist()
+    inputs["count"] += len(fresh)
+    columns = ids.tolist(), places.tolist(), found.connectivity(inputs).tolist()
     items.put(
-        replace(item, id=key, x=x, y=y, connectivity=connectivity, influence=share)
-        for item, key, (x, y), connectivity, share in zip(found.items, *columns, strict=True)
+        replace(item, id=key, x=x, y=y, connectivity=score)
+        for item, key, (x, y), score in zip(found.items, *columns, strict=True)
     )
     changes.added += len(fresh)
     changes.replaced += len(found.items) - len(fresh)

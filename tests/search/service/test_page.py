@@ -11,6 +11,7 @@ import pytest
 
 from crossclr.features.sources.emoji import emoji_image
 from crossclr.search import Searcher
+from crossclr.search.confidence import Calibration
 from crossclr.search.results import group_hits
 from crossclr.search.service.server import make_server
 
@@ -425,7 +426,8 @@ def test_a_file_words_and_thumbs_make_one_query(browser, service, searcher):
     visit.end()
 
 
-def test_nonsense_gives_no_good_match(browser, service):
+def test_results_that_are_all_unlikely_are_no_good_match(browser, service, monkeypatch):
+    monkeypatch.setattr(service.searcher, "_confidence", {"image": Calibration(bias=-10.0, score=0.0, words=0.0)})
     visit = Visit(browser, service.address)
     visit.page.fill("#query", "x x qwertz")
     visit.page.wait_for_selector("#empty:has-text('No good match')")

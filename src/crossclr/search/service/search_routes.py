@@ -1,6 +1,5 @@
 """The routes: search, one item, what the index contains, the map, and the media of an item."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -78,13 +77,10 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
                 hits = await run_in_threadpool(searcher.search, **query)
         except KeyError as error:
             raise HTTPException(404, str(error.args[0])) from None
-        nonsense = (
-            request.text is not None and not (request.file or request.more) and searcher.is_nonsense(request.text)
-        )
-        results = [_result(searcher, hit) for hit in hits]
+        results = [_result(hit) for hit in hits]
         if request.fold:
             results = [_thing(searcher, one) for one in group_hits(hits, request.top)]
-        return JSONResponse({"results": results, "nonsense": nonsense})
+        return JSONResponse({"results": results})
 
     @app.post("/api/search", summary="Search by a sentence, an item or a vector")
     async def search(request: SearchRequest) -> JSONResponse:
@@ -112,19 +108,18 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         parts |= {"splits": split, "groups": group, "where": parse_where(where)}
         return await answer(SearchRequest(**parts, find=find, top=top, fold=fold))
 
-    @app.get("/api/item", summary="One item, what belongs to it, and remarks about it")
+    @app.get("/api/item", summary="One item and what belongs to it")
     def item(id: Annotated[str, Query(max_length=500, description="Id of the item.")]) -> JSONResponse:
         searcher = searchers.current
         found = find_item(searcher, id)
         numbers = {
-            "hub": found.hub,
             "connectivity": round(found.connectivity, 4),
-            "influence": round(found.influence, 4),
+            "influence": round(searcher.items.influence(found), 4),
             "x": found.x,
             "y": found.y,
         }
         partners = [plain_item(other) for other in searcher.partners(found)]
-        return JSONResponse(_with_remarks(searcher, found) | {"partners": partners, **numbers})
+        return JSONResponse(plain_item(found) | {"partners": partners, **numbers})
 
     @app.get("/api/sample", summary="Some items, spread evenly over the collection")
     def sample(
@@ -133,7 +128,7 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
     ) -> JSONResponse:
         searcher = searchers.current
         items = searcher.sample(searcher.modality(find), top)
-        return JSONResponse({"results": [_with_remarks(searcher, item) for item in items]})
+        return JSONResponse({"results": [plain_item(item) for item in items]})
 
     @app.get("/api/info", summary="What the index contains")
     def info() -> JSONResponse:
@@ -162,26 +157,17 @@ def find_item(searcher: Searcher, name: str) -> Item:
         raise HTTPException(404, "the index has no such item") from None
 
 
-def _result(searcher: Searcher, hit: Hit) -> dict[str, Any]:
+def _result(hit: Hit) -> dict[str, Any]:
     chance = None if hit.probability is None else round(hit.probability, 3)
-    return {
-        "score": round(hit.score, 5),
-        "probability": chance,
-        **_with_remarks(searcher, hit.item),
-        **plain_together(hit),
-    }
+    return {"score": round(hit.score, 5), "probability": chance, **plain_item(hit.item), **plain_together(hit)}
 
 
 def _thing(searcher: Searcher, thing: Thing) -> dict[str, Any]:
     """The best hit of a thing, its other hits and, for moments, the length of the timeline that they lie on."""
-    values = {**_result(searcher, thing.best), "others": [_result(searcher, hit) for hit in thing.others]}
+    values = {**_result(thing.best), "others": [_result(hit) for hit in thing.others]}
     if thing.others and thing.best.item.stop is not None:
         values["length"] = searcher.items.last_second(thing.best.item.file)
     return values
-
-
-def _with_remarks(searcher: Searcher, item: Item) -> dict[str, Any]:
-    return {**plain_item(item), "remarks": [asdict(remark) for remark in searcher.remarks(item)]}
 
 
 def add_media(app: FastAPI, searchers: ReloadingSearcher) -> None:

@@ -54,7 +54,7 @@ def serve_run(
         server, listening = make_server(searcher, host, port, ready, instance, token, log)
         serve = partial(server.run, sockets=[listening])
     else:
-        listening, path = _listen(host, port), run.path if isinstance(run, Run) else Path(run)
+        listening, path = listen(host, port), run.path if isinstance(run, Run) else Path(run)
         serve = partial(_run_workers, workers, ready, (path, listening, host, instance, token, log))
     with announce(searcher.folder.parent, instance, host, listening.getsockname()[1], searcher.meta["weights"]):
         serve()
@@ -127,7 +127,7 @@ def make_server(
     Workers share the socket ``listening``, and the file ``tokens`` with the vectors of files that were sent.
     """
     faiss.omp_set_num_threads(1)  # more threads do not speed up a single query, and requests run in parallel
-    at = listening or _listen(host, port)
+    at = listening or listen(host, port)
 
     def started() -> None:
         if ready is not None:
@@ -152,7 +152,12 @@ def _address(host: str, listening: socket.socket) -> str:
     return f"http://{_in_address(host)}:{listening.getsockname()[1]}/"
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address.
+
+    Raises:
+        OSError: the port is in use, or this machine does not have the address.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With an explicit protocol asyncio turns off Nagle's algorithm, which delays answers by 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

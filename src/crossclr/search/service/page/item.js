@@ -142,8 +142,7 @@ export class ItemViews {
         item.score === undefined ? null : make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
         typeof item.probability === "number" ? make("span", { title: "estimated chance that this is the right one, from the validation data" }, `${Math.round(100 * item.probability)}% sure`) : null,
         item.media?.start != null && item.media.start > 0 ? make("span", {}, seconds(item.media.start)) : null,
-        item.variant && !whole ? make("span", {}, item.variant) : null,
-        ...(whole ? [] : item.remarks).map((remark) => make("span", { class: "pill strong", title: remark.text }, remark.label))));
+        item.variant && !whole ? make("span", {}, item.variant) : null));
     const drawn = whole ? whole.images : stage ? null : images(item);
     const open = make("button", {
       type: "button", class: "open", "data-index": index, "aria-label": item.score === undefined ? title(item) : `${title(item)}, similarity ${item.score.toFixed(2)}`,
@@ -164,13 +163,11 @@ export class ItemViews {
       ["similarity", score === null ? "" : `${score.toFixed(3)} to the query (1 is the most)`],
       ["version", item.variant], ["group", this.info.filters.some((one) => one.name === "group") ? item.group : ""], ["part", splitName(item.split)],
       ...Object.entries(item.fields).map(([name, value]) => [name, name === "duration" ? `${value} s` : String(value)]),
-      ["found by", `${item.hub.toLocaleString("en")} trial queries, among their ten best results`],
       ["resembles others", `${item.connectivity.toFixed(2)} average similarity to the other ${label}, more than ${Math.round(100 * item.influence)}% of them`],
       ["id", item.id]];
     return make("div", { class: "detail" },
       make("h2", { id: "detail-title" }, title(item)),
       images(item), player(item),
-      ...(item.remarks.length ? [make("ul", { class: "remarks" }, ...item.remarks.map((remark) => make("li", {}, remark.text)))] : []),
       make("div", { class: "actions" }, make("span", {}, "Find similar:"), ...this.similar(item, "primary")),
       ...(item.partners.length ? [make("div", {}, make("p", { class: "label" }, "Belongs together"),
         make("ul", { class: "partners" }, ...item.partners.map((other) => this.partner(other))))] : []),

@@ -8,6 +8,7 @@ import { listenForFiles, sendFile, showParts, toggled } from "/parts.js";
 import { Refused, Server } from "/server.js";
 
 const TOP = 24, SAMPLE = 12, PAUSE = 110; // results; milliseconds without a key before a search
+const UNLIKELY = 0.05; // if every result is less likely to be right, there is no good match
 const query = byId("query"), list = byId("list"), detail = byId("detail");
 let info = null, points = null, views = null, state = fromAddress(), shown = [];
 const titles = new Map(); // ids of items -> what people call them
@@ -99,7 +100,7 @@ async function search() {
     notice("");
     cut(values.q);
     showResults(found.results, seed, performance.now() - begun);
-    if (found.nonsense && found.results.length) foldAway();
+    if (found.results.length && found.results.every((item) => typeof item.probability === "number" && item.probability < UNLIKELY)) foldAway();
   } catch (error) {
     if (error.name === "AbortError") return;
     answered = null;
@@ -171,13 +172,13 @@ function showResults(results, seed, milliseconds) {
   byId("summary").replaceChildren(`${direction}${count(results)}, best match first`, make("span", { class: "time" }, ` · ${Math.round(milliseconds)} ms`));
 }
 
-// The query is not made of words: say so, and show the nearest items only on request.
+// No result is likely to be right: say so, and show the nearest items only on request.
 function foldAway() {
   list.hidden = true;
   byId("summary").textContent = "";
   map.mark([]);
   const show = make("button", { type: "button", onclick: () => { list.hidden = false; byId("empty").hidden = true; } }, `Show ${shown.length} weak matches`);
-  say("No good match", "Your query does not look like words that this collection knows. Try other words.", [show]);
+  say("No good match", "No item of this collection is likely to be what you describe. Try other words.", [show]);
 }
 
 // How many results, in words: "8 videos", or "8 moments of 3 videos".
