@@ -11,7 +11,7 @@ import pytest
 
 from crossclr.features.sources.emoji import emoji_image
 from crossclr.search import Searcher
-from tests.extract.media.test_bounded_decoding import HOSTILE, png, wav
+from tests.extract.test_bounded_decoding import HOSTILE, png, wav
 from tests.fuzz.verdicts import broken_bytes, share
 from tests.search.service.test_app import call, running
 from tests.support.media import write_video

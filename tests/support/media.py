@@ -25,6 +25,7 @@ def write_video(
     codec: str = "mpeg4",
     picture: Callable[[int, NDArray[Any]], NDArray[Any]] | None = None,
     start: float = 0.0,
+    sound_start: float = 0.0,
 ) -> Path:
     """A video whose frame i has colour i; with ``times`` frame i is shown from that second on."""
     av = pytest.importorskip("av", reason="needs crossclr[experts]")
@@ -54,7 +55,8 @@ def write_video(
             for start_sample in range(0, len(sound), 1024):
                 part = np.asarray(sound[start_sample : start_sample + 1024], np.float32)
                 block = av.AudioFrame.from_ndarray(part[None], format="fltp", layout="mono")
-                block.sample_rate, block.pts, block.time_base = RATE, start_sample, Fraction(1, RATE)
+                block.sample_rate, block.time_base = RATE, Fraction(1, RATE)
+                block.pts = start_sample + round(sound_start * RATE)
                 container.mux(track.encode(block))
             container.mux(track.encode(None))
     return path

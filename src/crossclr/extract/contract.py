@@ -170,6 +170,7 @@ class SoundStream:
         self._waiting: list[FloatRows] = [np.zeros(silence, np.float32)]
         self._held = silence
         self._samples = 0
+        self._silent: FloatRows | None = None  # rows of a whole block of silence, which may come many times
         self.rows = 0
 
     def add(self, samples: FloatRows) -> list[FloatRows]:
@@ -187,8 +188,9 @@ class SoundStream:
         """The remaining rows, at least one. Samples missing up to an expected length are silence."""
         needs = self.expert.needs
         wanted = max(1, int((self._samples if samples is None else samples) / needs.stride + 0.5))
-        missing = (wanted - 1 - self.rows) * needs.stride + needs.window - self._held
-        parts = self.add(np.zeros(missing, np.float32)) if missing > 0 else []
+        parts: list[FloatRows] = []
+        while (missing := (wanted - 1 - self.rows) * needs.stride + needs.window - self._held) > 0:
+            parts += self.add(np.zeros(min(missing, self.expert.rows_at_once * needs.stride), np.float32))
         return [*parts, self._encode(wanted - self.rows)] if wanted > self.rows else parts
 
     def _encode(self, rows: int) -> FloatRows:
@@ -197,7 +199,12 @@ class SoundStream:
         rest = joined[rows * needs.stride :]
         self._waiting, self._held = [rest], len(rest)
         self.rows += rows
-        return self.expert.encode(joined[: (rows - 1) * needs.stride + needs.window])
+        block = joined[: (rows - 1) * needs.stride + needs.window]
+        if rows != self.expert.rows_at_once or block.any():
+            return self.expert.encode(block)
+        if self._silent is None:
+            self._silent = self.expert.encode(block)
+        return self._silent
 
 
 @dataclass(frozen=True)

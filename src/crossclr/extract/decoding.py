@@ -33,8 +33,8 @@ IMAGE_SECONDS = 1.0  # duration of a single image
 MAX_DAMAGE = 0.05  # share of packets that may fail before a file counts as damaged
 MIN_LENGTH = 0.9  # share of the duration in the header that must be decodable
 ATTACHED_PICTURE = 0x400  # flag of a stream that is the cover of a music file
-# Of files without a name. Playlists are not among them, because they make the decoder open other files.
-FORMATS = "mov,mp4,m4a,matroska,webm,avi,mpeg,mpegts,flv,asf,ogg,wav,mp3,flac,aac"
+# Containers of media. Playlists are not among them, because they make the decoder open other files.
+FORMATS = "mov,mp4,m4a,matroska,webm,avi,mpeg,mpegvideo,mpegts,flv,asf,ogg,wav,mp3,flac,aac"
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,10 @@ def open_media(path: Path | BinaryIO) -> Any:
     """The opened container of a file."""
     with requires_extra("experts", "Decoding videos and sound"):
         import av
+    # An absolute path, because a relative name such as concat:a|b would be taken for an address.
+    file = str(path.absolute()) if isinstance(path, Path) else path
     try:
-        if isinstance(path, Path):
-            return av.open(str(path), metadata_errors="ignore")
-        return av.open(path, metadata_errors="ignore", container_options={"format_whitelist": FORMATS})
+        return av.open(file, metadata_errors="ignore", container_options={"format_whitelist": FORMATS})
     except av.FFmpegError as error:
         raise MediaError(f"it cannot be opened ({error.strerror}); it is damaged or of an unknown type") from error
     except OSError as error:

@@ -44,6 +44,13 @@ VIDEOS = _playable("video") | {".avi", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"}
 SOUNDS = _playable("audio")
 IMAGES = _playable("image") | {".bmp"}
 RECORDINGS = VIDEOS | SOUNDS | IMAGES
+# Media that are not read. They are named here so that they are reported and not passed over.
+UNREADABLE = {
+    **dict.fromkeys((".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".svg", ".psd"), "PNG or JPEG"),
+    **dict.fromkeys((".dng", ".cr2", ".cr3", ".nef", ".arw", ".raw", ".ico"), "PNG or JPEG"),
+    **dict.fromkeys((".3gp", ".3g2", ".m2ts", ".mts", ".vob", ".divx", ".rm", ".rmvb", ".mxf"), "MP4"),
+    **dict.fromkeys((".aif", ".aiff", ".wma", ".amr", ".ac3", ".caf", ".mid", ".ape"), "WAV or FLAC"),
+}
 
 
 def media_type(path: Path) -> str | None:
@@ -79,17 +86,24 @@ def starts_like_image(head: bytes) -> bool:
 
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+MAX_ASPECT = 32  # longer side of an image by its shorter one
 
 
 def as_rgb(image: Any) -> Image:
-    """An RGB image from a PIL image (transparent parts become white) or a (height, width, 3) uint8 array."""
+    """An RGB image from a PIL image (transparent parts become white) or a (height, width, 3) uint8 array.
+
+    An image that is more than `MAX_ASPECT` times as long as wide is cut to its middle: scaling its shorter side to the
+    size of a network would need gigabytes.
+    """
     with requires_extra("experts", "Preparing images"):
         import PIL.Image
 
     if isinstance(image, PIL.Image.Image):
-        if image.mode == "RGB":
-            return image
-        rgba = image.convert("RGBA")
+        long = max(image.size) > MAX_ASPECT * min(image.size)
+        shown: Image = image.crop(_middle(*image.size)) if long else image
+        if shown.mode == "RGB":
+            return shown
+        rgba = shown.convert("RGBA")
         opaque = PIL.Image.new("RGBA", rgba.size, "white")
         opaque.alpha_composite(rgba)
         return opaque.convert("RGB")
@@ -99,7 +113,15 @@ def as_rgb(image: Any) -> Image:
             f"an image must be a PIL image or a (height, width, 3) uint8 array, got {type(image).__name__} "
             f"{pixels.dtype} of shape {pixels.shape}"
         )
-    return PIL.Image.fromarray(pixels)
+    left, top, right, bottom = _middle(pixels.shape[1], pixels.shape[0])
+    return PIL.Image.fromarray(pixels[top:bottom, left:right])
+
+
+def _middle(width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom edge of the middle part that is not longer than `MAX_ASPECT` times its other side."""
+    kept = min(width, MAX_ASPECT * height), min(height, MAX_ASPECT * width)
+    left, top = (width - kept[0]) // 2, (height - kept[1]) // 2
+    return left, top, left + kept[0], top + kept[1]
 
 
 def check_image(path: Path) -> None:
@@ -136,6 +158,8 @@ def _open_image(path: Path | BinaryIO, use: Callable[[Image], Any]) -> Any:
 
 
 Pixels = npt.NDArray[np.uint8]
+MAX_HOURS = 24  # of a recording; time stamps beyond it are damaged or a trap
+SILENCE = 10  # seconds of silence that are yielded at once
 
 
 @dataclass(frozen=True)
@@ -175,11 +199,13 @@ class FrameGrids:
         """Yield the previous frame for all times before this one."""
         time = frame.time - zero if frame.time is not None else self.end
         time = max(time, self._time)  # broken time stamps must not go back
+        _check_length(time)
         if self._frame is not None:
             yield from self._show_until(time)
         base = frame.time_base or Fraction(0)
         lasts = float(frame.duration * base) if frame.duration else self._usual
         self._frame, self._image, self._time, self.end = frame, None, time, time + lasts
+        _check_length(self.end)
         self.count += 1
 
     def finish(self, duration: float) -> Iterator[Frame]:
@@ -223,9 +249,10 @@ class SoundGrids:
         if self._first:
             self._first = False
             self.end = max(late, 0.0)
+            _check_length(self.end)
             for grid, rate in enumerate(self.rates):
                 if late > 0.02:
-                    yield Sound(grid, np.zeros(round(late * rate), np.float32))
+                    yield from _silence(grid, round(late * rate), SILENCE * rate)
                 self._skip[grid] = max(0, -round(late * rate))
         self.end += frame.samples / frame.sample_rate
         frame.pts = None  # gaps in the time stamps would stop the resampler
@@ -243,3 +270,16 @@ class SoundGrids:
                 self._skip[grid] -= cut
                 if cut < len(samples):
                     yield Sound(grid, np.ascontiguousarray(samples[cut:], np.float32))
+
+
+def _silence(grid: int, samples: int, at_once: int) -> Iterator[Sound]:
+    for start in range(0, samples, at_once):
+        yield Sound(grid, np.zeros(min(at_once, samples - start), np.float32))
+
+
+def _check_length(seconds: float) -> None:
+    if seconds > MAX_HOURS * 3600:
+        raise MediaError(
+            f"its time stamps reach {seconds / 3600:.0f} hours, and recordings of up to {MAX_HOURS} hours are read; "
+            "cut it into parts, or repair its time stamps"
+        )

@@ -210,26 +210,33 @@ class _Sound:
 
 
 class _Frames:
-    """Passes single images on to a batch."""
+    """Passes single images on to a batch; an image that is shown for several rows is encoded once."""
 
     def __init__(self, work: _Work, batch: _Batch) -> None:
         self._work, self._batch = work, batch
+        self._last: Tensor | None = None
+        self._repeat = 0
 
     def add(self, content: Tensor) -> None:
-        self._batch.add(self._work, content)
+        if content is not self._last:
+            self.end(0.0)
+            self._last, self._repeat = content, 0
+        self._repeat += 1
 
     def end(self, duration: float) -> None:
-        pass
+        if self._last is not None:
+            self._batch.add(self._work, self._last, self._repeat)
 
 
 class _Windows:
-    """Cuts windows out of the last frames of a recording."""
+    """Cuts windows out of the last frames of a recording; a window that repeats the last one is encoded once."""
 
     def __init__(self, work: _Work, expert: WindowExpert, batch: _Batch) -> None:
         self._work, self._batch = work, batch
         self.window, self.stride = expert.needs.window, expert.needs.stride
         self._frames: list[Tensor] = []
-        self._count = self._cut = 0
+        self._last: list[Tensor] = []
+        self._count = self._cut = self._repeat = 0
 
     def add(self, content: Tensor) -> None:
         self._frames.append(content)
@@ -237,14 +244,25 @@ class _Windows:
         del self._frames[: -self.window]
         if self._count >= self.window and (self._count - self.window) % self.stride == 0:
             self._cut += 1
-            self._batch.add(self._work, torch.stack(self._frames))
+            self._keep(self._frames, 1)
 
     def end(self, duration: float) -> None:
         """All windows that would pass the end are the same window."""
         spans = window_spans(self._count, self.window, self.stride)
         first, last = spans[-1]
         if len(spans) > self._cut:
-            self._batch.add(self._work, torch.stack(self._frames[: last - first]), repeat=len(spans) - self._cut)
+            self._keep(self._frames[: last - first], len(spans) - self._cut)
+        self._flush()
+
+    def _keep(self, frames: list[Tensor], repeat: int) -> None:
+        if len(frames) != len(self._last) or any(a is not b for a, b in zip(frames, self._last, strict=True)):
+            self._flush()
+            self._last, self._repeat = list(frames), 0
+        self._repeat += repeat
+
+    def _flush(self) -> None:
+        if self._last:
+            self._batch.add(self._work, torch.stack(self._last), self._repeat)
 
 
 @dataclass

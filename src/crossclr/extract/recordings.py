@@ -7,7 +7,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from crossclr.extract.caption_files import Captioned, Segment, read_captions, read_subtitles, subtitles_in
-from crossclr.extract.media import RECORDINGS
+from crossclr.extract.media import RECORDINGS, UNREADABLE
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,19 @@ def _files_in(folder: Path, listing: Listing) -> list[Path]:
     files = []
     for path in sorted(folder.rglob("*"), key=lambda path: path.as_posix().encode(errors="surrogateescape")):
         inside = path.relative_to(folder)
+        ending = path.suffix.lower()
         hidden = any(part.startswith(".") for part in inside.parts)
-        if hidden or path.suffix.lower() not in RECORDINGS or not path.is_file():
+        if hidden or ending not in (*RECORDINGS, *UNREADABLE) or not path.is_file():
             continue
         try:
             str(inside).encode("utf-8")
         except UnicodeEncodeError:
             shown = str(inside).encode(errors="surrogateescape").decode(errors="backslashreplace")
             listing.problems.append(Problem(shown, "the name is not UTF-8; rename the file"))
+            continue
+        if ending in UNREADABLE:
+            what = f"files of type {ending} are not read; convert it to {UNREADABLE[ending]}"
+            listing.problems.append(Problem(str(inside), what))
         else:
             files.append(path)
     return files

@@ -5,7 +5,6 @@ A config for `crossclr train` that fits the size of an extracted data set.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import yaml
 
 from crossclr.extract.contract import Expert, ExpertError
 from crossclr.extract.recordings import Datapoint, Problem
+from crossclr.features.sources.splits import split_by_fraction
 
 FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
 Segments = list[dict[str, Any]]  # as the meta file has them: text, start_sec, stop_sec
@@ -148,31 +148,11 @@ def build_dataset(
                 "split": point.split or "",
                 "segments": segments[point.key],
             }
-    assigned = assign_splits([entry["data_key"] for entry in data.meta.values()], fractions)
-    for entry in data.meta.values():
-        entry["split"] = entry["split"] or assigned[entry["data_key"]]
+    recordings = {key: entry["data_key"] for key, entry in data.meta.items()}
+    for name, keys in split_by_fraction(list(data.meta), fractions, recordings).items():
+        for key in keys:
+            data.meta[key]["split"] = data.meta[key]["split"] or name
     return data
-
-
-def assign_splits(keys: Sequence[str], fractions: Mapping[str, float] = FRACTIONS) -> dict[str, str]:
-    """Choose a split for each key by its hash, so that a key keeps its split when others are added or removed.
-
-    Example:
-        >>> splits = assign_splits([f"video{n}" for n in range(1000)])
-        >>> {name: list(splits.values()).count(name) for name in FRACTIONS}
-        {'train': 796, 'val': 106, 'test': 98}
-    """
-    total = sum(fractions.values())
-    chosen = {}
-    for key in keys:
-        place = int.from_bytes(hashlib.blake2b(f"split:{key}".encode(), digest_size=8).digest(), "big") / 2**64
-        edge = 0.0
-        for name, share in fractions.items():
-            edge += share / total
-            chosen[key] = name
-            if place < edge:
-                break
-    return chosen
 
 
 def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:

@@ -89,3 +89,30 @@ def test_leaving_early_ends_the_decoders(recordings):
     next(jobs)
     jobs.close()
     assert threading.active_count() == before
+
+
+class Counting:
+    """Counts what an expert is given to encode."""
+
+    count = 0
+
+    def encode(self, inputs):
+        self.count += len(inputs) if isinstance(inputs, list) else 1
+        return super().encode(inputs)
+
+
+def test_repeated_images_windows_and_silence_are_encoded_once(tmp_path):
+    images = type("Images", (Counting, Colour), {})(rate=1.0)
+    windows = type("Windows", (Counting, Motion), {})(rate=1.0)
+    sound = type("Sounds", (Counting, Loudness), {})()
+    hour = write_video(tmp_path / "a.mkv", [RED, GREEN, BLUE], times=[0, 1, 3600], sound=tone(1.0))
+    found = run([Recording("a", hour)], [images, windows, sound])["a"]
+    frames = [event.image for event in decode(hour, [1.0]) if isinstance(event, Frame)]
+    assert found.rows["colour"].argmax(1).tolist() == [0, *[1] * 3599]
+    np.testing.assert_allclose(found.rows["motion"], Motion(rate=1.0)(frames), atol=1e-4)
+    assert found.rows["loudness"][:9].min() > 0.1
+    assert found.rows["loudness"][12:].max() == 0
+    assert len(found.rows["loudness"]) == 36_001
+    assert images.count == 2
+    assert windows.count <= 3
+    assert sound.count <= 5

@@ -93,6 +93,19 @@ def test_an_unreadable_name_is_told_and_the_rest_goes_on(folder):
     assert len(listing.recordings) == 3
 
 
+def test_media_that_are_not_read_are_reported(folder):
+    for name in ("scan.TIFF", "sub/phone.heic", "old.3gp", "song.wma"):
+        (folder / name).write_bytes(b"x")
+    listing = list_media(folder)
+    assert {problem.name: problem.what for problem in listing.problems} == {
+        "scan.TIFF": "files of type .tiff are not read; convert it to PNG or JPEG",
+        "sub/phone.heic": "files of type .heic are not read; convert it to PNG or JPEG",
+        "old.3gp": "files of type .3gp are not read; convert it to MP4",
+        "song.wma": "files of type .wma are not read; convert it to WAV or FLAC",
+    }
+    assert [recording.key for recording in listing.recordings] == ["a", "b", "c"]
+
+
 def test_nothing_to_do_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no video, sound or image"):
         list_media(tmp_path)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,48 @@ def test_pictures_last_a_second_and_are_turned_upright(tmp_path):
     assert found[0].image.shape == (40, 20, 3)
     assert dominant(found[0].image[:15]) == 0
     assert probe(tmp_path / "a.jpg").images
+
+
+def test_a_text_that_names_other_files_is_no_video(tmp_path):
+    write_video(tmp_path / "good.mp4", [RED] * 5)
+    playlists = {
+        "x.mp4": "ffconcat version 1.0\nfile good.mp4\n",
+        "y.mp4": "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\ngood.mp4\n#EXT-X-ENDLIST\n",
+    }
+    for name, content in playlists.items():
+        (tmp_path / name).write_text(content)
+        with pytest.raises(MediaError, match="it cannot be opened"):
+            list(decode(tmp_path / name, [1.0]))
+        with pytest.raises(MediaError, match="it cannot be opened"):
+            probe(tmp_path / name)
+
+
+def test_a_file_name_is_never_an_address(tmp_path, monkeypatch):
+    write_video(tmp_path / "good.ts", [RED] * 5)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MediaError, match="it cannot be opened"):
+        list(decode(Path("concat:good.ts|good.ts"), [1.0]))
+
+
+def test_long_gaps_repeat_a_frame_and_endless_ones_are_refused(tmp_path):
+    path = write_video(tmp_path / "a.mkv", [RED, GREEN, BLUE], times=[0, 1, 3600])
+    end, (found,) = frames_of(path, 1.0)
+    assert (len(found), end.duration) == (3600, pytest.approx(3600.1))
+    assert len({id(frame.image) for frame in found}) == 2  # the last one is shown for less than half a second
+    path = write_video(tmp_path / "b.mkv", [RED, GREEN, BLUE], times=[0, 1, 30 * 3600])
+    with pytest.raises(MediaError, match=r"its time stamps reach 30 hours, .* up to 24 hours"):
+        frames_of(path, 1.0)
+
+
+def test_a_sound_that_starts_late_is_silent_in_small_blocks(tmp_path):
+    samples = [event.samples for event in late_sound(tmp_path, 100.0) if isinstance(event, Sound)]
+    assert sum(map(len, samples)) == pytest.approx(101 * RATE, abs=3000)
+    assert max(map(len, samples)) <= 10 * RATE
+    with pytest.raises(MediaError, match="up to 24 hours"):
+        late_sound(tmp_path, 100_000.0)
+
+
+def late_sound(folder, start):
+    """A video of one frame whose second of sound starts late, decoded."""
+    path = write_video(folder / "late.mkv", [RED], sound=tone(1.0), sound_start=start)
+    return list(decode(path, [], [RATE]))

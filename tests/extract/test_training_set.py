@@ -5,12 +5,12 @@ from crossclr.extract.contract import ExpertError
 from crossclr.extract.recordings import Datapoint
 from crossclr.extract.training_set import (
     Modalities,
-    assign_splits,
     build_dataset,
     choose_modalities,
     media_table,
     segments_within,
 )
+from crossclr.features.sources.splits import split_by_fraction
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
 
@@ -64,10 +64,17 @@ def test_segments_without_length_are_left_out_one_by_one():
     assert [problem.what.split(" was")[0] for problem in problems] == ["segment 0", "segment 2"]
 
 
-def test_a_key_keeps_its_split_when_others_come():
-    few, many = assign_splits(["a", "b", "c"]), assign_splits([*"abcdefgh"])
-    assert {key: many[key] for key in "abc"} == few
-    assert set(assign_splits([*"abc"], {"train": 1.0}).values()) == {"train"}
+def test_equal_keys_get_the_splits_that_data_sets_give_them():
+    fractions = {"train": 0.6, "val": 0.3, "test": 0.1}
+    keys = [f"video{number}" for number in range(300)]
+    points = [Datapoint(f"{key}/{n}", key, None, (Segment("x"),)) for key in keys for n in range(2)]
+    segments = {point.key: [{"text": "x", "start_sec": 0.0, "stop_sec": 1.0}] for point in points}
+    modalities = Modalities({"video": ["colour"]})
+    data = build_dataset(points, dict.fromkeys(keys, 1.0), segments, {"colour": set(keys)}, modalities, fractions)
+    expected = {key: split for split, members in split_by_fraction(keys, fractions).items() for key in members}
+    assert {key: entry["split"] for key, entry in data.meta.items()} == {
+        point.key: expected[point.recording] for point in points
+    }
 
 
 def test_the_media_table_has_the_fields_of_the_captions(tmp_path):

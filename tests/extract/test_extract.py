@@ -261,7 +261,7 @@ def test_a_killed_process_leaves_nothing_half_written(folder):
         f"folder = Path({str(folder)!r})\n"
         "extract(folder / 'videos', folder / 'out', [Slow(), Letters()], folder / 'captions.json')\n"
     )
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     process = subprocess.Popen([sys.executable, "-c", code], cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"})
     parts = folder / "out" / FOLDER / "colour"
     deadline = time.monotonic() + 60
