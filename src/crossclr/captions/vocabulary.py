@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from crossclr.extras import requires_extra
-from crossclr.storage.reading import read_json_object, reading
+from crossclr.storage.reading import ReadError, read_json_object, reading
 
 SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[VID]", "[BOS]", "[EOS]", "[UNK]")
 PAD, CLS, SEP, VID, BOS, EOS, UNK = range(7)
@@ -55,12 +55,15 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
         """Read ``{word: number}`` (MART's ``mart_word2idx.json``)."""
-        with reading(path, "vocabulary {word: number}"):
-            numbers = read_json_object(Path(path))
-            words = sorted(numbers, key=lambda word: numbers[word])
-            if [numbers[word] for word in words] != list(range(len(words))):
+        numbers = read_json_object(Path(path))
+        try:
+            if set(numbers.values()) != set(range(len(numbers))):
                 raise ValueError("the numbers must run from 0 without a gap")
-            return cls(words)
+            return cls(sorted(numbers, key=lambda word: numbers[word]))
+        except (TypeError, ValueError) as error:
+            raise ReadError(
+                f"{path}: cannot be read as a vocabulary {{word: number}} ({error}); copy or write it again"
+            ) from error
 
     def to_json(self) -> str:
         """``{word: number}``, which ``load`` reads."""

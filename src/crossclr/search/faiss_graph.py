@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.search.index import Ids, Vectors
-from crossclr.storage.reading import read_json_object
+from crossclr.storage.reading import read_json_object, reading
 
 faiss: Any = faiss_module  # its own stubs lack parameters that it has
 FILE, VECTORS, SETTINGS = "graph.faiss", "vectors.npy", "graph.json"
@@ -125,10 +125,14 @@ class Graph:
     def open(cls, folder: Path) -> Graph:
         """Open as a memory map: a search reads only the pages it touches."""
         values = read_json_object(folder / SETTINGS, "kind", "dim", "effort", "recall")
-        flag = faiss.IO_FLAG_MMAP_IFC if values["kind"] == "hnsw" else faiss.IO_FLAG_MMAP
-        index = faiss.read_index(str(folder / FILE), flag)
-        precise = np.load(folder / VECTORS, mmap_mode="r") if (folder / VECTORS).is_file() else None
-        return cls(index=index, precise=precise, folder=folder, **values)
+        with reading(folder / SETTINGS, "settings of an index", advice="rebuild it"):
+            kind, dim = str(values["kind"]), int(values["dim"])
+            effort, recall = int(values["effort"]), float(values["recall"])
+        flag = faiss.IO_FLAG_MMAP_IFC if kind == "hnsw" else faiss.IO_FLAG_MMAP
+        with reading(folder, "index", advice="rebuild it"):
+            index = faiss.read_index(str(folder / FILE), flag)
+            precise = np.load(folder / VECTORS, mmap_mode="r") if (folder / VECTORS).is_file() else None
+        return cls(kind, index, dim, effort, recall, precise, folder)
 
     def _refine(self, queries: Vectors, rows: Rows, top: int) -> tuple[Vectors, Rows]:
         """Rank the candidates again by their own vectors, because codes are coarse."""

@@ -238,18 +238,22 @@ class FaissIndex:
     @classmethod
     def open(cls, folder: Path) -> FaissIndex:
         """Open a saved index as a memory map."""
+        check_sealed(folder, "rebuild it")
+        values = read_json_object(folder / META, "dim", "settings")
+        with reading(folder / META, "settings of an index", advice="rebuild it"):
+            dim, settings = int(values["dim"]), IndexSettings(**values["settings"])
+        index = cls(dim, settings)
         with reading(folder, "index", advice="rebuild it"):
-            check_sealed(folder, "rebuild it")
-            values = read_json_object(folder / META, "dim", "settings")
-            index = cls(values["dim"], IndexSettings(**values["settings"]))
             index._tail = np.load(folder / TAIL, mmap_mode="r")
             index._tail_ids = np.load(folder / TAIL_IDS)
-            if (folder / GRAPH).is_dir():
-                index.graph = Graph.open(folder / GRAPH)
+        if (folder / GRAPH).is_dir():
+            index.graph = Graph.open(folder / GRAPH)
+            with reading(folder, "index", advice="rebuild it"):
                 index._graph_ids = np.load(folder / GRAPH_IDS, mmap_mode="r")
                 index._gone = np.load(folder / GONE)
-                if (folder / ROWS).is_file():
-                    index._shared = SharedRows(np.load(folder / ROWS))
+                rows = np.load(folder / ROWS) if (folder / ROWS).is_file() else None
+            if rows is not None:
+                index._shared = SharedRows(rows)
         return index
 
     def _search_tail(self, queries: Vectors, top: int, allowed: Mask | None) -> tuple[Vectors, Ids]:

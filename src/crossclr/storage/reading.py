@@ -31,15 +31,30 @@ def reading(
 ) -> Iterator[None]:
     """Read a file in this block: whatever a library raises for a damaged file becomes an error of this kind.
 
-    The message names the file, its format, the entry that is read, and the advice: what the user can do.
+    The message names the file, its format, the entry that is read, and the advice: what the user can do. Keep the block
+    short: it holds the call of the library and what takes its result apart. A mistake in this package, such as an
+    unknown name or attribute, stays what it is.
     """
     try:
         yield
     except (ReadError, DiskFullError, MissingExtraError):
         raise
     except Exception as error:  # libraries raise many kinds of error for a damaged file
+        if isinstance(error, _MISTAKES) and _raised_here(error):
+            raise
         what = "" if entry is None else f"entry {entry!r} "
         raise kind(f"{path}: {what}cannot be read as {form} ({_reason(error)}); {advice}") from error
+
+
+_MISTAKES = (NameError, AttributeError, AssertionError, ZeroDivisionError)
+
+
+def _raised_here(error: Exception) -> bool:
+    """Whether code of this package raised an error, and not a library that it calls."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "crossclr"
 
 
 def check_regular(path: Path, kind: type[ReadError] = ReadError) -> int:
@@ -104,9 +119,9 @@ def parse_json(text: str | bytes, origin: Path | str, kind: type[ReadError] = Re
         return found
 
     with reading(origin, "JSON", advice="correct it", kind=kind):
-        found = json.loads(text, object_pairs_hook=unique)
-        check_nesting(found)
-        return found
+        value = json.loads(text, object_pairs_hook=unique)
+    check_nesting(value, origin, kind=kind)
+    return value
 
 
 def read_bounded(path: Path, form: str, largest: int, kind: type[ReadError] = ReadError) -> str:
@@ -118,20 +133,23 @@ def read_bounded(path: Path, form: str, largest: int, kind: type[ReadError] = Re
         return path.read_text(encoding="utf-8-sig")
 
 
-def check_nesting(value: Any, most: int | None = None) -> None:
+def check_nesting(value: Any, origin: Path | str, most: int | None = None, kind: type[ReadError] = ReadError) -> None:
     """Refuse values that are nested too deeply; with ``most`` also too many, numbers beyond 64 bits and NUL."""
     level, depth, count = [value], 0, 0
-    while level:
+    fault = ""
+    while level and not fault:
         depth, count = depth + 1, count + len(level)
         if depth > DEEPEST:
-            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
-        if most is not None and count > most:
-            raise ValueError(f"it has more than {most:,} values")
-        if most is not None and any(isinstance(inner, int) and inner.bit_length() > 64 for inner in level):
-            raise ValueError("it has a whole number of more than 64 bits")
-        if most is not None and any(isinstance(inner, str) and "\0" in inner for inner in level):
-            raise ValueError("it has a text with a NUL character")
+            fault = f"it is nested more than {DEEPEST} levels deep"
+        elif most is not None and count > most:
+            fault = f"it has more than {most:,} values"
+        elif most is not None and any(isinstance(inner, int) and inner.bit_length() > 64 for inner in level):
+            fault = "it has a whole number of more than 64 bits"
+        elif most is not None and any(isinstance(inner, str) and "\0" in inner for inner in level):
+            fault = "it has a text with a NUL character"
         level = [inner for outer in level if isinstance(outer, dict | list) for inner in _inner(outer)]
+    if fault:
+        raise kind(f"{origin}: {fault}; correct it")
 
 
 def _inner(value: dict[Any, Any] | list[Any]) -> Iterator[Any]:

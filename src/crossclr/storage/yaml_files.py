@@ -26,11 +26,11 @@ def parse_yaml(text: str, origin: Path | str, kind: type[ReadError] = ReadError)
     """The value of a YAML text; ``origin`` is its name in messages."""
     with reading(origin, "YAML", advice="correct it", kind=kind):
         try:
-            found = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+            value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
         except _RepeatedKeyError as error:
             raise kind(f"{origin}: {error}; remove one of them") from error
-        check_nesting(found, MOST_VALUES)
-        return found
+    check_nesting(value, origin, MOST_VALUES, kind)
+    return value
 
 
 class _RepeatedKeyError(Exception):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from crossclr.storage import complete_folder, new_folder
 from crossclr.storage.manifest import check_sealed
-from crossclr.storage.reading import ReadError, read_json, reading
+from crossclr.storage.reading import ReadError, read_json_object, reading
 
 
 def seed_everything(seed: int) -> None:
@@ -98,8 +98,9 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     folder = complete_folder(folder)
     weights = load_weights(folder)
     check_sealed(folder, ADVICE, CheckpointError)
-    with reading(folder, "checkpoint", advice=ADVICE, kind=CheckpointError):
-        state: dict[str, Any] = _decode(read_json(folder / REST, CheckpointError), load_file(folder / TENSORS))
+    rest, tensors = read_json_object(folder / REST, kind=CheckpointError), load_tensors(folder / TENSORS)
+    with reading(folder / REST, "state of a training", advice=ADVICE, kind=CheckpointError):
+        state: dict[str, Any] = _decode(rest, tensors)
     return weights, state
 
 

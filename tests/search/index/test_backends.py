@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.search.faiss_graph import IndexSettings
+from crossclr.search.faiss_graph import Graph, IndexSettings
 from crossclr.search.faiss_index import FaissIndex
 from tests.support.vectors import unit
 
@@ -254,6 +254,16 @@ def test_wrong_input_is_refused_with_a_reason():
     assert index.search(good, 2)[1].tolist() == [[-1, -1]] * 3
     with pytest.raises(ValueError, match="dim"):
         FaissIndex(0)
+
+
+def test_a_mistake_in_the_package_is_not_a_damaged_index(tmp_path, monkeypatch):
+    index = FaissIndex(16, SMALL)
+    index.add(np.arange(300), vectors(300))
+    index.compact()
+    index.save(tmp_path / "index")
+    monkeypatch.setattr(Graph, "__init__", lambda *_: {}["mistake"])
+    with pytest.raises(KeyError, match="mistake"):
+        FaissIndex.open(tmp_path / "index")
 
 
 def test_a_damaged_index_says_so(tmp_path):
