@@ -5,7 +5,7 @@ import torch
 transformers = pytest.importorskip("transformers", reason="needs crossclr[experts]")
 
 from crossclr.extract import ExpertError, load  # noqa: E402
-from crossclr.extract.hub_models import class_weighted  # noqa: E402
+from crossclr.extract.image_experts import class_weighted  # noqa: E402
 
 RNG = np.random.default_rng(0)
 WIDE = RNG.integers(0, 255, (3, 30, 60, 3), dtype=np.uint8)

@@ -12,7 +12,7 @@ Image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
 datasets = pytest.importorskip("sklearn.datasets")
 
 from crossclr.extract import ImageEncoder  # noqa: E402
-from crossclr.extract.efficientnet import PREPARATION  # noqa: E402
+from crossclr.extract.image_experts import PREPARATION  # noqa: E402
 
 PALACE, DAISY = 698, 985  # ImageNet classes of scikit-learn's two photographs
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from crossclr.extract.efficientnet import Preparation
 from crossclr.extract.media import MAX_ASPECT, as_rgb, read_image
+from crossclr.extract.network_file import Preparation
 
 PIL_Image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
 

@@ -4,7 +4,7 @@ import torch
 
 from crossclr.extract import ExpertError, load
 from crossclr.extract.contract import window_spans
-from crossclr.extract.efficientnet import IMAGENET, Preparation
+from crossclr.extract.network_file import IMAGENET, Preparation
 
 FRAMES = np.random.default_rng(0).integers(0, 255, (6, 40, 56, 3), dtype=np.uint8)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 transformers = pytest.importorskip("transformers", reason="needs crossclr[experts]")
 
 from crossclr.extract import ExpertError, load  # noqa: E402
-from crossclr.extract.paragraphs import fit_paragraph, mark_paragraph  # noqa: E402
+from crossclr.extract.tokens import fit_paragraph, mark_paragraph  # noqa: E402
 
 PARAGRAPH = ["Cut the  onion.", "Peel it. Wait...", "Stir"]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from crossclr.extract.caption_files import Segment
 from crossclr.extract.recordings import list_media
+from crossclr.extract.segments import Segment
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_specs(spec, parts):
 def test_faults_are_told(models):
     with pytest.raises(ExpertError, match="did you mean 'appearance'"):
         load("apearance")
-    with pytest.raises(ExpertError, match="no option 'rates'; it has model, layer, rate"):
+    with pytest.raises(ExpertError, match="no option 'rates'; it has model, layer, device, revision, rate"):
         load(f"appearance:{models['vit']}", rates=3)
     with pytest.raises(ExpertError, match="named twice"):
         load_experts(["text", "text:other"])

@@ -1,16 +1,23 @@
-import pytest
+from pathlib import Path
 
-from crossclr.extract.caption_files import Segment
+import pytest
+import yaml
+
 from crossclr.extract.contract import ExpertError
 from crossclr.extract.recordings import Datapoint
+from crossclr.extract.segments import Segment
 from crossclr.extract.training_set import (
+    DataSet,
     Modalities,
     build_dataset,
     choose_modalities,
+    coot_section,
     media_table,
     segments_within,
+    training_config,
 )
 from crossclr.features.sources.splits import split_by_fraction
+from crossclr.training.config_files import check_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
 
@@ -83,3 +90,42 @@ def test_the_media_table_has_the_fields_of_the_captions(tmp_path):
     data = build_dataset(points, {"a": 2.0}, segments, {"colour": {"a"}}, Modalities({"video": ["colour"]}))
     table = media_table(data, {"a": tmp_path / "a.mp4"})
     assert [table[key].get("fields") for key in ("a/0", "a/1")] == [{"place": "Rome"}, None]
+
+
+def dataset(recordings, clips, splits=("train", "val", "test")):
+    meta = {}
+    for number in range(recordings):
+        segments = [{"text": "x", "start_sec": float(n), "stop_sec": n + 1.0} for n in range(clips)]
+        split = splits[number % len(splits)]
+        meta[f"v{number}"] = {
+            "data_key": f"v{number}",
+            "duration_sec": float(clips),
+            "split": split,
+            "segments": segments,
+        }
+    return DataSet(Modalities({"video": ["colour"], "text": ["letters"]}, "text"), meta)
+
+
+def config_of(data):
+    return check_config(yaml.safe_load(training_config(data, coot_section(data, Path("out")), "mine")))
+
+
+@pytest.mark.parametrize(("recordings", "clips"), [(1, 1), (2, 1), (3, 2), (40, 1), (100, 5), (900, 1)])
+def test_configs_of_small_sets_can_be_built(recordings, clips):
+    config = config_of(dataset(recordings, clips, splits=("train",)))
+    assert config.splits.validate_ is None
+    assert config.model.encoder.kind == "mlp"
+    assert config.data.two_level == (clips > 1)
+    assert (config.loss.global_ is not None) == (clips > 1)
+    assert 2 <= config.training.batch_size <= 64
+    assert config.recipe == "best"
+    assert config.loss.local.name == "clip"
+
+
+def test_a_large_set_gets_the_papers_model():
+    config = config_of(dataset(3000, 4))
+    assert config.model.encoder.kind == "transformer"
+    assert (config.splits.validate_, config.splits.test) == ("val", "test")
+    assert config.loss.local.options["queue_size"] == 2000
+    # the paper's 0.0035 at 500 clips, here at 64 videos of 4
+    assert config.loss.local.options["weight_scale"] == pytest.approx(0.0035 * 500 / 256, abs=1e-4)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from crossclr.extract.decoding import decode, probe
-from crossclr.extract.efficientnet import IMAGENET, Preparation
 from crossclr.extract.media import MAX_HOURS, Frame, Sound, check_image, read_image
+from crossclr.extract.network_file import IMAGENET, Preparation
 from tests.fuzz.verdicts import broken_bytes, judge, share
 from tests.support.media import tone, write_video
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from crossclr.extract.extraction import Extraction
+    from crossclr.extract.plan import Report
     from crossclr.extract.recordings import Problem
-    from crossclr.extract.settings import Report
 
 CLEAN, OMITTED = 0, 1
 SHOWN, ALIKE = 20, 3  # lines and files of one reason that the terminal shows; the manifest has all

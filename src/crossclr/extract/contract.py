@@ -141,6 +141,30 @@ class WindowExpert(FrameExpert):
         return rows
 
 
+class ImageNetwork(ABC):
+    """A network for images: how it prepares one, and its rows for images and for windows of frames.
+
+    `NetworkImages` and `NetworkWindows` make experts of it.
+    """
+
+    model: str
+    layer: str
+    version: str
+    hint: str  # what to do if it cannot be used
+
+    @abstractmethod
+    def prepare(self, image: Any) -> Tensor:
+        """The network's input for one image; may run in any thread."""
+
+    @abstractmethod
+    def images(self, prepared: Sequence[Tensor]) -> Tensor:
+        """(images, dim) for prepared images."""
+
+    @abstractmethod
+    def windows(self, prepared: Sequence[Tensor], length: int) -> Tensor:
+        """(windows, dim) for windows (frames, 3, height, width), of ``length`` frames or fewer."""
+
+
 class SoundExpert(Expert):
     """Rows at even distances in a sound.
 

@@ -15,9 +15,10 @@ from crossclr.extract.decoding import probe
 from crossclr.extract.finished_rows import FinishedRows, describe_times, write_arrays
 from crossclr.extract.media import MediaError, media_kind
 from crossclr.extract.pipeline import Finished, Pipeline, Progress
+from crossclr.extract.plan import Report, Settings, StrictError
 from crossclr.extract.recordings import Listing, Problem, Recording, list_media
 from crossclr.extract.registry import load
-from crossclr.extract.settings import Cutting, Report, Settings, Span, StrictError
+from crossclr.extract.segments import Cutting, Span
 from crossclr.extract.training_set import (
     DataSet,
     Segments,

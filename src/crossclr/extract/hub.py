@@ -1,9 +1,9 @@
-"""Load transformers models from the hub, from its cache or from a local folder."""
+"""Transformers models from the hub, from its cache or from a local folder, and networks for images among them."""
 
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crossclr.extract.contract import ExpertError
+from crossclr.extract.contract import ExpertError, ImageNetwork
+from crossclr.extract.media import as_rgb
 from crossclr.extras import requires_extra
 
 LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError)
@@ -142,6 +143,73 @@ def image_processor(model: str, revision: str | None) -> Callable[[Any], Tensor]
         return pixels
 
     return prepare
+
+
+class HubNetwork(ImageNetwork):
+    """A transformers vision model: CLIP, SigLIP, DINO, ViT, ConvNeXt or ResNet; VideoMAE, TimeSformer or ViViT.
+
+    A video model takes a fixed number of frames (16 for VideoMAE), which are picked evenly from each window.
+
+    Args:
+        model: hub name or local folder.
+        layer: ``mean`` (of the last hidden state over its positions), ``first`` (its first token, for models with a
+            class token), ``pooled`` (the model's own pooler), or the number of a hidden state, such as ``-2``, which is
+            averaged. For ``mean``, a model that embeds images and texts (CLIP, SigLIP) returns its image embedding.
+        device: where the network runs.
+        revision: revision of the hub.
+    """
+
+    hint = "use an image model such as CLIP, DINO or ViT, or for windows of frames a video model such as VideoMAE"
+
+    def __init__(
+        self, model: str, layer: str = "mean", device: torch.device | str = "cpu", revision: str | None = None
+    ) -> None:
+        self._prepare = image_processor(model, revision)
+        self._network = load_network(model, revision, device)
+        self.device = torch.device(device)
+        self.model, self.layer, self.version = model, str(layer), version_of(self._network, model)
+
+    def prepare(self, image: Any) -> Tensor:
+        """The model's own preparation."""
+        return self._prepare(as_rgb(image))
+
+    def images(self, prepared: Sequence[Tensor]) -> Tensor:
+        """(images, dim)."""
+        pixels = torch.stack(list(prepared)).to(self.device)
+        if self.layer == "mean" and hasattr(self._network, "get_image_features"):
+            with torch.inference_mode():
+                return pooler_output(self._network.get_image_features(pixel_values=pixels), self.model)
+        return run_layer(self._network, self.layer, self.model, pixel_values=pixels)
+
+    def windows(self, prepared: Sequence[Tensor], length: int) -> Tensor:
+        """(windows, dim)."""
+        frames = int(getattr(self._network.config, "num_frames", length))
+        picked = torch.stack([pick_frames(window, frames) for window in prepared])
+        return run_layer(self._network, self.layer, self.model, pixel_values=picked.to(self.device))
+
+
+def pick_frames(window: Tensor, frames: int) -> Tensor:
+    """Pick frames at even distances, the centres of equal parts; a shorter window repeats its last frame.
+
+    Example:
+        >>> pick_frames(torch.arange(32), 4).tolist(), pick_frames(torch.arange(2), 4).tolist()
+        ([4, 12, 20, 28], [0, 1, 1, 1])
+    """
+    if len(window) <= frames:
+        return repeat_last(window, frames)
+    centres = (2 * torch.arange(frames) + 1) * len(window) // (2 * frames)
+    return window[centres]
+
+
+def repeat_last(window: Tensor, frames: int) -> Tensor:
+    """A window of at least ``frames`` frames, in which the last frame is repeated.
+
+    Example:
+        >>> repeat_last(torch.arange(3), 5).tolist()
+        [0, 1, 2, 2, 2]
+    """
+    missing = frames - len(window)
+    return window if missing <= 0 else torch.cat([window, window[-1:].expand(missing, *window.shape[1:])])
 
 
 def _sentence_transformers_folder(model: str, options: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
-"""Networks from an ONNX or TorchScript file, for images and for windows of frames."""
+"""Networks for images from an ONNX or TorchScript file, and the preparation of their images."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,33 +9,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crossclr.extract.contract import ExpertError, FloatRows, FrameExpert, Needs, WindowExpert
-from crossclr.extract.efficientnet import IMAGENET, Preparation
-from crossclr.extract.hub import count_channels, digest_of
-from crossclr.extract.hub_models import repeat_last
+from crossclr.extract.contract import ExpertError, ImageNetwork
+from crossclr.extract.hub import digest_of, repeat_last
+from crossclr.extract.media import as_rgb
 from crossclr.extras import requires_extra
+
+# Mean and deviation of each channel, on a scale of 0 to 255.
+IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+KINETICS = ((110.2008, 100.63983, 95.99475), (58.14765, 56.46975, 55.332195))
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Scale, crop and normalise images.
+
+    Example:
+        >>> import numpy as np
+        >>> ready = Preparation(8, 8, (0, 0, 0), (255, 255, 255))(np.full((20, 30, 3), 255, np.uint8))
+        >>> ready.dtype, ready.shape
+        (torch.uint8, torch.Size([3, 8, 8]))
+    """
+
+    shorter: int  # length of the shorter side after scaling, in pixels
+    crop: int  # side of the central square that is kept, in pixels
+    mean: Sequence[float]  # mean of each channel, on a scale of 0 to 255
+    deviation: Sequence[float]  # standard deviation of each channel, on the same scale
+    filter: str = "bicubic"  # Pillow's resampling filter, ``bicubic`` or ``bilinear``
+
+    def __call__(self, image: Any) -> Tensor:
+        """(3, crop, crop) uint8, a quarter of the size of the float input, so that queues stay small."""
+        opaque = as_rgb(image)
+        import PIL.Image
+
+        width, height = opaque.size
+        scale = self.shorter / min(width, height)
+        scaled = (max(self.shorter, round(width * scale)), max(self.shorter, round(height * scale)))
+        resized = opaque.resize(scaled, PIL.Image.Resampling[self.filter.upper()])
+        left, top = (scaled[0] - self.crop) // 2, (scaled[1] - self.crop) // 2
+        pixels = np.array(resized.crop((left, top, left + self.crop, top + self.crop)))  # (crop, crop, 3)
+        return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+    def normalise(self, prepared: Sequence[Tensor], device: torch.device) -> Tensor:
+        """(images, ..., 3, crop, crop) float32 from prepared images, or from windows of them."""
+        pixels = torch.stack(list(prepared)).to(device, torch.float32)
+        mean = torch.tensor(self.mean, device=device).view(3, 1, 1)
+        return pixels.sub_(mean).div_(torch.tensor(self.deviation, device=device).view(3, 1, 1))
+
 
 TORCHSCRIPT = (".pt", ".ts", ".torchscript", ".pth")
 ENDINGS = (".onnx", *TORCHSCRIPT)
-HINT = "set crop (and window) to the size it was exported for, and export it with a free first axis"
 
 
-class NetworkFile(FrameExpert):
-    """What experts with a network in a file share: opening it and preparing images."""
-
-    def _open(self, model: str, layer: str | None, device: torch.device | str, preparation: Preparation) -> None:
-        self.device, self._preparation = torch.device(device), preparation
-        self._network = open_network(model, layer, self.device)
-        self.model, self.layer = Path(model).name, layer or "first output"
-        self.version = digest_of(Path(model).expanduser())
-
-    def prepare(self, image: Any) -> Tensor:
-        """(3, crop, crop) uint8."""
-        return self._preparation(image)
-
-
-class FileImages(NetworkFile):
-    """One row for each image from a network in a file, whose input is (images, 3, crop, crop).
+class FileNetwork(ImageNetwork):
+    """A network in a file. Its input is (images, 3, crop, crop), or (windows, 3, frames, crop, crop) for windows.
 
     An output with positions, (images, dim, height, width), is averaged over them.
 
@@ -43,14 +70,13 @@ class FileImages(NetworkFile):
         layer: the name of the output; default: the first output.
         shorter: length of the shorter side after scaling, in pixels.
         crop: side of the central square that is kept, in pixels.
-        mean: mean of each channel, on a scale of 0 to 255; default: ImageNet's.
-        deviation: standard deviation of each channel, on the same scale.
-        rate: frames per second.
-        batch_size: images encoded at once.
+        mean: mean of each channel, on a scale of 0 to 255; default: ImageNet's, and 0 for windows.
+        deviation: standard deviation of each channel, on the same scale; default: ImageNet's, and 255 for windows.
+        filter: Pillow's resampling filter; default: ``bicubic``, and ``bilinear`` for windows.
         device: where the network runs; ONNX runs on the CPU.
     """
 
-    name = "appearance"
+    hint = "set crop (and window) to the size it was exported for, and export it with a free first axis"
 
     def __init__(
         self,
@@ -60,69 +86,32 @@ class FileImages(NetworkFile):
         crop: int = 224,
         mean: Sequence[float] = IMAGENET[0],
         deviation: Sequence[float] = IMAGENET[1],
-        rate: float = 1.0,
-        batch_size: int = 16,
+        filter: str = "bicubic",
         device: torch.device | str = "cpu",
     ) -> None:
-        self._open(model, layer, device, Preparation(shorter, crop, mean, deviation))
-        self.needs, self.batch_size = Needs("frames", rate), batch_size
-        self.dim = count_channels(lambda: self._network(torch.zeros(1, 3, crop, crop)), model, HINT)
+        self.device, self._preparation = torch.device(device), Preparation(shorter, crop, mean, deviation, filter)
+        self._run = open_network(model, layer, self.device)
+        self.model, self.layer = Path(model).name, layer or "first output"
+        self.version = digest_of(Path(model).expanduser())
 
-    def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
+    def prepare(self, image: Any) -> Tensor:
+        """(3, crop, crop) uint8."""
+        return self._preparation(image)
+
+    def images(self, prepared: Sequence[Tensor]) -> Tensor:
         """(images, dim)."""
-        rows: FloatRows = self._network(self._preparation.normalise(prepared, self.device)).numpy()
-        return rows
+        return self._run(self._preparation.normalise(prepared, self.device))
 
-
-class FileWindows(NetworkFile, WindowExpert):
-    """One row for each window of frames from a network in a file, whose input is (windows, 3, frames, crop, crop).
-
-    Args:
-        model: the file.
-        layer: the name of the output; default: the first output.
-        rate: frames per second; the paper uses 10.
-        window: frames of a window.
-        stride: frames from one window to the next.
-        shorter: length of the shorter side after scaling, in pixels.
-        crop: side of the central square that is kept, in pixels.
-        mean: mean of each channel, on a scale of 0 to 255.
-        deviation: standard deviation of each channel, on the same scale.
-        batch_size: windows encoded at once.
-        device: where the network runs; ONNX runs on the CPU.
-    """
-
-    name = "action"
-
-    def __init__(
-        self,
-        model: str,
-        layer: str | None = None,
-        rate: float = 10.0,
-        window: int = 32,
-        stride: int = 16,
-        shorter: int = 224,
-        crop: int = 224,
-        mean: Sequence[float] = (0.0, 0.0, 0.0),
-        deviation: Sequence[float] = (255.0, 255.0, 255.0),
-        batch_size: int = 4,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self._open(model, layer, device, Preparation(shorter, crop, mean, deviation, "bilinear"))
-        self.needs, self.batch_size = Needs("windows", rate, window, stride), batch_size
-        self.dim = count_channels(lambda: self._network(torch.zeros(1, 3, window, crop, crop)), model, HINT)
-
-    def encode(self, prepared: Sequence[Tensor]) -> FloatRows:
+    def windows(self, prepared: Sequence[Tensor], length: int) -> Tensor:
         """(windows, dim); only windows of equal length share a batch."""
-        shortest = max(self.needs.window // 2, 1)
-        windows = [repeat_last(window, shortest) for window in prepared]
-        rows = np.empty((len(windows), self.dim), dtype=np.float32)
-        for length in sorted({len(window) for window in windows}):
-            chosen = [index for index, window in enumerate(windows) if len(window) == length]
+        windows = [repeat_last(window, max(length // 2, 1)) for window in prepared]
+        rows: dict[int, Tensor] = {}
+        for frames in sorted({len(window) for window in windows}):
+            chosen = [index for index, window in enumerate(windows) if len(window) == frames]
             pixels = self._preparation.normalise([windows[index] for index in chosen], self.device)
-            rows[chosen] = self._network(
-                pixels.transpose(1, 2).contiguous()
-            ).numpy()  # (windows, 3, frames, crop, crop)
-        return rows
+            # the network takes (windows, 3, frames, crop, crop)
+            rows.update(zip(chosen, self._run(pixels.transpose(1, 2).contiguous()), strict=True))
+        return torch.stack([rows[index] for index in range(len(windows))])
 
 
 def open_network(path: str | Path, layer: str | None, device: torch.device) -> Callable[[Tensor], Tensor]:
@@ -139,8 +128,8 @@ def open_network(path: str | Path, layer: str | None, device: torch.device) -> C
     run = _open_onnx(path, layer) if path.suffix == ".onnx" else _open_torchscript(path, layer, device)
 
     def rows(inputs: Tensor) -> Tensor:
-        found = run(inputs)
-        return (found.flatten(2).mean(2) if found.ndim > 2 else found).float().cpu()
+        output = run(inputs)
+        return (output.flatten(2).mean(2) if output.ndim > 2 else output).float().cpu()
 
     return rows
 

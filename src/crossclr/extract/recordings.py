@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unicodedata import normalize
 
-from crossclr.extract.caption_files import Captioned, Segment, read_captions, read_subtitles, subtitles_in
+from crossclr.extract.caption_files import Captioned, read_captions, read_subtitles, subtitles_in
 from crossclr.extract.media import RECORDINGS, UNREADABLE
+from crossclr.extract.segments import Segment
 
 
 @dataclass(frozen=True)

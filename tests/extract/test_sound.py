@@ -18,7 +18,7 @@ def test_speech_rows_equal_the_package_that_ships_the_weights():
     """The package is not imported (it needs more than we install), so its own steps are written out here."""
     import onnxruntime
 
-    from crossclr.extract.speech import weights_folder
+    from crossclr.extract.sound import weights_folder
 
     folder = weights_folder()
     mel = onnxruntime.InferenceSession(str(folder / "melspectrogram.onnx"))

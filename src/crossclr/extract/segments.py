@@ -1,19 +1,14 @@
-"""Cut recordings without given segments: into windows of equal length, or where the picture changes.
+"""Segments of recordings: a sentence with its times, and cutting recordings without sentences."""
 
-The settings of an extraction, and the report of what it did.
-"""
-
+import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from crossclr.extract.contract import FloatRows, LongTexts
-from crossclr.extract.recordings import Problem
-from crossclr.extract.training_set import FRACTIONS
+from crossclr.extract.contract import FloatRows
 
 SHORTEST_SCENE = 2.0  # seconds
 DEVIATIONS = 3.0  # how far a change must stand out among the changes of its recording
@@ -21,6 +16,44 @@ SMALLEST_CHANGE = 0.1  # cosine distance below which two rows show the same
 _WINDOWS = re.compile(r"windows=(\d+(?:\.\d+)?)s?(?:/(\d+(?:\.\d+)?)s?)?")
 
 Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A sentence and the part of the recording that it describes."""
+
+    text: str  # the sentence
+    start: float | None = None  # seconds; None is the beginning of the recording
+    stop: float | None = None  # seconds; None is its end
+    fields: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # other columns of the captions
+
+    def within(self, duration: float) -> tuple[float, float]:
+        """Start and stop in a recording of this duration."""
+        start = 0.0 if self.start is None else self.start
+        stop = duration if self.stop is None else self.stop
+        if start < 0 or stop <= start:
+            raise ValueError(f"the segment {start:g} to {stop:g} s is empty, reversed or negative; correct its times")
+        if start >= duration:
+            raise ValueError(f"the segment {start:g} to {stop:g} s starts after the end ({duration:.2f} s)")
+        return start, stop
+
+
+def parse_seconds(value: Any) -> float:
+    """Seconds from a number, or from a text such as 83.5, 1:23.5 or 00:01:23,500.
+
+    Example:
+        >>> parse_seconds("00:01:23,500"), parse_seconds(4), parse_seconds("1:02")
+        (83.5, 4.0, 62.0)
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        parts = [float(part) for part in ([value] if number else str(value).strip().replace(",", ".").split(":"))]
+    except ValueError:
+        parts = []
+    seconds = sum(part * 60.0**power for power, part in enumerate(reversed(parts)))
+    if not 1 <= len(parts) <= 3 or not math.isfinite(seconds):
+        raise ValueError(f"{value!r} is not a time; write seconds or hours:minutes:seconds")
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -85,70 +118,3 @@ def _changes(rows: FloatRows, duration: float) -> list[float]:
         if all(abs(second - other) >= SHORTEST_SCENE for other in (0.0, duration, *kept)):
             kept.append(second)
     return sorted(kept)
-
-
-STORED = ("float16", "float32")
-
-
-class StrictError(ValueError):
-    """With ``strict``, the first file or segment that would be omitted."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to extract.
-
-    Args:
-        strict: stop at the first file or segment that would be omitted.
-        stored: number type of the rows, ``float16`` or ``float32``.
-        fractions: share of each split, for recordings whose captions name none.
-        workers: recordings decoded at once; default: chosen by the number of cores.
-        threads: CPU threads of the networks; default: torch's own number, since decoders need little.
-        segments: how to cut recordings without sentences (see `Cutting.parse`); default: each is one clip.
-        modalities: names of experts by modality; the others form ``video``, ``audio`` and ``text``.
-    """
-
-    strict: bool = False
-    stored: str = "float16"
-    fractions: Mapping[str, float] = field(default_factory=lambda: dict(FRACTIONS))
-    workers: int | None = None
-    threads: int | None = None
-    segments: str | None = None
-    modalities: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.segments is not None:
-            Cutting.parse(self.segments)
-        if self.stored not in STORED:
-            raise ValueError(f"rows are stored as {' or '.join(STORED)}, got {self.stored!r}")
-        if not self.fractions or min(self.fractions.values()) < 0 or sum(self.fractions.values()) <= 0:
-            raise ValueError(f"shares of splits must be positive, got {dict(self.fractions)}")
-
-
-@dataclass
-class Report:
-    """What an extraction did.
-
-    Args:
-        out: the output folder.
-        rows: rows of each expert in the folder.
-        done: recordings that this run encoded.
-        kept: recordings that an earlier run had finished.
-        problems: everything that was omitted.
-        unused: files that the captions do not name.
-        long_texts: for each text expert, the texts that are longer than its limit, if there are any.
-        config: the config to train with; None if there are not two modalities.
-        datapoints: entries of the meta file.
-        clips: segments of the meta file.
-    """
-
-    out: Path
-    rows: dict[str, int] = field(default_factory=dict)
-    done: int = 0
-    kept: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    long_texts: dict[str, LongTexts] = field(default_factory=dict)
-    config: Path | None = None
-    datapoints: int = 0
-    clips: int = 0
