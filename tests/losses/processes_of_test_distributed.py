@@ -23,6 +23,7 @@ CASES: dict[str, dict[str, object]] = {
     "crossclr queue chunks": {"queue_size": 25, "chunk_size": 2, "prune_by": "quantile", "prune_threshold": 0.6},
     "crossclr queue smaller than a batch": {"queue_size": 4},
     "crossclr positives": {"extra_positives": 2, "queue_size": 30, "prune_threshold": 0.5, "weight_scale": 0.1},
+    "crossclr similar": {"queue_size": 30, "near_copies": 0.1, "shared_positives": 0.3, "chunk_size": 2},
     "crossclr released": {"intra_mode": "logit", "self_logit": "zero"},
     "crossclr plain": {"prune_threshold": None, "weight_scale": None, "queue_size": 16},
     "crossclr names": {"queue_size": 30, "chunk_size": 2},

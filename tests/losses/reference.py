@@ -48,11 +48,21 @@ class ReferenceCrossCLR:
     intra_mode: str = "logit"
     self_logit: str = "masked"
     min_effective: float = 0.0
+    intra_scale: float = 1.0
+    near_copies: float = 0.0
+    shared_positives: float = 0.0
+    sharing_temperature: float = 0.05
+    weight_by: str = "relative"
+    self_connectivity: bool = False
+    strict_threshold: bool = False
+    positives_in: str = "both"
     pairs: dict[str, dict[str, float]] | None = None
     queues: dict[str, list[Row]] = field(default_factory=dict)
     step: int = 0
     pruned_shares: dict[str, float] = field(default_factory=dict)
     intra_shares: dict[str, float] = field(default_factory=dict)
+    similar: dict[str, dict[tuple[int, int], float]] = field(default_factory=dict)
+    copies: set[tuple[int, int]] = field(default_factory=set)
 
     def __call__(self, za: Tensor, zb: Tensor, a: Tensor, b: Tensor, ids: list[int] | None) -> Tensor:
         return self.of({"a": za, "b": zb}, {"a": a, "b": b}, ids)
@@ -76,6 +86,8 @@ class ReferenceCrossCLR:
                 self.queues[name] = joined[-self.queue_size :]
         score = {name: self.connectivity(rows) for name, rows in reference.items()}
         pruned = {name: self.prune(score[name]) for name in batch}
+        self.similar = {name: centred_cosines(rows) for name, rows in batch.items()}
+        self.copies = {pair for cosines in self.similar.values() for pair in most_similar(cosines, self.near_copies)}
         self.pruned_shares = {name: len(pruned[name]) / len(rows) for name, rows in reference.items() if rows}
 
         shares: dict[str, list[float]] = {name: [] for name in batch}
@@ -84,9 +96,9 @@ class ReferenceCrossCLR:
             both = [i for i in batch[x] if i in batch[y]]
             if not both:
                 continue
-            there, share = self.term(both, batch[x], batch[y], reference[x], score[x], pruned[x])
+            there, share = self.term(both, batch[x], batch[y], reference[x], score[x], pruned[x], self.similar[x])
             shares[x].append(share)
-            back, share = self.term(both, batch[y], batch[x], reference[y], score[y], pruned[y])
+            back, share = self.term(both, batch[y], batch[x], reference[y], score[y], pruned[y], self.similar[y])
             shares[y].append(share)
             total, weight_sum = total + weight * (there + back) / 2, weight_sum + weight
         self.intra_shares = {name: sum(found) / len(found) for name, found in shares.items() if found}
@@ -100,7 +112,9 @@ class ReferenceCrossCLR:
     def connectivity(self, rows: list[Row]) -> dict[tuple[int, int], float]:
         score = {}
         for row in rows:
-            others = [float((unit(row.x) * unit(r.x)).sum()) for r in rows if r.born != row.born]
+            others = [
+                float((unit(row.x) * unit(r.x)).sum()) for r in rows if self.self_connectivity or r.born != row.born
+            ]
             score[row.born] = sum(others) / len(others) if others else 0.0
         return score
 
@@ -112,29 +126,36 @@ class ReferenceCrossCLR:
         reference: list[Row],
         score: dict[tuple[int, int], float],
         pruned: set[tuple[int, int]],
+        similar: dict[tuple[int, int], float],
     ) -> tuple[Tensor, float]:
         """L(x→y) over the samples that have both, and the intra-modal share of its denominators."""
         losses, intra_shares = [], []
         for i in both:
             anchor = own[i]
+            delta = {j: torch.exp(cosine(anchor.z, other[j].z) / self.temperature) for j in both}
             candidates = [j for j in both if j != i and own[j].born in pruned]
             candidates.sort(key=lambda j: -float(cosine(own[i].x, own[j].x)))
-            positives = [(1.0, i)] + [(self.positive_weight, j) for j in candidates[: self.extra_positives]]
-            numerator = sum(w * torch.exp(cosine(anchor.z, other[j].z) / self.temperature) for w, j in positives)
-            denominator = numerator
-            for j in both:
-                if j != i and own[j].id != anchor.id and own[j].born not in pruned:
-                    denominator = denominator + torch.exp(cosine(anchor.z, other[j].z) / self.temperature)
-            without_intra = denominator
+            more = sum(self.positive_weight * delta[j] for j in candidates[: self.extra_positives])
+            numerator = delta[i] + more
+            without_intra = numerator if self.positives_in == "both" else delta[i]
+            negatives = [j for j in both if j != i and own[j].id != anchor.id and own[j].born not in pruned]
+            for j in negatives:
+                without_intra = without_intra + delta[j]
+            denominator = without_intra
             if self.intra_weight:
-                denominator = denominator + self.intra_sum(anchor, reference, pruned)
-            losses.append(torch.log(denominator / numerator))
+                denominator = denominator + self.intra_scale * self.intra_sum(i, anchor, reference, pruned)
+            targets = {j: math.exp((similar[i, j] - 1) / self.sharing_temperature) for j in negatives}
+            loss = torch.log(denominator / numerator)
+            if self.shared_positives and targets:
+                others = sum(t * torch.log(denominator / delta[j]) for j, t in targets.items()) / sum(targets.values())
+                loss = (1 - self.shared_positives) * loss + self.shared_positives * others
+            losses.append(loss)
             intra_shares.append(1 - float(without_intra.detach() / denominator.detach()))
         weights = self.weights([score[own[i].born] for i in both], [score[row.born] for row in own.values()])
         loss = sum(w * one for w, one in zip(weights, losses, strict=True))
         return loss, sum(intra_shares) / len(intra_shares)
 
-    def intra_sum(self, anchor: Row, reference: list[Row], pruned: set[tuple[int, int]]) -> Tensor:
+    def intra_sum(self, i: int, anchor: Row, reference: list[Row], pruned: set[tuple[int, int]]) -> Tensor:
         total = torch.zeros((), dtype=torch.float64)
         for r in reference:
             if r.born == anchor.born:
@@ -142,6 +163,8 @@ class ReferenceCrossCLR:
                     total = total + (self.intra_weight if self.intra_mode == "sum" else 1.0)
                 continue
             if r.id == anchor.id or r.born in pruned:
+                continue
+            if r.born[0] == anchor.born[0] and (i, r.born[1]) in self.copies:
                 continue
             logit = cosine(anchor.z, r.z) / self.temperature
             if self.intra_mode == "sum":
@@ -151,11 +174,13 @@ class ReferenceCrossCLR:
         return total
 
     def weights(self, scores: list[float], of_the_modality: list[float]) -> list[float]:
-        if self.weight_scale is None or sum(of_the_modality) <= 1e-6 * len(of_the_modality):
+        relative = self.weight_by == "relative"
+        if self.weight_scale is None or (relative and sum(of_the_modality) <= 1e-6 * len(of_the_modality)):
             return [1 / len(scores)] * len(scores)
+        unit_of_c = sum(of_the_modality) if relative else 1.0
 
         def softmax(values: list[float], log_scale: float) -> list[float]:
-            raised = [s / sum(of_the_modality) / math.exp(log_scale) for s in values]
+            raised = [s / unit_of_c / math.exp(log_scale) for s in values]
             exps = [math.exp(r - max(raised)) for r in raised]
             return [e / sum(exps) for e in exps]
 
@@ -180,7 +205,7 @@ class ReferenceCrossCLR:
             low = math.floor(place)
             high = min(low + 1, len(values) - 1)
             level = values[low] + (place - low) * (values[high] - values[low])
-        chosen = {k for k, c in score.items() if c > level + TIE}
+        chosen = {k for k, c in score.items() if c > level + (-TIE if self.strict_threshold else TIE)}
         allowed = len(values) - math.ceil(self.min_keep * len(values))
         if len(chosen) > allowed:  # all that are equal to the first that must stay do so too
             chosen = {k for k in chosen if score[k] > values[-1 - allowed] + TIE}
@@ -203,6 +228,29 @@ def batch_of(
                 known = ids[i] if ids is not None else -(10**6) * (step + 1) - i
                 batch[name][i] = Row(features[name][i], z[i], known, (step, i))
     return batch
+
+
+def centred_cosines(rows: dict[int, Row]) -> dict[tuple[int, int], float]:
+    """Cosines of the samples' unit features after their mean is removed; 0 where nothing is left."""
+    if not rows:
+        return {}
+    mean = sum(unit(row.x) for row in rows.values()) / len(rows)
+    left = {i: unit(row.x) - mean for i, row in rows.items()}
+    lengths = {i: float((v * v).sum().sqrt()) for i, v in left.items()}
+    return {
+        (i, j): float((left[i] * left[j]).sum()) / (lengths[i] * lengths[j])
+        if min(lengths[i], lengths[j]) > 1e-5
+        else 0.0
+        for i in rows
+        for j in rows
+    }
+
+
+def most_similar(cosines: dict[tuple[int, int], float], share: float) -> list[tuple[int, int]]:
+    """The share of the ordered pairs of two samples with the highest cosines; all that are equal to the last one."""
+    pairs = sorted(((c, pair) for pair, c in cosines.items() if pair[0] != pair[1]), reverse=True)
+    count = int(share * len(pairs))
+    return [pair for c, pair in pairs if count and c >= max(0.0, pairs[count - 1][0]) - TIE and c > TIE]
 
 
 def mean_over_pairs(

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.losses import CrossCLR
+from crossclr.losses.names import PRINTED
 from crossclr.notices import CrossCLRWarning
 from tests.losses.reference import ReferenceCrossCLR
 
@@ -81,6 +82,37 @@ def test_equals_the_loops(
             "min_effective": (0.0, 0.5, 0.9)[seed],
         }
         compare(seed, (None, 1, 3)[seed], **options)
+
+
+@pytest.mark.parametrize("queue_size", [0, 4, 11])
+@pytest.mark.parametrize("near_copies", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("shared", [0.0, 0.3, 1.0])
+def test_near_copies_and_shared_positives_equal_the_loops(queue_size: int, near_copies: float, shared: float) -> None:
+    for seed in range(3):
+        options = {
+            "queue_size": queue_size,
+            "near_copies": near_copies,
+            "shared_positives": shared,
+            "sharing_temperature": (0.05, 0.3, 1.0)[seed],
+            "intra_scale": (0.2, 1.0, 3.0)[seed],
+            "intra_mode": ("logit", "sum")[seed % 2],
+            "temperature": (0.1, 0.3, 0.5)[seed],
+            "prune_threshold": (None, 0.5, 0.9)[seed],
+            "extra_positives": (0, 2, 0)[seed],
+            "weight_scale": (None, 0.05, None)[seed],
+        }
+        compare(seed, (None, 1, 3)[seed], **options)
+
+
+@pytest.mark.parametrize("reading", [*PRINTED])
+@pytest.mark.parametrize("queue_size", [0, 9])
+def test_the_printed_readings_equal_the_loops(reading: str, queue_size: int) -> None:
+    for seed in range(4):
+        options = {**PRINTED[reading], "temperature": 0.3, "queue_size": queue_size, "extra_positives": seed % 3}
+        options |= {"prune_threshold": 0.2 + 0.2 * seed}
+        compare(seed, None, **options)
+        printed = CrossCLR.printed(reading, **options)
+        assert {name: getattr(printed, name) for name in options} == options
 
 
 def released_formula(video: torch.Tensor, text: torch.Tensor, temperature: float, weight: float) -> torch.Tensor:
@@ -307,6 +339,14 @@ BAD_OPTIONS = {
     "prune_by": ["share"],
     "min_keep": [-0.1, 1.1],
     "min_effective": [-0.1, 1.1],
+    "intra_scale": [0, -1],
+    "near_copies": [-0.1, 1.1],
+    "shared_positives": [-0.1, 1.1],
+    "sharing_temperature": [0, -1],
+    "weight_by": ["quantile"],
+    "self_connectivity": ["yes", 1.5],
+    "strict_threshold": [None],
+    "positives_in": ["denominator"],
     "intra_mode": ["log"],
     "self_logit": ["none"],
     "chunk_size": [0, -3, 1.5],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossclr.losses import CrossCLR
-from crossclr.losses.crossclr import connectivity, extra_positives, influential, weight_logits
+from crossclr.losses.influence import connectivity, extra_positives, influential, weight_logits
 
 
 @given(

@@ -10,12 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses import LOSS_PATHS, CrossCLR, build_loss
+from crossclr.losses.names import PRINTED
 
 CASES: dict[str, dict[str, object]] = {name: {"temperature": 0.3} for name in LOSS_PATHS}
 CASES["maxmargin"] = {"margin": 1.3}
 CASES["coot"] = {"margin": 1.3}
 CASES["crossclr sum"] = {"temperature": 0.3, "intra_mode": "sum", "self_logit": "zero"}
 CASES["crossclr positives"] = {"temperature": 0.3, "extra_positives": 2, "prune_threshold": 0.5, "weight_scale": 0.1}
+CASES["crossclr similar"] = {
+    "temperature": 0.3,
+    "near_copies": 0.2,
+    "shared_positives": 0.3,
+    "sharing_temperature": 0.5,
+}
+CASES["crossclr printed"] = PRINTED["equation"] | {"temperature": 0.3, "extra_positives": 1, "prune_threshold": 0.2}
 CASES["crossclr queue"] = {"temperature": 0.3, "queue_size": 9}
 pytestmark = pytest.mark.filterwarnings("ignore:pruning by")
 

@@ -93,6 +93,9 @@ def test_crossclr_equals_the_loops(count: int, queue_size: int, intra_mode: str)
             "min_keep": 0.0,  # two rows have equal connectivity: which of them stays would be chance
             "weight_scale": (0.05, None, 0.5)[seed],
             "min_effective": (0.8, 0.0, 0.99)[seed],
+            "near_copies": (0.0, 0.3, 0.5)[seed],
+            "shared_positives": (0.3, 0.0, 0.6)[seed],
+            "sharing_temperature": 0.3,
             "extra_positives": seed,
             "self_logit": ("masked", "zero")[seed % 2],
             "pairs": chosen_pairs(seed + count, NAMES[:count]),
@@ -131,6 +134,7 @@ def test_every_loss_of_a_pair_is_a_mean_over_the_pairs(name: str) -> None:
 
 CASES: dict[str, dict[str, object]] = {name: {} for name in LOSS_PATHS}
 CASES["crossclr queue"] = {"queue_size": 20}
+CASES["crossclr similar"] = {"near_copies": 0.2, "shared_positives": 0.3, "intra_scale": 0.2}
 CASES["crossclr positives"] = {"extra_positives": 2, "prune_threshold": 0.5}
 
 

@@ -3,7 +3,7 @@
 import itertools
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -97,6 +97,24 @@ class TemperatureLoss(Loss):
         self.temperature = check_temperature(temperature)
 
 
+class PairwiseLoss(Loss):
+    """A loss that is a mean over pairs of modalities, each computed from the samples that have both."""
+
+    def compute(self, batch: "EmbeddedBatch") -> Tensor:
+        """Scalar loss of checked unit rows: the weighted mean over the pairs of the batch, 0 without any."""
+        total = next(iter(batch.embeddings.values())).new_zeros(())
+        for pair in batch.pairs:
+            x, y, ids = batch.embeddings[pair.x], batch.embeddings[pair.y], batch.ids
+            if pair.both is not None:
+                x, y, ids = x[pair.both], y[pair.both], None if ids is None else ids[pair.both]
+            total = total + pair.weight * self.pair_loss(x, y, ids if batch.repeats else None, batch.group)
+        return total / (sum(pair.weight for pair in batch.pairs) or 1)
+
+    def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None, group: Any = None) -> Tensor:
+        """Scalar loss of two modalities: unit rows x and y (N, D), which are partners; ids (N,) if some are equal."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class LossInputs:
     """The arguments of a call as mappings, with the name of each entry in errors."""
@@ -108,6 +126,16 @@ class LossInputs:
     labels: Mapping[str, str]  # of the embeddings
     feature_labels: Mapping[str, str]
     positional: bool = False  # whether a pair was passed by position
+
+    def __post_init__(self) -> None:
+        """Raise for tensors without values, or stored in another form."""
+        named = [(self.labels[name], rows) for name, rows in self.embeddings.items()]
+        named += [(self.feature_labels[name], rows) for name, rows in self.features.items()]
+        named += [(f"present[{name!r}]", mask) for name, mask in self.present.items()]
+        for label, tensor in [*named, ("ids", self.ids)]:
+            if isinstance(tensor, Tensor) and (tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested):
+                kind = "a nested tensor" if tensor.is_nested else f"{tensor.layout} on {tensor.device}"
+                raise ValueError(f"{label} must be a dense tensor with values, got {kind}; convert it first")
 
 
 def read_inputs(
@@ -161,6 +189,7 @@ class EmbeddedBatch:
     embeddings: dict[str, Tensor]
     present: dict[str, Tensor | None]  # modality -> (N,) which samples have it; None: all of them
     ids: Tensor | None  # (N,) int64, or None if all samples are different items
+    repeats: bool  # whether an id occurs twice: if not, a diagonal replaces a mask
     # modality -> (N, Dx) unit rows of the inputs, without gradient; empty if the loss needs none
     features: dict[str, Tensor]
     pairs: list[Pair]  # that at least one sample has
@@ -181,7 +210,6 @@ def check_inputs(
     for name, rows in inputs.embeddings.items():
         label, mask = inputs.labels[name], inputs.present.get(name)
         if isinstance(first, Tensor) and isinstance(rows, Tensor):
-            check_dense(label, rows)
             if rows.shape != first.shape:
                 raise ValueError(
                     f"{here} and {label} must have the same shape (N, D): {here} is {tuple(first.shape)}, {label} is "
@@ -195,9 +223,7 @@ def check_inputs(
     ids = inputs.ids
     if ids is not None:
         if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            kind = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
-            raise ValueError(f"ids must be a tensor of integers, got {kind}")
-        check_dense("ids", ids)
+            raise ValueError(f"ids must be a tensor of integers, got {getattr(ids, 'dtype', type(ids).__name__)}")
         if ids.shape != (len(unit[name]),):
             raise ValueError(
                 f"ids must have shape ({len(unit[name])},), one for each row of {here}, got {tuple(ids.shape)}"
@@ -205,7 +231,8 @@ def check_inputs(
         ids = ids.to(unit[name].device, torch.int64)
     features = _check_features(inputs, unit, present, feature_uses) if feature_uses else {}
     pairs = pairs_of(present, pair_weights)
-    return EmbeddedBatch(inputs, len(unit[name]), unit, present, ids, features, pairs, group)
+    repeats = ids is not None and len(torch.unique(ids)) < len(ids)
+    return EmbeddedBatch(inputs, len(unit[name]), unit, present, ids, repeats, features, pairs, group)
 
 
 def _check_features(
@@ -240,24 +267,13 @@ def _check_present(name: str, present: Tensor, like: Tensor) -> Tensor | None:
     if not isinstance(present, Tensor) or present.dtype != torch.bool or present.shape != like.shape[:1]:
         got = f"{present.dtype} {tuple(present.shape)}" if isinstance(present, Tensor) else type(present).__name__
         raise ValueError(f"present[{name!r}] must be a tensor of {len(like)} booleans, got {got}")
-    check_dense(f"present[{name!r}]", present)
     return None if bool(present.all()) else present.to(like.device)
-
-
-def check_dense(label: str, tensor: Tensor) -> None:
-    """Raise for tensors without values in memory, or stored in another form."""
-    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
-        kind = "nested" if tensor.is_nested else f"{tensor.layout} on {tensor.device}"
-        raise ValueError(
-            f"{label} must be a dense tensor with values, got a {kind} tensor; convert it with .to_dense()"
-        )
 
 
 def unit_rows(label: str, rows: Tensor | None, exact: bool, present: Tensor | None = None) -> Tensor:
     """Check a matrix and normalise its rows, of any finite length; absent rows become zeros, whatever they hold."""
     if not isinstance(rows, Tensor):
         raise ValueError(f"{label} must be a torch tensor, got {type(rows).__name__}")
-    check_dense(label, rows)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"{label} must have shape (N, D) with N and D at least 1, got {tuple(rows.shape)}")
     if not rows.is_floating_point():
@@ -280,11 +296,6 @@ def unit_rows(label: str, rows: Tensor | None, exact: bool, present: Tensor | No
     return rows / lengths.clamp_min(1e-12)
 
 
-def repeated(ids: Tensor | None) -> Tensor | None:
-    """The ids, if any occurs twice, else None: a diagonal is cheaper than a mask."""
-    return None if ids is None or len(torch.unique(ids)) == len(ids) else ids
-
-
 def pairs_of(present: Mapping[str, Tensor | None], weights: Mapping[tuple[str, str], float] | None) -> list[Pair]:
     """The chosen pairs that at least one sample of the batch has; None stands for all pairs."""
     pairs = []
@@ -297,3 +308,27 @@ def pairs_of(present: Mapping[str, Tensor | None], weights: Mapping[tuple[str, s
         if both is None or bool(both.any()):
             pairs.append(Pair(x, y, weight, both))
     return pairs
+
+
+@dataclass(frozen=True)
+class LossStats:
+    """What happened in the last call: the mean over the modalities, and each of them.
+
+    Args:
+        pruned: share of the reference set that was pruned.
+        effective: share of the anchors that decides the loss, 1 / (N Σw²).
+        weight_ratio: largest over smallest anchor weight.
+        queue_fill: share of the queue that is filled (0 without a queue).
+        intra_share: intra-modal share of the denominator, averaged over anchors. Near 1 the positive no longer counts:
+            lower ``intra_weight`` or ``queue_size``.
+        min_keep_hit: whether ``min_keep`` limited the pruning, for any modality.
+        modalities: name -> what happened to it.
+    """
+
+    pruned: float = 0.0
+    effective: float = 1.0
+    weight_ratio: float = 1.0
+    queue_fill: float = 0.0
+    intra_share: float = 0.0
+    min_keep_hit: bool = field(default=False, kw_only=True)
+    modalities: Mapping[str, "LossStats"] = field(default_factory=dict, kw_only=True)

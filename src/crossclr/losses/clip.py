@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crossclr.losses.base import PairwiseLoss
 from crossclr.losses.names import PairsOption, check_number, check_temperature
-from crossclr.losses.pairwise import PairwiseLoss
 from crossclr.losses.tiles import log_sum_exp, tiled_loss
 
 

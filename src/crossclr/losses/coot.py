@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from crossclr.losses.base import PairwiseLoss
 from crossclr.losses.names import PairsOption, check_number
-from crossclr.losses.pairwise import PairwiseLoss
 from crossclr.losses.tiles import tiled_loss
 
 LEVELS = {

@@ -1,97 +1,21 @@
 """CrossCLR: the paper's loss in the paper's order, with pruning, weights, queues and multiple positives."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from crossclr.losses.base import EmbeddedBatch, TemperatureLoss, repeated
-from crossclr.losses.names import PairsOption, check_choice, check_count, check_number, loss_options
+from crossclr.losses.base import EmbeddedBatch, LossStats, TemperatureLoss
+from crossclr.losses.influence import centred, connectivity, extra_positives, influential, weight_logits
+from crossclr.losses.names import PAPER, PRINTED, PairsOption, check_choice, check_count, check_number, loss_options
 from crossclr.losses.queue import Queues
 from crossclr.losses.tiles import HIDDEN, log_sum_exp, tiled_loss
 from crossclr.notices import warn
 
 MAX_QUEUE = 10_000_000  # rows; with 384 channels these take 15 GB
-TIE = 1e-6  # connectivities that differ by less are equal: rounding must not decide
-ROWS_AT_ONCE = 2048  # anchors whose additional positives are searched together; limits memory
-
-
-def connectivity(
-    rows: Tensor, total: Tensor | None = None, squares: Tensor | None = None, count: int | None = None
-) -> Tensor:
-    """(4): mean cosine of each row to all others of its set; C in the paper, without the row itself.
-
-    The mean of the inner products is the inner product with the sum, so this is one matrix-vector product. ``rows``
-    (n, Dx) have length one or are zeros. The set is ``rows``, or has the sum ``total`` (Dx,) and ``count`` rows.
-    ``squares`` (n,) are the inner products of each row with itself, if they are known.
-
-    Example:
-        >>> connectivity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
-        [0.5, 0.0, 0.5]
-    """
-    total = rows.sum(0) if total is None else total.to(rows.dtype)
-    count = len(rows) if count is None else count
-    if count < 2:
-        return rows.new_zeros(len(rows))
-    return (torch.mv(rows, total) - (rows.square().sum(1) if squares is None else squares)) / (count - 1)
-
-
-def influential(c: Tensor, threshold: float | None, rule: str, min_keep: float) -> tuple[Tensor, bool]:
-    """I of (4): (M,) which rows of the reference set are influential, and whether ``min_keep`` limited the rule.
-
-    At least the share ``min_keep`` of the set stays, the least connected rows first. Rows of equal connectivity (up to
-    rounding) at the cut all stay, so neither the order of rows nor their dtype matters.
-    """
-    if threshold is None or not len(c) or float(highest := c.max()) <= TIE:
-        return torch.zeros_like(c, dtype=torch.bool), False
-    if rule == "quantile":
-        cut = torch.quantile(c.double(), threshold)
-    else:
-        cut = threshold * highest if rule == "relative" else c.new_tensor(threshold)
-    mask = c > cut + TIE
-    most = len(c) - math.ceil(min_keep * len(c))
-    if int(mask.sum()) <= most:
-        return mask, False
-    return mask & (c > c.sort(descending=True).values[most] + TIE), True
-
-
-def weight_logits(c: Tensor, weight_scale: float | None, min_effective: float) -> Tensor:
-    """(5), normalised: (N,) logits of the anchors' weights, (C / ΣC) / κ.
-
-    κ (``weight_scale``) is raised until the effective share 1 / (N Σw²) of the anchors is at least ``min_effective``.
-    All weights are equal without κ, or if the mean of C is at most 1e-6.
-    """
-    if weight_scale is None or not len(c) or float(c.mean()) <= 1e-6:
-        return torch.zeros_like(c)
-    logits = c / c.sum() / weight_scale
-    low, high, power = -60.0, 0.0, 0.0  # of the factor exp(power) of 1 / κ; the share falls as it grows
-    for _ in range(50):
-        enough = float(1 / (len(c) * (math.exp(power) * logits).softmax(dim=0).square().sum())) >= min_effective
-        if enough and power == 0:
-            break
-        low, high = (power, high) if enough else (low, power)
-        power = (low + high) / 2
-    return math.exp(power) * logits
-
-
-def extra_positives(features: Tensor, candidates: Tensor, count: int) -> Tensor | None:
-    """P of (8): (N, k) the candidates that are nearest to each anchor in input space, at most ``count``.
-
-    -1 where an anchor has fewer than k; None if no anchor has any.
-    """
-    columns = candidates.nonzero().flatten()  # (I,)
-    if len(columns) == 0:
-        return None
-    positives = []
-    for block in torch.split(torch.arange(len(features), device=features.device), ROWS_AT_ONCE):
-        cosines = features[block] @ features[columns].T  # (block, I)
-        cosines.masked_fill_(block.unsqueeze(1) == columns, -torch.inf)
-        nearest = cosines.topk(min(count, len(columns)), dim=1)
-        positives.append(torch.where(nearest.values == -torch.inf, -1, columns[nearest.indices]))
-    return torch.cat(positives)
 
 
 @dataclass(frozen=True)
@@ -113,6 +37,8 @@ class Anchors:
     present: Tensor  # (N,) which samples have the modality
     influential: Tensor  # (N,) I of the batch
     weights: Tensor  # (N,) logits of the weights
+    centred: Tensor  # (N, Dx) features without their mean; without columns if they are not used
+    copy_cosine: float  # of two near-copies, after the mean is removed
     older: tuple[OlderRows, ...]  # of the queue
     held_back: bool  # whether ``min_keep`` limited the pruning
     stats: tuple[Tensor | float, ...]  # the first values of LossStats
@@ -125,31 +51,8 @@ class Partner:
     rows: Tensor  # (N, D) unit rows
     weights: Tensor  # (N,) weights of the anchors; their sum is the weight of the pair
     both: Tensor  # (N,) which samples have both modalities
+    keep: Tensor  # (N,) which rows serve as negatives
     extra: Tensor | None  # (N, k) additional positives of each anchor, -1 for none
-
-
-@dataclass(frozen=True)
-class LossStats:
-    """What happened in the last call: the mean over the modalities, and each of them.
-
-    Args:
-        pruned: share of the reference set that was pruned.
-        effective: share of the anchors that decides the loss, 1 / (N Σw²).
-        weight_ratio: largest over smallest anchor weight.
-        queue_fill: share of the queue that is filled (0 without a queue).
-        intra_share: intra-modal share of the denominator, averaged over anchors. Near 1 the positive no longer counts:
-            lower ``intra_weight`` or ``queue_size``.
-        min_keep_hit: whether ``min_keep`` limited the pruning, for any modality.
-        modalities: name -> what happened to it.
-    """
-
-    pruned: float = 0.0
-    effective: float = 1.0
-    weight_ratio: float = 1.0
-    queue_fill: float = 0.0
-    intra_share: float = 0.0
-    min_keep_hit: bool = field(default=False, kw_only=True)
-    modalities: Mapping[str, "LossStats"] = field(default_factory=dict, kw_only=True)
 
 
 class CrossCLR(TemperatureLoss):
@@ -202,6 +105,18 @@ class CrossCLR(TemperatureLoss):
             released file does.
         min_effective: κ is raised until at least this share of the anchors decides the loss (1 / (N Σw²)), because the
             weights explode where the mean of the features is near zero.
+        intra_scale: factor of the whole sum of intra-modal negatives.
+        near_copies: this share of the most similar pairs of the batch, by the cosine of their input features without
+            the mean of the batch and in any modality, leaves the intra-modal sum; 0 keeps all. Older rows of a queue
+            always stay.
+        shared_positives: ε, this share of the target goes from an anchor's partner to the partners of samples with
+            similar input features, in proportion to exp(cosine / ``sharing_temperature``); 0 gives all to its own.
+        sharing_temperature: σ of the shared targets.
+        weight_by: ``relative`` weighs by (C / ΣC) / κ, as the pseudo-code; ``absolute`` by C / κ, as the equation.
+        self_connectivity: whether C counts the sample itself, as the equation does.
+        strict_threshold: whether rows at the threshold are pruned too, as in Algorithm 1.
+        positives_in: whether additional positives count in ``both`` parts of the ratio or in the ``numerator`` alone,
+            as printed; then the loss has no lower bound.
         chunk_size: anchors compared at a time; limits memory to chunk_size × (M·N + queue) and does not change the
             result.
         pairs: which pairs of modalities to compare; see :class:`Loss`.
@@ -243,6 +158,14 @@ class CrossCLR(TemperatureLoss):
         intra_mode: str = "logit",
         self_logit: str = "masked",
         min_effective: float = 0.0,
+        intra_scale: float = 1.0,
+        near_copies: float = 0.0,
+        shared_positives: float = 0.0,
+        sharing_temperature: float = 0.05,
+        weight_by: str = "relative",
+        self_connectivity: bool = False,
+        strict_threshold: bool = False,
+        positives_in: str = "both",
         chunk_size: int | None = None,
         pairs: PairsOption = "all",
     ) -> None:
@@ -261,13 +184,26 @@ class CrossCLR(TemperatureLoss):
         self.positive_weight = check_number("positive_weight", positive_weight, 1e-9)
         self.intra_mode = check_choice("intra_mode", intra_mode, ("sum", "logit"))
         self.self_logit = check_choice("self_logit", self_logit, ("masked", "zero"))
+        self.intra_scale = check_number("intra_scale", intra_scale, 1e-9)
+        self.near_copies = check_number("near_copies", near_copies, 0, 1)
+        self.shared_positives = check_number("shared_positives", shared_positives, 0, 1)
+        self.sharing_temperature = check_number("sharing_temperature", sharing_temperature, 1e-5)
+        self.weight_by = check_choice("weight_by", weight_by, ("relative", "absolute"))
+        self.self_connectivity = check_choice("self_connectivity", self_connectivity, (False, True))
+        self.strict_threshold = check_choice("strict_threshold", strict_threshold, (False, True))
+        self.positives_in = check_choice("positives_in", positives_in, ("both", "numerator"))
         if extra_positives and prune_threshold is None:
             warn(
                 "extra_positives has no effect with prune_threshold=None: additional positives are influential "
                 "samples, and without a threshold no sample is influential"
             )
-        uses = {"pruning": ("prune_threshold", prune_threshold), "weighting": ("weight_scale", weight_scale)}
-        self.feature_uses = {use: f"{name}=None" for use, (name, value) in uses.items() if value is not None}
+        uses = {
+            "pruning": ("prune_threshold=None", prune_threshold is not None),
+            "weighting": ("weight_scale=None", weight_scale is not None),
+            "near-copies": ("near_copies=0", near_copies > 0 and intra_weight > 0),
+            "shared positives": ("shared_positives=0", shared_positives > 0),
+        }
+        self.feature_uses = {use: switch_off for use, (switch_off, used) in uses.items() if used}
         self.queues = Queues(self.queue_size)
         self._last: dict[str, tuple[Tensor | float, ...]] = {}
         self._held_back: list[str] = []
@@ -275,14 +211,34 @@ class CrossCLR(TemperatureLoss):
 
     @classmethod
     def youcook2(cls, **options: Any) -> "CrossCLR":
-        """The paper's settings for YouCook2, local level, without its queue (``queue_size=5000``)."""
-        return cls(**{"weight_scale": 0.0035, "intra_weight": 0.8, **options})
+        """The paper's settings for YouCook2, local level, without its queue (``queue_size=5000``).
+
+        Differs from ``printed("equation")`` in relative pruning that keeps a quarter, weights that cannot explode, λ on
+        the logits, C without the sample itself, positives in both parts of the ratio, and no queue.
+        """
+        return cls(**{**PAPER["youcook2"], **options})
 
     @classmethod
     def lsmdc(cls, **options: Any) -> "CrossCLR":
-        """The paper's settings for LSMDC (its main text also suggests ``queue_size=5000``)."""
-        settings = {"weight_scale": 0.0055, "intra_weight": 0.65, "queue_size": 3000, "positive_weight": 0.2}
-        return cls(**{**settings, **options})
+        """The paper's settings for LSMDC (its main text also suggests ``queue_size=5000``).
+
+        Differs from ``printed("equation")`` like `youcook2`, in κ, λ and β, and has the queue of the table.
+        """
+        return cls(**{**PAPER["lsmdc"], **options})
+
+    @classmethod
+    def printed(cls, reading: str, **options: Any) -> "CrossCLR":
+        """A literal reading of the paper, with YouCook2's settings: "equation", "algorithm" or "pseudo-code".
+
+        All have no limits on pruning and weights, and additional positives in the numerator alone.
+        ``equation``: C with the sample itself, C > γ, weights exp(C / κ), λ · Σ δ, the queue of the table.
+        ``algorithm``: the same, and rows with C = γ are pruned too.
+        ``pseudo-code``: C / max C ≥ γ is pruned, one scale for λ and κ, on the logits, exp(0) for the anchor; no queue.
+
+        In all, weights are divided by their sum, because exp(C / κ) overflows float32, an anchor is no negative of its
+        own, and its weight is that of its modality (the pseudo-code weighs texts by videos).
+        """
+        return cls(**{**PRINTED[check_choice("reading", reading, tuple(PRINTED))], **options})
 
     def reset(self) -> None:
         """Empty the queues and forget the modalities."""
@@ -314,9 +270,9 @@ class CrossCLR(TemperatureLoss):
                     if self.extra_positives:
                         extra = extra_positives(x.features, x.influential & both, self.extra_positives)
                     rows = anchors[pair.y if name == pair.x else pair.x].rows
-                    partners.append(Partner(rows, weights, both, extra))
+                    partners.append(Partner(rows, weights, both, both & ~x.influential, extra))
             if partners:
-                loss, intra_share = self._loss_of(x, partners, batch)
+                loss, intra_share = self._loss_of(x, partners, batch, list(anchors.values()))
                 self._last[name] = (*x.stats, intra_share)
                 total = total + loss
         if self._held_back and not self._warned:
@@ -340,11 +296,11 @@ class CrossCLR(TemperatureLoss):
         if self.queue_size and self.training and len(embedded):
             slots = self.queues.of(name).push(reference, embedded, known)
             queue = self.queues.of(name) if len(embedded) < self.queue_size else None
-        if queue is None:
-            c = connectivity(reference)
-        else:
-            c = connectivity(queue.features[: queue.filled], queue.total, queue.squares[: queue.filled])
-        pruned, held_back = influential(c, self.prune_threshold, self.prune_by, self.min_keep)
+        total = squares = None
+        if queue is not None:
+            reference, total, squares = queue.features[: queue.filled], queue.total, queue.squares[: queue.filled]
+        c = connectivity(reference, total, squares, with_self=self.self_connectivity)
+        pruned, held_back = influential(c, self.prune_threshold, self.prune_by, self.min_keep, self.strict_threshold)
         share, older = pruned.float().mean(), []
         if queue is not None:
             for stretch in queue.older(len(embedded)):
@@ -352,7 +308,7 @@ class CrossCLR(TemperatureLoss):
                 again = None if columns is None else queue.ids[stretch][columns]
                 older.append(OlderRows(queue.embeddings[stretch], ~pruned[stretch], again, columns))
             c, pruned = c[slots], pruned[slots]
-        logits = weight_logits(c.to(rows.dtype), self.weight_scale, self.min_effective)
+        logits = weight_logits(c.to(rows.dtype), self.weight_scale, self.min_effective, self.weight_by)
         weights = logits.softmax(dim=0)
         if mask is None:
             mask = torch.ones_like(pruned)
@@ -360,53 +316,83 @@ class CrossCLR(TemperatureLoss):
         ratio = weights.max() / weights.min() if len(weights) else 1.0
         stats = (share, 1 / (len(weights) * weights.square().sum()), ratio, fill)
         pruned, logits = (torch.zeros_like(mask, dtype=v.dtype).masked_scatter_(mask, v) for v in (pruned, logits))
-        return Anchors(rows, features, mask, pruned, logits, tuple(older), held_back, stats)
+        similar = centred(features, mask, self.near_copies) if self.near_copies or self.shared_positives else None
+        similar = similar or (features[:, :0], math.inf)
+        return Anchors(rows, features, mask, pruned, logits, *similar, tuple(older), held_back, stats)
 
-    def _loss_of(self, x: Anchors, partners: Sequence[Partner], batch: EmbeddedBatch) -> tuple[Tensor, Tensor]:
-        """(6) to (9): Σ -w log(P / (P + E + R)) of the anchors, summed over partners, and the mean share of R."""
-        ids = repeated(batch.ids)
+    def _loss_of(
+        self, x: Anchors, partners: Sequence[Partner], batch: EmbeddedBatch, modalities: Sequence[Anchors]
+    ) -> tuple[Tensor, Tensor]:
+        """(6) to (9): the weighted loss of the anchors, summed over partners, and the mean share of R in it."""
+        ids = batch.ids if batch.ids is not None and batch.repeats else None
+        labels = torch.arange(batch.rows, device=x.rows.device) if ids is None else ids
 
         def tile(here: slice, x_here: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
             y_here, (x_rows, *y_rows) = others[: len(partners)], others[len(partners) :]
             scaled = x_here / self.temperature
-            same = here.start if ids is None else ids[here].unsqueeze(1) == ids  # equal ids are never negatives
-            intra = self._log_intra(scaled, x_rows, x, batch.ids, here, same) if self.intra_weight else None
+            same: Tensor | int = here.start  # equal ids are never negatives; the diagonal is cheaper than a mask
+            copies, targets = same, None
+            if ids is not None or self.near_copies or self.shared_positives:
+                same = copies = labels[here].unsqueeze(1) == labels
+                for other in modalities if self.near_copies else ():
+                    copies = copies | (other.centred[here] @ other.centred.T >= other.copy_cosine)
+                if self.shared_positives:
+                    targets = (x.centred[here] @ x.centred.T / self.sharing_temperature).masked_fill(same, HIDDEN)
+            intra = self._log_intra(scaled, x_rows, x, batch.ids, here, copies) if self.intra_weight else None
             loss, share = x_here.new_zeros(()), x_here.new_zeros(())
             for partner, y, y_i in zip(partners, y_rows, y_here, strict=True):
-                logits = scaled @ y.T
-                positives = (scaled * y_i).sum(dim=1)  # log δ(x_i, y_i)
-                if partner.extra is not None:  # + β Σ_P δ(x_i, y_k)
-                    columns = partner.extra[here]
-                    more = logits[torch.arange(len(columns)).unsqueeze(1), columns] + math.log(self.positive_weight)
-                    more = more.masked_fill(columns < 0, HIDDEN).logsumexp(dim=1)
-                    positives = torch.logaddexp(positives, more)
-                negatives = log_sum_exp(logits, same, keep=partner.both & ~x.influential)  # log Σ_E δ(x_i, y_k)
-                if intra is not None:
-                    negatives = torch.logaddexp(negatives, intra)
-                    of_all = (intra - torch.logaddexp(negatives, positives)).detach().exp()
-                    both = partner.both.to(of_all)
-                    share = share + of_all @ both[here] / (both.sum() * len(partners))
-                gap = negatives - positives
-                loss = loss + partner.weights[here] @ torch.logaddexp(gap, torch.zeros_like(gap))
+                losses, shares = self._log_ratio(scaled, y, y_i, partner, here, same, intra, targets)
+                both = partner.both.to(losses)
+                loss = loss + partner.weights[here] @ losses
+                share = share + shares.detach() @ both[here] / (both.sum() * len(partners))
             return loss, share
 
         rows = (x.rows, *(partner.rows for partner in partners))
         return tiled_loss(tile, rows, (), self.chunk_size, batch.group)
 
+    def _log_ratio(
+        self,
+        scaled: Tensor,
+        y: Tensor,
+        y_i: Tensor,
+        partner: Partner,
+        here: slice,
+        same: Tensor | int,
+        intra: Tensor | None,
+        targets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """(n,) -log P / (P + E + R) of some anchors, with P shared if there are ``targets``, and the share of R."""
+        logits = scaled @ y.T
+        log_p = positive = (scaled * y_i).sum(dim=1)  # log δ(x_i, y_i)
+        if partner.extra is not None:  # + β Σ_P δ(x_i, y_k)
+            columns = partner.extra[here]
+            more = logits[torch.arange(len(columns)).unsqueeze(1), columns] + math.log(self.positive_weight)
+            log_p = torch.logaddexp(positive, more.masked_fill(columns < 0, HIDDEN).logsumexp(dim=1))
+        counted = log_p if self.positives_in == "both" else positive  # in the denominator
+        negatives = log_sum_exp(logits, same, keep=partner.keep)  # log Σ_E δ(x_i, y_k)
+        negatives = negatives if intra is None else torch.logaddexp(negatives, intra)
+        losses = torch.logaddexp(negatives - log_p, counted - log_p)
+        if targets is not None:
+            q = targets.masked_fill(~partner.keep, HIDDEN)
+            q = q.softmax(dim=1).mul((q > HIDDEN).any(dim=1, keepdim=True)).to(scaled.dtype)
+            losses = losses + self.shared_positives * (q.sum(dim=1) * log_p - (scaled * (q @ y)).sum(dim=1))
+        share = torch.zeros_like(losses) if intra is None else (intra - torch.logaddexp(negatives, counted)).exp()
+        return losses, share
+
     def _log_intra(
-        self, scaled: Tensor, rows: Tensor, x: Anchors, ids: Tensor | None, here: slice, same: Tensor | int
+        self, scaled: Tensor, rows: Tensor, x: Anchors, ids: Tensor | None, here: slice, hide: Tensor | int
     ) -> Tensor:
         """(n,) log of λ Σ_R δ(x_i, x_k), or of Σ_R δ(x_i, x_k)^λ, over the batch and the queue."""
         by_logit = self.intra_mode == "logit"
         scaled = scaled * self.intra_weight if by_logit else scaled
-        total = log_sum_exp(scaled @ rows.T, same, keep=x.present & ~x.influential)
+        total = log_sum_exp(scaled @ rows.T, hide, keep=x.present & ~x.influential)
         if self.self_logit == "zero":
             total = torch.logaddexp(total, torch.zeros_like(total))
         for old in x.older:
             again = None if ids is None or old.ids is None else ids[here].unsqueeze(1) == old.ids
             logits = scaled @ old.rows.to(rows.dtype).T
             total = torch.logaddexp(total, log_sum_exp(logits, again, old.columns, old.keep))
-        return total if by_logit else total + math.log(self.intra_weight)
+        return total + math.log(self.intra_scale * (1.0 if by_logit else self.intra_weight))
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crossclr.losses.base import TemperatureLoss
-from crossclr.losses.pairwise import PairwiseLoss
+from crossclr.losses.base import PairwiseLoss, TemperatureLoss
 from crossclr.losses.tiles import log_sum_exp, tiled_loss
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crossclr.suggestions import suggest
 
@@ -28,7 +28,47 @@ LOSS_PATHS = {
 }
 """``module:Class`` of every loss. A new loss is one file and one entry here."""
 
+PAPER = {
+    "youcook2": {
+        "temperature": 0.03,
+        "intra_weight": 0.8,
+        "prune_threshold": 0.9,
+        "weight_scale": 0.0035,
+        "positive_weight": 0.15,
+        "prune_by": "relative",
+        "min_keep": 0.25,
+        "min_effective": 0.5,
+        "intra_scale": 1.0,
+        "near_copies": 0.0,
+        "shared_positives": 0.0,
+    },
+}
+"""The paper's settings of CrossCLR, as far as they are clear and do no harm."""
+PAPER["lsmdc"] = PAPER["youcook2"] | {
+    "weight_scale": 0.0055,
+    "intra_weight": 0.65,
+    "queue_size": 3000,
+    "positive_weight": 0.2,
+}
+_LITERALLY = PAPER["youcook2"] | {"min_keep": 0.0, "min_effective": 0.0}
+PRINTED = {
+    "equation": _LITERALLY
+    | {
+        "queue_size": 5000,
+        "prune_by": "absolute",
+        "weight_by": "absolute",
+        "intra_mode": "sum",
+        "self_connectivity": True,
+        "positives_in": "numerator",
+    },
+    "pseudo-code": _LITERALLY
+    | {"strict_threshold": True, "self_logit": "zero", "intra_weight": 0.0035, "positives_in": "numerator"},
+}
+"""The literal readings of the paper: see `CrossCLR.printed`."""
+PRINTED["algorithm"] = PRINTED["equation"] | {"strict_threshold": True}
+
 PairsOption = str | Mapping[str, Sequence[str] | Mapping[str, float]]
+Choice = TypeVar("Choice", str, bool)
 MAX_OPTION = 1e6  # limit of options without a natural bound; larger values overflow float32
 
 
@@ -155,8 +195,8 @@ def check_count(name: str, value: object, low: int, high: int | None = None) -> 
     raise ValueError(f"{name} must be a whole number of at least {low}{most}, got {_short(value)}")
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
-    """One of a few words."""
+def check_choice(name: str, value: Choice, choices: tuple[Choice, ...]) -> Choice:
+    """One of a few values."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {_short(value)}")
     return value

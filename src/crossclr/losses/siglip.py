@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from crossclr.losses.base import PairwiseLoss
 from crossclr.losses.names import PairsOption, check_number, check_temperature
-from crossclr.losses.pairwise import PairwiseLoss
 from crossclr.losses.tiles import tiled_loss
 
 

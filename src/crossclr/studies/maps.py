@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from crossclr.evaluation.words import content_words
-from crossclr.losses.crossclr import connectivity, influential
+from crossclr.losses.influence import connectivity, influential
 from crossclr.models import Embeddings, Vectors
 
 MAX_MAP_CLIPS = 700  # clips on a map

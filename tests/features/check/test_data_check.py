@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from crossclr.features import ArraysConfig, CootConfig, DataError, check_data, check_source
 from crossclr.features.check.influence_summary import BLOCK, PooledSpool, summarise_connectivity
-from crossclr.losses.crossclr import connectivity, influential
+from crossclr.losses.influence import connectivity, influential
 from tests.support.pairs import pair_source
 from tests.support.vectors import cosine
 

@@ -61,7 +61,7 @@ class PooledSpool:
         self.count += len(unit)
 
     def connectivity(self) -> npt.NDArray[np.float64]:
-        """(samples,) mean cosine of each row to all others, from the sum of all: `losses.crossclr.connectivity`."""
+        """(samples,) mean cosine of each row to all others, from the sum of all: `losses.influence.connectivity`."""
         if self._sum is None or self.count < 2:
             return np.zeros(self.count)
         sums = [block.double() @ self._sum - block.double().square().sum(1) for block in self._blocks()]
