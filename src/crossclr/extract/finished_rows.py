@@ -112,6 +112,8 @@ class FinishedRows:
 
     def recall_absences(self, recordings: Mapping[str, Any]) -> None:
         """Take over what an earlier manifest says about recordings without input for an expert."""
+        if not isinstance(recordings, dict) or not all(isinstance(about, dict) for about in recordings.values()):
+            raise ValueError("recordings must be an object of objects")
         self._without = {key: dict(about.get("without", {})) for key, about in recordings.items()}
 
     def mark_absent(self, expert: str, key: str) -> None:
