@@ -13,22 +13,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "src" / "crossclr"
 LIMITS = {
-    "files": 255,  # 180 when the redesign is done
-    "lines": 36900,  # 30,000
+    "files": 245,  # 180 when the redesign is done
+    "lines": 36600,  # 30,000
     "folder levels": 3,  # 2
-    "files above 400 lines": 1,
+    "files above 400 lines": 0,
 }
 LONGEST_BODY = 40  # lines of a function without its docstring
 LONG_FUNCTIONS = {  # at most ten, of at most 60 lines when the redesign is done
     "_count": 42,
-    "add_search": 88,
+    "add_search": 84,
     "build_index": 58,
     "compare_captions": 48,
     "curve": 41,
     "search": 45,
 }
 CLASSES_DEFINED_TWICE = {
-    "Batch", "Branch", "Comparison", "Finished", "Graph", "Hit", "Influence", "Modalities", "Problem", "Similarities",
+    "Batch", "Branch", "Comparison", "Finished", "Graph", "Hit", "Modalities", "Problem", "Similarities",
     "Trial", "Variant", "_Modality",
 }  # fmt: skip
 FUNCTIONS_DEFINED_TWICE = {
