@@ -39,7 +39,7 @@ def test_doctor_knows_every_extra_of_users():
 def test_every_package_of_an_extra_has_its_module_in_the_error_message():
     from crossclr.extras import PROVIDES
 
-    modules = {"pillow": "PIL", "faiss-cpu": "faiss", "opentsne": "openTSNE"}
+    modules = {"pillow": "PIL", "faiss-cpu": "faiss"}
     listed = PROJECT["optional-dependencies"]
     for extra, provided in PROVIDES.items():
         names = [re.match(r"[\w-]+", line)[0] for line in listed[extra]]

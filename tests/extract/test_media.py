@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crossclr.extract.media import MAX_ASPECT, as_rgb, read_image
+from crossclr.extract.media import MAX_ASPECT, as_rgb, decode_image
 from crossclr.extract.network_file import Preparation
 
 PIL_Image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
@@ -16,7 +16,7 @@ def test_the_middle_of_a_very_long_image_is_kept(size, kept, tmp_path):
     first, top = (size[0] - kept[0]) // 2, (size[1] - kept[1]) // 2
     middle = pixels[top : top + kept[1], first : first + kept[0]]
     PIL_Image.fromarray(pixels).save(tmp_path / "long.png")
-    for found in (as_rgb(pixels), as_rgb(PIL_Image.fromarray(pixels)), read_image(tmp_path / "long.png")):
+    for found in (as_rgb(pixels), as_rgb(PIL_Image.fromarray(pixels)), decode_image(tmp_path / "long.png")):
         np.testing.assert_array_equal(np.asarray(found), middle)
 
 

@@ -7,8 +7,8 @@ from crossclr.extract.contract import ExpertError
 from crossclr.extract.recordings import Datapoint
 from crossclr.extract.segments import Segment
 from crossclr.extract.training_set import (
-    DataSet,
-    Modalities,
+    FeatureSet,
+    ModalityExperts,
     build_dataset,
     choose_modalities,
     coot_section,
@@ -76,7 +76,7 @@ def test_equal_keys_get_the_splits_that_data_sets_give_them():
     keys = [f"video{number}" for number in range(300)]
     points = [Datapoint(f"{key}/{n}", key, None, (Segment("x"),)) for key in keys for n in range(2)]
     segments = {point.key: [{"text": "x", "start_sec": 0.0, "stop_sec": 1.0}] for point in points}
-    modalities = Modalities({"video": ["colour"]})
+    modalities = ModalityExperts({"video": ["colour"]})
     data = build_dataset(points, dict.fromkeys(keys, 1.0), segments, {"colour": set(keys)}, modalities, fractions)
     expected = {key: split for split, members in split_by_fraction(keys, fractions).items() for key in members}
     assert {key: entry["split"] for key, entry in data.meta.items()} == {
@@ -87,7 +87,7 @@ def test_equal_keys_get_the_splits_that_data_sets_give_them():
 def test_the_media_table_has_the_fields_of_the_captions(tmp_path):
     points = [Datapoint("a", "a", "train", (Segment("x", 0, 1, {"place": "Rome"}), Segment("y", 1, 2)))]
     segments = {"a": segments_within(points[0], 2.0, "a.mp4")[0]}
-    data = build_dataset(points, {"a": 2.0}, segments, {"colour": {"a"}}, Modalities({"video": ["colour"]}))
+    data = build_dataset(points, {"a": 2.0}, segments, {"colour": {"a"}}, ModalityExperts({"video": ["colour"]}))
     table = media_table(data, {"a": tmp_path / "a.mp4"})
     assert [table[key].get("fields") for key in ("a/0", "a/1")] == [{"place": "Rome"}, None]
 
@@ -103,7 +103,7 @@ def dataset(recordings, clips, splits=("train", "val", "test")):
             "split": split,
             "segments": segments,
         }
-    return DataSet(Modalities({"video": ["colour"], "text": ["letters"]}, "text"), meta)
+    return FeatureSet(ModalityExperts({"video": ["colour"], "text": ["letters"]}, "text"), meta)
 
 
 def config_of(data):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossclr.extract.decoding import decode, probe
-from crossclr.extract.media import MAX_HOURS, Frame, Sound, check_image, read_image
+from crossclr.extract.media import MAX_HOURS, Frame, Sound, check_image, decode_image
 from crossclr.extract.network_file import IMAGENET, Preparation
 from tests.fuzz.verdicts import broken_bytes, judge, share
 from tests.support.media import tone, write_video
@@ -31,7 +31,7 @@ def use(path):
     """Everything that extraction reads of a file."""
     if path.suffix == ".mp4":
         return probe(path), sum(1 for _ in decode(path, [2.0]))
-    return check_image(path), np.asarray(read_image(path)).shape
+    return check_image(path), np.asarray(decode_image(path)).shape
 
 
 @pytest.mark.parametrize("seed", BATCHES)
@@ -60,7 +60,7 @@ def test_images_of_any_shape_are_prepared_in_little_memory(tmp_path, seed):
         path = tmp_path / f"x.{rng.choice(['png', 'bmp', 'gif'])}"
         image.new(rng.choice(["RGB", "L", "P", "RGBA"]), (width, height)).convert("P").save(path)
         case = f"{width} x {height}"
-        assert judge(lambda path=path: ready(read_image(path)), case, must_refuse=False).result.shape == (3, 224, 224)
+        assert judge(lambda path=path: ready(decode_image(path)), case, must_refuse=False).result.shape == (3, 224, 224)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
 
 

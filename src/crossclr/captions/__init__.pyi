@@ -14,12 +14,12 @@ from crossclr.captions.caption_metrics import score_captions as score_captions
 from crossclr.captions.caption_set import CaptionSet as CaptionSet
 from crossclr.captions.caption_set import load_caption_set as load_caption_set
 from crossclr.captions.captioner import Captioner as Captioner
-from crossclr.captions.comparison import Comparison as Comparison
+from crossclr.captions.comparison import CaptionComparison as CaptionComparison
 from crossclr.captions.comparison import compare_captions as compare_captions
 from crossclr.captions.decoding import beam_search as beam_search
 from crossclr.captions.decoding import greedy as greedy
 from crossclr.captions.decoding import write_captions as write_captions
-from crossclr.captions.html_page import Shown as Shown
+from crossclr.captions.html_page import MediaPreview as MediaPreview
 from crossclr.captions.html_page import Writer as Writer
 from crossclr.captions.html_page import caption_page as caption_page
 from crossclr.captions.meteor import Meteor as Meteor

@@ -69,7 +69,7 @@ class CaptionSet:
 
 
 @dataclass(frozen=True)
-class Batch:
+class CaptionBatch:
     """Clips of some videos, time by time, as the captioner takes them."""
 
     features: Tensor  # (clips, longest, dim) padded with zeros
@@ -79,12 +79,12 @@ class Batch:
     videos: tuple[int, ...]  # their numbers in the set, those with more clips first
 
 
-def make_batcher(data: CaptionSet, max_clips: int | None = None) -> Callable[[Sequence[int]], Batch]:
+def make_batcher(data: CaptionSet, max_clips: int | None = None) -> Callable[[Sequence[int]], CaptionBatch]:
     """A function that gathers videos (by number) into a batch, with at most ``max_clips`` clips of each."""
     starts = data.starts
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), data.rows.cumsum(0)])
 
-    def gather(videos: Sequence[int]) -> Batch:
+    def gather(videos: Sequence[int]) -> CaptionBatch:
         def length(video: int) -> int:
             return min(data.counts[video], max_clips or data.counts[video])
 
@@ -97,7 +97,7 @@ def make_batcher(data: CaptionSet, max_clips: int | None = None) -> Callable[[Se
         inside = place < rows.unsqueeze(1)  # (clips, longest)
         index = (offsets[chosen].unsqueeze(1) + place).where(inside, torch.zeros((), dtype=torch.int64))
         features = data.features[index] * inside.unsqueeze(2)
-        return Batch(features, rows, tuple(clips), tuple(active), tuple(ordered))
+        return CaptionBatch(features, rows, tuple(clips), tuple(active), tuple(ordered))
 
     return gather
 

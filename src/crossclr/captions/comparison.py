@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from crossclr.captions.caption_config import CaptionConfig
 from crossclr.captions.caption_metrics import METRICS, human_ceiling, shown_name
 from crossclr.captions.meteor import Meteor, MeteorError
 from crossclr.captions.pipeline import final_part, load_part, resume_captions, train_captions
-from crossclr.evaluation.result_tables import plain_table
+from crossclr.evaluation.result_tables import mean_and_deviation, plain_table
 from crossclr.storage import write_file
 from crossclr.training import Run
 
@@ -36,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CaptionComparison:
     """What `compare_captions` measured.
 
     Args:
@@ -89,7 +88,7 @@ def compare_captions(
     untrained: bool = True,
     meteor: bool = True,
     console: Console | None = None,
-) -> Comparison:
+) -> CaptionComparison:
     """Train a captioner for each run and seed, and put their scores into one table.
 
     Call it again to resume: finished captioners in ``out`` are kept and stopped ones resume.
@@ -146,7 +145,7 @@ def compare_captions(
             "people: a random caption of each clip is scored against the others (leave-one-out), so it has one "
             "reference fewer than the captioners."
         )
-    comparison = Comparison(Path(part).stem, len(references), tuple(rows), tuple(notes))
+    comparison = CaptionComparison(Path(part).stem, len(references), tuple(rows), tuple(notes))
     for name, text in (
         ("json", json.dumps(asdict(comparison), indent=2)),
         ("csv", comparison.csv()),
@@ -175,8 +174,9 @@ def _row(name: str, seeds: Sequence[int], each: Sequence[dict[str, float | None]
     for metric in METRICS:
         values = [value for value in (metrics.get(metric) for metrics in each) if value is not None]
         complete = len(values) == len(each)
-        mean[metric] = statistics.fmean(values) if complete else None
-        std[metric] = (statistics.stdev(values) if len(values) > 1 else 0.0) if complete else None
+        average, deviation = mean_and_deviation(values)
+        mean[metric] = average if complete else None
+        std[metric] = (deviation if len(values) > 1 else 0.0) if complete else None
     return Row(name, tuple(seeds), mean, std, tuple(each))
 
 

@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Written:
+class DecodedSentences:
     """Sentences of some clips."""
 
     words: Tensor  # (count, length) numbers, including [EOS] and everything after it
@@ -29,7 +29,7 @@ class Written:
 
 def greedy(
     model: Captioner, features: Tensor, rows: Tensor, memory: Memory | None = None, config: DecodingConfig = PLAIN
-) -> Written:
+) -> DecodedSentences:
     """Always take the most likely word, up to [EOS].
 
     Args:
@@ -53,12 +53,12 @@ def greedy(
         written.append(word)
         if bool(ended.all()) or (not model.recurrent and bool((ended | (word == EOS)).all())):
             break
-    return Written(torch.stack(written, 1), model.remember(writing, lengths))
+    return DecodedSentences(torch.stack(written, 1), model.remember(writing, lengths))
 
 
 def beam_search(
     model: Captioner, features: Tensor, rows: Tensor, memory: Memory | None = None, config: DecodingConfig = PLAIN
-) -> Written:
+) -> DecodedSentences:
     """The most likely sentence among ``config.beam`` hypotheses; the arguments are those of `greedy`."""
     beam, length_penalty = config.beam, config.length_penalty
     count, limit = len(rows), model.text_length
@@ -93,10 +93,10 @@ def beam_search(
             break
         writing = writing.select(source)
     if not model.recurrent:
-        return Written(found, None)
+        return DecodedSentences(found, None)
     lengths = (found != EOS).sum(1) + 2  # [BOS] and [EOS]
     inputs = torch.cat([rows.new_full((count, 1), BOS), found], dim=1)[:, :limit]
-    return Written(found, model.after(features, rows, inputs, lengths.clamp(max=limit), memory)[1])
+    return DecodedSentences(found, model.after(features, rows, inputs, lengths.clamp(max=limit), memory)[1])
 
 
 def write_captions(

@@ -19,7 +19,7 @@ LIMIT = 8_000_000  # bytes of a file that is embedded in the page; a larger one 
 
 
 @dataclass(frozen=True)
-class Shown:
+class MediaPreview:
     """The media next to a caption.
 
     Args:
@@ -102,7 +102,7 @@ def caption_page(
     count: int = 8,
     seed: int = 0,
     references: int = 5,
-    media: Mapping[str, Shown] | None = None,
+    media: Mapping[str, MediaPreview] | None = None,
 ) -> str:
     """The whole page.
 
@@ -144,15 +144,15 @@ def caption_page(
     )
 
 
-def load_shown(kind: str, type_: str, path: Path, start: float | None, stop: float | None, base: Path) -> Shown:
+def load_shown(kind: str, type_: str, path: Path, start: float | None, stop: float | None, base: Path) -> MediaPreview:
     """A file for the page: embedded if it is small, else linked, relative to ``base`` if possible."""
     if path.stat().st_size <= LIMIT:
-        return Shown(kind, type_, path.read_bytes(), "", start, stop)
+        return MediaPreview(kind, type_, path.read_bytes(), "", start, stop)
     try:
         link = path.resolve().relative_to(base.resolve()).as_posix()
     except ValueError:
         link = path.resolve().as_uri()
-    return Shown(kind, type_, None, link, start, stop)
+    return MediaPreview(kind, type_, None, link, start, stop)
 
 
 def _scores(writers: Sequence[Writer]) -> str:
@@ -171,7 +171,7 @@ def _card(
     data: CaptionSet,
     draw: random.Random,
     references: int,
-    media: Mapping[str, Shown],
+    media: Mapping[str, MediaPreview],
 ) -> str:
     start, stop = list(pairwise(data.starts))[data.keys.index(key)]
     clips = []
@@ -202,7 +202,7 @@ def _clock(seconds: float) -> str:
     return f"{minutes}:{rest:02}"
 
 
-def _media(shown: Shown | None) -> str:
+def _media(shown: MediaPreview | None) -> str:
     if shown is None:
         return ""
     source = html.escape(shown.link, quote=True)

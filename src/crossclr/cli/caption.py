@@ -13,7 +13,7 @@ from crossclr.cli.options import Checkpoint, Json, Media, Meteor, Set, parse_see
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crossclr.captions import Shown
+    from crossclr.captions import MediaPreview
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
@@ -250,9 +250,9 @@ def compare(
     typer.echo(f"written to {out / 'comparison.md'}, .csv and .json")
 
 
-def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, Shown]:
+def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, MediaPreview]:
     """Images, videos and sounds of the clips, if the run's data (or ``place``) has them."""
-    from crossclr.captions.html_page import Shown, load_shown
+    from crossclr.captions.html_page import MediaPreview, load_shown
     from crossclr.extract.media import media_type
     from crossclr.features import clip_keys
     from crossclr.search.run_items import MediaFinder
@@ -261,14 +261,14 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
     if run is None:
         return {}
     source = Run.open(run).open_source()
-    found: dict[str, Shown] = {}
+    found: dict[str, MediaPreview] = {}
     finder = MediaFinder(source, place)
     for key in keys:
         sample = source.read(key)
         for number, name in enumerate(clip_keys(sample.key, sample.clip_count)):
             image = source.image(name)
             if image is not None:
-                found[name] = Shown("image", "image/webp", image)
+                found[name] = MediaPreview("image", "image/webp", image)
                 continue
             media = finder.find(sample, number, name)
             if media is not None:

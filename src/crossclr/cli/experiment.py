@@ -102,7 +102,6 @@ def report(
     from crossclr.studies.report import write_report
 
     with requires_extra("report", "The report"):  # before hours of training, not after them
-        import openTSNE  # noqa: F401
         import optuna  # noqa: F401
         import plotly.offline  # noqa: F401
     study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from crossclr.extract.extraction import Extraction
     from crossclr.extract.plan import Report
-    from crossclr.extract.recordings import Problem
+    from crossclr.extract.recordings import Omission
 
 CLEAN, OMITTED = 0, 1
 SHOWN, ALIKE = 20, 3  # lines and files of one reason that the terminal shows; the manifest has all
@@ -208,7 +208,7 @@ def show_problems(report: Report, console: Console) -> None:
     _show_problems([problem for problem in report.problems if problem.minor], "note", console, listed)
 
 
-def _show_problems(problems: Sequence[Problem], word: str, console: Console, listed: str) -> None:
+def _show_problems(problems: Sequence[Omission], word: str, console: Console, listed: str) -> None:
     """One line for each file, or one for each reason that many files share."""
     names: dict[str, list[str]] = {}
     for problem in problems:

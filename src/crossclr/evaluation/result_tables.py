@@ -1,5 +1,6 @@
 """Results of runs as tables for the terminal; with more than two modalities, as a grid of query and searched one."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,20 @@ from crossclr.models.directions import Direction, direction_words
 
 SHOWN, GRID = ("R@1", "R@5", "R@10", "MdR"), ("R@1", "R@10")
 Results = dict[str, dict[str, float]]
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation of the values that are numbers.
+
+    The deviation of a single value is NaN, and so are both of no value.
+
+    Example:
+        >>> mean_and_deviation([10.0, 12.0, math.nan])
+        (11.0, 1.4142135623730951)
+    """
+    known = [value for value in values if not math.isnan(value)]
+    mean = statistics.fmean(known) if known else math.nan
+    return mean, statistics.stdev(known) if len(known) > 1 else math.nan
 
 
 def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -28,9 +43,9 @@ def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for direction in tests[0] if tests else ():
         for metric in tests[0][direction]:
             values = [test[direction][metric] for test in tests]
-            mean.setdefault(direction, {})[metric] = statistics.fmean(values)
+            mean.setdefault(direction, {})[metric], spread = mean_and_deviation(values)
             if len(values) > 1:
-                deviation.setdefault(direction, {})[metric] = statistics.stdev(values)
+                deviation.setdefault(direction, {})[metric] = spread
     return {"runs": len(tests), "mean": mean, "std": deviation}
 
 

@@ -24,7 +24,7 @@ from crossclr.extract.media import (
     Sound,
     SoundGrids,
     check_image,
-    read_image,
+    decode_image,
     starts_like_image,
 )
 from crossclr.extras import requires_extra
@@ -88,7 +88,7 @@ def decode(
     if _is_image(path):
         if not rates:
             raise MediaError("it has no sound")
-        pixels = read_image(path)
+        pixels = decode_image(path)
         yield from (Frame(grid, 0, pixels) for grid in range(len(rates)))
         yield End(IMAGE_SECONDS)
         return

@@ -14,13 +14,13 @@ from crossclr.extract.contract import Expert, ExpertError, TokenExpert
 from crossclr.extract.decoding import probe
 from crossclr.extract.finished_rows import FinishedRows, describe_times, write_arrays
 from crossclr.extract.media import MediaError, media_kind
-from crossclr.extract.pipeline import Finished, Pipeline, Progress
+from crossclr.extract.pipeline import EncodedRecording, Pipeline, Progress
 from crossclr.extract.plan import Report, Settings, StrictError
-from crossclr.extract.recordings import Listing, Problem, Recording, list_media
+from crossclr.extract.recordings import Listing, Omission, Recording, list_media
 from crossclr.extract.registry import load
 from crossclr.extract.segments import Cutting, Span
 from crossclr.extract.training_set import (
-    DataSet,
+    FeatureSet,
     Segments,
     build_dataset,
     choose_modalities,
@@ -170,14 +170,14 @@ class Extraction:
         finally:
             torch.set_num_threads(before)
 
-    def _keep(self, finished: Finished, experts: Sequence[Expert]) -> None:
+    def _keep(self, finished: EncodedRecording, experts: Sequence[Expert]) -> None:
         name = finished.recording.path.name
         if finished.error:
-            self._omit(Problem(name, finished.error))
+            self._omit(Omission(name, finished.error))
             return
         self.report.done += 1
         if finished.damaged:
-            self._omit(Problem(name, f"{finished.damaged} damaged packets were skipped"))
+            self._omit(Omission(name, f"{finished.damaged} damaged packets were skipped"))
         for expert in experts:
             rows = finished.rows.get(expert.name)
             if rows is None:
@@ -189,10 +189,10 @@ class Extraction:
             about = {"file": name, "duration_sec": finished.duration, **times}
             self.finished.add(expert, finished.recording.key, rows, **about)
 
-    def _absence(self, key: str, expert: Expert) -> Problem:
+    def _absence(self, key: str, expert: Expert) -> Omission:
         lacks = "sound track" if expert.needs.kind == "sound" else "images"
         what = f"it has no {lacks}, so no rows of {expert.name!r}"
-        return Problem(self.files[key].name, what, minor=bool(self.text_experts) and len(self.media_experts) > 1)
+        return Omission(self.files[key].name, what, minor=bool(self.text_experts) and len(self.media_experts) > 1)
 
     def _find_durations(self) -> None:
         for key, path in self.files.items():
@@ -202,7 +202,7 @@ class Extraction:
                 if known or not self.media_experts:
                     self.durations[key] = known[0] if known else probe(path).duration
             except MediaError as error:
-                self._omit(Problem(path.name, str(error)))
+                self._omit(Omission(path.name, str(error)))
 
     def _segments(self) -> dict[str, Segments]:
         """The segments of each datapoint that lie in its recording."""
@@ -216,7 +216,7 @@ class Extraction:
                 for problem in problems:
                     self._omit(problem)
             elif self.text_experts:
-                self._omit(Problem(name, "it has no sentence"))
+                self._omit(Omission(name, "it has no sentence"))
             else:
                 found[point.key] = [
                     {"text": point.recording, "start_sec": start, "stop_sec": stop}
@@ -274,17 +274,17 @@ class Extraction:
         write_json(self.out / MANIFEST, self._manifest(finished, data))
         self.finished.remove_parts()
 
-    def _common(self, data: DataSet, finished: Mapping[str, set[str]]) -> list[str]:
+    def _common(self, data: FeatureSet, finished: Mapping[str, set[str]]) -> list[str]:
         """The experts that have rows of enough files to train with."""
         keys = {entry["data_key"] for entry in data.meta.values()} | data.meta.keys()
         counts = {name: len(found & keys) for name, found in finished.items()}
         enough = min(FEWEST, len(data.meta) / 2)
         for name in (name for name, count in counts.items() if 0 < count < enough):
             what = f"only {counts[name]} of {len(data.meta)} files have rows, so training does not use it"
-            self.report.problems.append(Problem(name, what, minor=True))
+            self.report.problems.append(Omission(name, what, minor=True))
         return [name for name, count in counts.items() if count >= enough]
 
-    def _join_rows(self, data: DataSet, finished: Mapping[str, set[str]]) -> None:
+    def _join_rows(self, data: FeatureSet, finished: Mapping[str, set[str]]) -> None:
         used = {entry["data_key"] for entry in data.meta.values()}
         recordings = [key for key in self.files if key in used]
         for expert in self.experts:
@@ -297,7 +297,7 @@ class Extraction:
                 if reads:
                     write_json(self.out / f"{expert.name}_sentence_splits.json", joined.sentence_tokens)
 
-    def _manifest(self, finished: Mapping[str, set[str]], data: DataSet) -> dict[str, Any]:
+    def _manifest(self, finished: Mapping[str, set[str]], data: FeatureSet) -> dict[str, Any]:
         return {
             "crossclr": __version__,
             "experts": {
@@ -325,7 +325,7 @@ class Extraction:
             "long_texts": {name: asdict(found) for name, found in self.report.long_texts.items()},
         }
 
-    def _omit(self, problem: Problem) -> None:
+    def _omit(self, problem: Omission) -> None:
         if self.settings.strict:
             raise StrictError(f"{problem} (--strict stops here; finished rows are kept)")
         self.report.problems.append(problem)

@@ -24,13 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.extract.contract import Expert, ExpertError, FloatRows, Needs
-from crossclr.extract.training_set import DataSet
+from crossclr.extract.training_set import FeatureSet
 from crossclr.storage import new_file, write_json
 
 ARRAYS_FOLDER = "arrays"
 
 
-def write_arrays(out: Path, data: DataSet) -> dict[str, Any]:
+def write_arrays(out: Path, data: FeatureSet) -> dict[str, Any]:
     """Write the rows of a data set as arrays and return the section ``data`` of a config for them.
 
     Args:

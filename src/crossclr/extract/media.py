@@ -129,7 +129,7 @@ def check_image(path: Path) -> None:
     _open_image(path, lambda image: image.size)
 
 
-def read_image(path: Path | BinaryIO) -> Any:
+def decode_image(path: Path | BinaryIO) -> Any:
     """(height, width, 3) uint8, turned as the file's orientation tag says.
 
     Raises:

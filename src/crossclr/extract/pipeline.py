@@ -79,7 +79,7 @@ _Collector: TypeAlias = "_Sound | _Frames | _Windows"  # takes the inputs of one
 
 
 @dataclass
-class Finished:
+class EncodedRecording:
     """A recording that was encoded, or the reason why not."""
 
     recording: Recording
@@ -110,7 +110,7 @@ class Pipeline:
         self._progress = progress or (lambda name, rows: None)
         self._stop = threading.Event()
 
-    def run(self, jobs: Iterable[tuple[Recording, Sequence[Expert]]]) -> Iterator[Finished]:
+    def run(self, jobs: Iterable[tuple[Recording, Sequence[Expert]]]) -> Iterator[EncodedRecording]:
         """Yield every recording with its rows, soon after its last batch, in no fixed order."""
         batches: dict[int, _Batch] = {}
         open_works: list[_Work] = []
@@ -304,12 +304,12 @@ class _Batch:
         self._inputs, self._places = [], []
 
 
-def _take_finished(works: list[_Work]) -> Iterator[Finished]:
+def _take_finished(works: list[_Work]) -> Iterator[EncodedRecording]:
     """Remove and yield the works that wait for nothing more."""
     for work in [work for work in works if work.error or (work.end is not None and not work.waiting)]:
         works.remove(work)
         if work.end is None:
-            yield Finished(work.recording, error=work.error)
+            yield EncodedRecording(work.recording, error=work.error)
         else:
             rows = {name: np.concatenate(parts) for name, parts in work.rows.items() if parts}
-            yield Finished(work.recording, rows, work.end.duration, work.end.damaged)
+            yield EncodedRecording(work.recording, rows, work.end.duration, work.end.damaged)

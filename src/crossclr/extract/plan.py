@@ -15,7 +15,7 @@ from crossclr.extract.contract import Expert, FrameExpert, LongTexts, SoundExper
 from crossclr.extract.decoding import probe
 from crossclr.extract.media import MediaError
 from crossclr.extract.pipeline import Input, prepared_inputs
-from crossclr.extract.recordings import Problem
+from crossclr.extract.recordings import Omission
 from crossclr.extract.segments import Cutting
 from crossclr.extract.training_set import FRACTIONS
 
@@ -81,7 +81,7 @@ class Report:
     rows: dict[str, int] = field(default_factory=dict)
     done: int = 0
     kept: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Omission] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     long_texts: dict[str, LongTexts] = field(default_factory=dict)
     config: Path | None = None
@@ -113,7 +113,7 @@ class Plan:
     hours: float = 0.0  # their duration
     shares: list[Share] = field(default_factory=list)  # the work of each expert
     decoding: float = 0.0  # seconds of decoding, estimated from the first recording
-    problems: list[Problem] = field(default_factory=list)  # files that cannot be opened
+    problems: list[Omission] = field(default_factory=list)  # files that cannot be opened
 
     @property
     def seconds(self) -> float:
@@ -139,7 +139,7 @@ def plan_extraction(job: Extraction, measure: bool = True) -> Plan:
         try:
             header = probe(recording.path)
         except MediaError as error:
-            plan.problems.append(Problem(recording.path.name, str(error)))
+            plan.problems.append(Omission(recording.path.name, str(error)))
             continue
         readable.append((recording.path, experts))
         seconds += header.duration

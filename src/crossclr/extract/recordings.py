@@ -12,7 +12,7 @@ from crossclr.extract.segments import Segment
 
 
 @dataclass(frozen=True)
-class Problem:
+class Omission:
     """Something that is omitted."""
 
     name: str  # the file or datapoint
@@ -47,7 +47,7 @@ class Listing:
 
     recordings: list[Recording] = field(default_factory=list)  # files, in order
     datapoints: list[Datapoint] = field(default_factory=list)  # what the captions or subtitles say about them
-    problems: list[Problem] = field(default_factory=list)  # what is omitted
+    problems: list[Omission] = field(default_factory=list)  # what is omitted
     unused: list[str] = field(default_factory=list)  # files that the captions do not name
 
     @property
@@ -109,11 +109,11 @@ def _files_in(folder: Path, listing: Listing) -> list[Path]:
             str(inside).encode("utf-8")
         except UnicodeEncodeError:
             shown = str(inside).encode(errors="surrogateescape").decode(errors="backslashreplace")
-            listing.problems.append(Problem(shown, "the name is not UTF-8; rename the file"))
+            listing.problems.append(Omission(shown, "the name is not UTF-8; rename the file"))
             continue
         if ending in UNREADABLE:
             what = f"files of type {ending} are not read; convert it to {UNREADABLE[ending]}"
-            listing.problems.append(Problem(str(inside), what))
+            listing.problems.append(Omission(str(inside), what))
         else:
             files.append(path)
     return files
@@ -126,7 +126,7 @@ def _named_files(table: Iterable[Captioned], base: Path, listing: Listing) -> li
         if path.is_file():
             files[path] = None
         else:
-            listing.problems.append(Problem(entry.file, f"there is no such file in {base}"))
+            listing.problems.append(Omission(entry.file, f"there is no such file in {base}"))
     return list(files)
 
 
@@ -166,9 +166,9 @@ def _add_captions(listing: Listing, table: Sequence[Captioned], base: Path, list
         )
         if found is None:
             if not listed:  # a table of files has already reported this
-                listing.problems.append(Problem(entry.file, "the captions name it, but there is no such file"))
+                listing.problems.append(Omission(entry.file, "the captions name it, but there is no such file"))
         elif not entry.segments:
-            listing.problems.append(Problem(entry.file, "it has no sentence"))
+            listing.problems.append(Omission(entry.file, "it has no sentence"))
         else:
             own = entry.key if entry.key != entry.file else found
             key = _unused_key(own.replace("/", "__"), taken)
@@ -187,5 +187,5 @@ def _add_subtitles(listing: Listing) -> None:
             try:
                 segments = tuple(read_subtitles(path))
             except (ValueError, OSError) as error:
-                listing.problems.append(Problem(path.name, f"the subtitles cannot be read ({error})"))
+                listing.problems.append(Omission(path.name, f"the subtitles cannot be read ({error})"))
         listing.datapoints.append(Datapoint(recording.key, recording.key, None, segments))

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from crossclr.extract.contract import Expert, ExpertError
-from crossclr.extract.recordings import Datapoint, Problem
+from crossclr.extract.recordings import Datapoint, Omission
 from crossclr.features.sources.splits import split_by_fraction
 
 FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
@@ -25,24 +25,24 @@ FAMILIES = {"tokens": "text", "sound": "audio"}  # what an expert needs -> its m
 
 
 @dataclass(frozen=True)
-class Modalities:
+class ModalityExperts:
     """Which experts belong to which modality."""
 
     experts: dict[str, list[str]]  # names of the experts by modality
     text: str | None = None  # the modality of sentences; the others are cut by times
 
-    def only(self, experts: Collection[str]) -> Modalities:
+    def only(self, experts: Collection[str]) -> ModalityExperts:
         """Without experts that have no rows, and without modalities that have no experts."""
         kept = {name: [one for one in own if one in experts] for name, own in self.experts.items()}
         kept = {name: own for name, own in kept.items() if own}
-        return Modalities(kept, self.text if self.text in kept else None)
+        return ModalityExperts(kept, self.text if self.text in kept else None)
 
 
 @dataclass
-class DataSet:
+class FeatureSet:
     """The content of a meta file, and which experts belong to which modality."""
 
-    modalities: Modalities
+    modalities: ModalityExperts
     meta: dict[str, dict[str, Any]] = field(default_factory=dict)  # COOT's meta file
     many: bool = False  # whether recordings have several sentences without times
 
@@ -63,7 +63,7 @@ class DataSet:
         return len(entries), sum(1 if self.many else len(entry["segments"]) for entry in entries)
 
 
-def choose_modalities(experts: Sequence[Expert], named: Mapping[str, Sequence[str]] | None = None) -> Modalities:
+def choose_modalities(experts: Sequence[Expert], named: Mapping[str, Sequence[str]] | None = None) -> ModalityExperts:
     """Divide the experts into modalities: the ``named`` ones, and ``video``, ``audio`` and ``text`` for all others.
 
     If all experts would belong to one modality, each is a modality of its own.
@@ -95,17 +95,17 @@ def choose_modalities(experts: Sequence[Expert], named: Mapping[str, Sequence[st
     if len(texts) > 1 or any(needs[one] != "tokens" for own in texts.values() for one in own):
         raise ExpertError(f"experts of sentences must be one modality of their own, got {texts}")
     text = next(iter(texts), None)
-    return Modalities({name: found[name] for name in sorted(found, key=lambda name: name == text)}, text)
+    return ModalityExperts({name: found[name] for name in sorted(found, key=lambda name: name == text)}, text)
 
 
-def segments_within(point: Datapoint, duration: float, name: str) -> tuple[Segments, list[Problem]]:
+def segments_within(point: Datapoint, duration: float, name: str) -> tuple[Segments, list[Omission]]:
     """The segments of a datapoint that lie in its recording, and a problem for each of the others."""
     kept, problems = [], []
     for number, segment in enumerate(point.segments):
         try:
             start, stop = segment.within(duration)
         except ValueError as error:
-            problems.append(Problem(name, f"segment {number} was omitted: {error}"))
+            problems.append(Omission(name, f"segment {number} was omitted: {error}"))
             continue
         times = {"start_sec": round(start, 3), "stop_sec": round(min(stop, duration), 3)}
         kept.append({"text": segment.text, **times, **({"fields": segment.fields} if segment.fields else {})})
@@ -117,9 +117,9 @@ def build_dataset(
     durations: Mapping[str, float],
     segments: Mapping[str, Segments],
     finished: Mapping[str, Collection[str]],
-    modalities: Modalities,
+    modalities: ModalityExperts,
     fractions: Mapping[str, float] = FRACTIONS,
-) -> DataSet:
+) -> FeatureSet:
     """The data set of everything that has rows in two modalities, or in the only one.
 
     Args:
@@ -132,7 +132,7 @@ def build_dataset(
     """
     no_times = all(segment.start is None and segment.stop is None for point in points for segment in point.segments)
     several = any(len(point.segments) > 1 for point in points)
-    data = DataSet(modalities, many=several and no_times and modalities.text is not None)
+    data = FeatureSet(modalities, many=several and no_times and modalities.text is not None)
     for point in points:
         recording = point.recording
         if recording not in durations or not segments.get(point.key):
@@ -155,7 +155,7 @@ def build_dataset(
     return data
 
 
-def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:
+def media_table(data: FeatureSet, files: Mapping[str, Path]) -> dict[str, Any]:
     """Clip -> file and seconds, for ``crossclr index --media``."""
     table: dict[str, Any] = {}
     for key, entry in data.meta.items():
@@ -172,7 +172,7 @@ def media_table(data: DataSet, files: Mapping[str, Path]) -> dict[str, Any]:
 SMALL = 2000  # training clips; below this the model is small
 
 
-def coot_section(data: DataSet, out: Path) -> dict[str, Any]:
+def coot_section(data: FeatureSet, out: Path) -> dict[str, Any]:
     """The section ``data`` of a config for COOT's layout."""
     files = {name: [f"{expert}.h5" for expert in own] for name, own in data.modalities.experts.items()}
     text = data.modalities.text
@@ -194,7 +194,7 @@ def coot_section(data: DataSet, out: Path) -> dict[str, Any]:
     return section | ({"cut_text_by": "times"} if text is None else {})
 
 
-def training_config(data: DataSet, section: Mapping[str, Any], name: str) -> str:
+def training_config(data: FeatureSet, section: Mapping[str, Any], name: str) -> str:
     """The text of a config whose model and loss follow from the number of training clips.
 
     The recipe is `best`: closed form and trained encoders, chosen by cross-fitting. Below 2,000 training clips the

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from crossclr.extract.decoding import decode
-from crossclr.extract.media import MediaError, Sound, as_rgb, media_kind, read_image
+from crossclr.extract.media import MediaError, Sound, as_rgb, decode_image, media_kind
 from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.items import Previews
 from crossclr.search.run_items import EmbeddedItems, Progress
@@ -59,7 +59,7 @@ def make_preview(path: Path, start: float | None = None, stop: float | None = No
     kind = media_kind(path)
     try:
         if kind == "image":
-            picture = as_rgb(read_image(path))
+            picture = as_rgb(decode_image(path))
         elif kind == "video":
             picture = as_rgb(_frame(path, start, stop))
         elif kind == "audio":

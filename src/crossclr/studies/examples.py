@@ -46,7 +46,7 @@ QUERIES, TOP = 6, 3
 
 
 @dataclass(frozen=True)
-class Hit:
+class RetrievedClip:
     """One retrieved clip."""
 
     key: str
@@ -61,7 +61,7 @@ class Example:
 
     key: str
     text: str
-    hits: list[Hit]
+    hits: list[RetrievedClip]
 
 
 def choose_examples(embeddings: Embeddings, by_text: bool) -> list[Example]:
@@ -81,7 +81,7 @@ def choose_examples(embeddings: Embeddings, by_text: bool) -> list[Example]:
         hits = []
         for clip in scores.topk(TOP).indices.tolist():
             kind = "own" if clip == own else "shared" if right[clip] else ""
-            hits.append(Hit(keys[clip], _text(embeddings, clip), float(scores[clip]), kind))
+            hits.append(RetrievedClip(keys[clip], _text(embeddings, clip), float(scores[clip]), kind))
         text = sentences.texts[number] if by_text else _text(embeddings, own)
         examples.append(Example(keys[own], text, hits))
     return examples

@@ -88,7 +88,7 @@ Pair = tuple[str, str]
 MODALITIES = "data.modalities"  # each of a pair adds its own entry
 
 
-class Modalities(Experiment):
+class ModalityPairs(Experiment):
     """A grid of modality pairs: of one training if the data has more than two modalities, else one training each."""
 
     title = "Pairs of modalities"
@@ -185,7 +185,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "losses": Losses(),
     "ablation": Ablation(),
     "sweeps": Sweeps(),
-    "modalities": Modalities(),
+    "modalities": ModalityPairs(),
     "experts": Experts(),
     "positives": Positives(),
 }

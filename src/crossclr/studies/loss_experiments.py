@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crossclr.studies.significance import Comparison, Interval, against_best, bootstrap_interval, paired
+from crossclr.evaluation.result_tables import mean_and_deviation
+from crossclr.studies.significance import Interval, PairedTest, against_best, bootstrap_interval, paired
 from crossclr.studies.study import SEMANTIC, STRICT, Study, Variant, words
 from crossclr.studies.study_config import METHODS, loss_option
 from crossclr.studies.tables import Cell, Table
@@ -114,7 +115,7 @@ class Ablation(Experiment):
         rows = {tuple("✓" if used else "–" for used in on): self.variant(study, on) for on in COMBINATIONS}
         return [study.score_table("ablation", self.title, HEADS, rows, caption)]
 
-    def gain(self, study: Study, part: str, direction: str, metric: str = "R@1") -> Comparison:
+    def gain(self, study: Study, part: str, direction: str, metric: str = "R@1") -> PairedTest:
         """The gain of a part: for each seed the mean over all combinations of the other parts, paired by seed.
 
         Trainings of one seed share initial weights and batches, so they count as one observation.
@@ -194,7 +195,7 @@ class Losses(Experiment):
         )
         return Table("losses-tuning", "Tuned options", heads, rows, caption)
 
-    def compare(self, study: Study, name: str, direction: str, metric: str) -> Comparison | None:
+    def compare(self, study: Study, name: str, direction: str, metric: str) -> PairedTest | None:
         """A loss against the best rival in one metric."""
         values = self.values(study, direction, metric)
         rivals = [METHODS[rival].title for rival in study.methods if not METHODS[rival].ours]
@@ -327,11 +328,11 @@ class Sweeps(Experiment):
         means, stds = {}, {}
         for metric in ("R@1", "nDCG"):
             for direction in study.directions:
-                found = np.array([study.values(variant, direction, metric) for variant in variants])  # (values, seeds)
-                if not np.isnan(found).all():
+                cells = [mean_and_deviation(study.values(variant, direction, metric)) for variant in variants]
+                if not all(math.isnan(mean) for mean, _ in cells):
                     name = f"{words(direction)} {metric}"
-                    means[name] = found.mean(axis=1).tolist()
-                    stds[name] = found.std(axis=1, ddof=1).tolist() if found.shape[1] > 1 else [0.0] * len(values)
+                    means[name] = [mean for mean, _ in cells]
+                    stds[name] = [0.0 if math.isnan(std) else std for _, std in cells]
         first = next(iter(means))
         best, worst = int(np.nanargmax(means[first])), int(np.nanargmin(means[first]))
         title = TITLES.get(option, option)

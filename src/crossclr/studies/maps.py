@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from crossclr.evaluation.tsne import tsne
 from crossclr.evaluation.words import content_words
 from crossclr.losses.influence import connectivity, influential
 from crossclr.models import Embeddings, Vectors
@@ -66,7 +67,7 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     return Points(clips, sentences, _clusters(inputs, texts.texts, sentences))
 
 
-def tsne(loss: str, embeddings: Embeddings, points: Points) -> Map:
+def joint_map(loss: str, embeddings: Embeddings, points: Points) -> Map:
     """The map of an embedding."""
     clips, sentences = embeddings.pair()
     a, b = normalize(clips.rows[points.clips], dim=1), normalize(sentences.rows[points.sentences], dim=1)
@@ -106,11 +107,8 @@ def first_sentences(sentences: Vectors) -> dict[int, int]:
 
 def plane(rows: Tensor) -> npt.NDArray[np.float64]:
     """Places of rows in the plane by t-SNE: (rows, 2)."""
-    from openTSNE import TSNE
-
-    perplexity = min(30.0, (len(rows) - 1) / 3.5)
-    how = TSNE(perplexity=perplexity, metric="cosine", initialization="pca", random_state=0, n_jobs=1)
-    return np.asarray(how.fit(rows.double().numpy()))
+    unit = normalize(rows, dim=1).numpy().astype(np.float32)
+    return tsne(unit, min(30.0, (len(unit) - 1) / 4)).astype(np.float64)
 
 
 def _largest(groups: list[str]) -> list[str]:
@@ -163,7 +161,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Similarities:
+class PairCosines:
     """Cosines of one embedding."""
 
     loss: str
@@ -171,7 +169,7 @@ class Similarities:
     negative: Histogram
 
 
-def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> Similarities:
+def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> PairCosines:
     """Cosines of all sentences with their clips, and of random sentences with other clips."""
     items, texts = embeddings.pair()
     a, b = normalize(items.rows.double(), dim=1), normalize(texts.rows.double(), dim=1)
@@ -186,10 +184,10 @@ def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> Similariti
             for c, s in zip(clips[other].split(20_000), sentences[other].split(20_000), strict=True)  # type: ignore[no-untyped-call]
         ]
     ).numpy()
-    return Similarities(loss, Histogram.of(own), Histogram.of(others))
+    return PairCosines(loss, Histogram.of(own), Histogram.of(others))
 
 
-def similarity_sentence(found: Sequence[Similarities]) -> str:
+def similarity_sentence(found: Sequence[PairCosines]) -> str:
     """Which loss has the lowest variance on positives, and which the highest mean on negatives."""
     lowest = min(found, key=lambda one: one.positive.variance)
     highest = max(found, key=lambda one: one.negative.mean)
@@ -212,7 +210,7 @@ EXAMPLES, NEAREST = 6, 3
 
 
 @dataclass(frozen=True)
-class Graph:
+class ConnectivityGraph:
     """Samples of one modality with their links."""
 
     places: npt.NDArray[np.float64]  # (samples, 2)
@@ -236,7 +234,9 @@ class Influential:
     nearest: list[tuple[str, str, float]]  # key, text, cosine
 
 
-def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, min_keep: float = 0.25) -> Graph:
+def connectivity_graph(
+    inputs: Embeddings, threshold: float | None, rule: str, min_keep: float = 0.25
+) -> ConnectivityGraph:
     """The graph of the second modality (one sentence of each clip); the other arguments are CrossCLR's for pruning."""
     first, sentences, keys = _first_sentences(inputs)
     rows = normalize(sentences.rows[first], dim=1)
@@ -250,7 +250,7 @@ def connectivity_graph(inputs: Embeddings, threshold: float | None, rule: str, m
     cut = float(torch.quantile(values.double(), 1 - LINKED))
     linked = upper[:, values > cut]
     degrees = torch.bincount(linked.flatten(), minlength=len(shown))
-    return Graph(
+    return ConnectivityGraph(
         places=plane(shown),
         links=[(int(x), int(y)) for x, y in linked.T],
         degrees=degrees.tolist(),
@@ -291,7 +291,7 @@ def influential_samples(inputs: Embeddings) -> list[Influential]:
     return found
 
 
-def graph_sentence(graph: Graph) -> str:
+def graph_sentence(graph: ConnectivityGraph) -> str:
     """How many links influential samples have, and how many samples are influential."""
     marked = [d for d, is_influential in zip(graph.degrees, graph.influential, strict=True) if is_influential]
     others = [d for d, is_influential in zip(graph.degrees, graph.influential, strict=True) if not is_influential]

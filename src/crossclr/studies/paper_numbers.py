@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from crossclr.studies.experiments import EXPERIMENTS, Experts, Modalities
+from crossclr.studies.experiments import EXPERIMENTS, Experts, ModalityPairs
 from crossclr.studies.loss_experiments import Losses
 from crossclr.studies.study import Study, Variant, words
 from crossclr.studies.study_config import METHODS, configure
@@ -180,7 +180,7 @@ def _fused(study: Study, names: list[str]) -> list[Results]:
 
 def _modality_rows(study: Study) -> dict[str, list[Results]]:
     rows: dict[str, list[Results]] = {}
-    experiment = Modalities()
+    experiment = ModalityPairs()
     for first, second in experiment.pairs(study):
         for method in ("ntxent", "crossclr"):
             variant = experiment.variant(study, (first, second), method)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossclr.studies.loss_experiments import Curve
-from crossclr.studies.maps import BINS, Graph, Map, Similarities
+from crossclr.studies.maps import BINS, ConnectivityGraph, Map, PairCosines
 
 Plot = dict[str, Any]
 COLOURS = (
@@ -100,7 +100,7 @@ def curve(found: Curve) -> Plot:
     return {"data": data, "layout": layout}
 
 
-def histograms(found: Sequence[Similarities]) -> Plot:
+def histograms(found: Sequence[PairCosines]) -> Plot:
     """Positive pairs on the left, negative ones on the right."""
     edges = np.linspace(-1, 1, BINS + 1)
     centres = ((edges[1:] + edges[:-1]) / 2).tolist()
@@ -169,7 +169,7 @@ def space(found: Map, image: Callable[[str], str]) -> Plot:
     return {"data": data, "layout": layout}
 
 
-def network(found: Graph) -> Plot:
+def network(found: ConnectivityGraph) -> Plot:
     """The connectivity graph; influential samples are red and larger."""
     x, y = found.places.round(3).T.tolist()
     line_x = [place for first, second in found.links for place in (x[first], x[second], None)]

@@ -15,16 +15,17 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from crossclr.evaluation.result_tables import mean_and_deviation
 from crossclr.models import Embeddings
 from crossclr.storage import write_file
 from crossclr.studies import examples, maps, plots
 from crossclr.studies.examples import image_uri
 from crossclr.studies.experiment_runs import TABLES, run_experiments
-from crossclr.studies.experiments import COMPARED, EXPERIMENTS, Modalities
+from crossclr.studies.experiments import COMPARED, EXPERIMENTS, ModalityPairs
 from crossclr.studies.html_page import Page
 from crossclr.studies.loss_experiments import Ablation, Losses, Sweeps
-from crossclr.studies.maps import Similarities
-from crossclr.studies.significance import Comparison, paired
+from crossclr.studies.maps import PairCosines
+from crossclr.studies.significance import PairedTest, paired
 from crossclr.studies.study import Study, words
 from crossclr.studies.study_config import METHODS, loss_option
 from crossclr.studies.tables import Cell, Table
@@ -47,7 +48,7 @@ class Claim:
     evidence: str
 
 
-def claims(study: Study, found: Sequence[Similarities]) -> list[Claim]:
+def claims(study: Study, found: Sequence[PairCosines]) -> list[Claim]:
     """All claims; the experiments losses, ablation and sweeps must be finished."""
     gain = Ablation().gain
     answers = [
@@ -63,7 +64,7 @@ def _main(study: Study) -> list[tuple[str, str]]:
     return [(there, "R@1"), (there, "nDCG"), (back, "R@1")]
 
 
-def _verdict(found: Sequence[tuple[str, Comparison]]) -> tuple[str, str]:
+def _verdict(found: Sequence[tuple[str, PairedTest]]) -> tuple[str, str]:
     """An answer from the first metric, unless another one contradicts it, and all differences in words."""
     known = [(name, one) for name, one in found if one.difference == one.difference]  # NaN: the data lacks the metric
     first = known[0][1]
@@ -87,7 +88,7 @@ def _queue(study: Study) -> list[Claim]:
     return [Claim(f"Does a larger queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
 
 
-def _similarities(found: Sequence[Similarities]) -> list[Claim]:
+def _similarities(found: Sequence[PairCosines]) -> list[Claim]:
     ours = [one for one in found if one.loss.startswith("CrossCLR")]
     rivals = [one for one in found if one not in ours]
     if not ours or not rivals:
@@ -136,7 +137,7 @@ def write_report(study: Study, jobs: int = 1, console: Console | None = None) ->
     if console is not None:
         console.print("figures", highlight=False)
     page = Page(f"CrossCLR on {study.base.name}")
-    drawn = Drawn(study)
+    drawn = ReportFigures(study)
     _head(page, study)
     answers = claims_table(claims(study, drawn.similarities()))
     answers.write(study.out / TABLES)
@@ -159,7 +160,7 @@ def _head(page: Page, study: Study) -> None:
     for split in (base.splits.train, base.splits.validate_, base.splits.test):
         counts = [f"{name} {len(found.rows):,}" for name, found in trainer.inputs(split or "").modalities.items()]
         sizes.append(f"{split}: {len(trainer.inputs(split or '').clip_keys):,} clips ({', '.join(counts)})")
-    shown = f"{' and '.join(study.pair)}; the section {Modalities.title} has all {len(study.names)} modalities"
+    shown = f"{' and '.join(study.pair)}; the section {ModalityPairs.title} has all {len(study.names)} modalities"
     facts = Page("")
     facts.text(study.settings.about, "dim")
     facts.facts(
@@ -197,7 +198,7 @@ def _experiment(page: Page, study: Study, name: str, tables: Sequence[Table]) ->
         )
     if name == "modalities":
         pictures = "".join(
-            f"<div><h3>{METHODS[one].title}</h3>{Modalities().picture(study, one)}</div>" for one in COMPARED
+            f"<div><h3>{METHODS[one].title}</h3>{ModalityPairs().picture(study, one)}</div>" for one in COMPARED
         )
         page.html(f'<figure><div class="pair">{pictures}</div><figcaption>Mean R@10 over seeds.</figcaption></figure>')
     for table in tables:
@@ -230,20 +231,19 @@ def _scores(study: Study) -> plots.Plot:
         for metric in ("R@1", "R@10", "nDCG", "sR@1"):
             values = study.values(variant, main, metric)
             if not np.isnan(values).all():
-                spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-                metrics[f"{words(main)} {metric}"] = (float(np.nanmean(values)), spread)
+                metrics[f"{words(main)} {metric}"] = mean_and_deviation(values)
         rows.append((variant.name, METHODS[name].ours, metrics))
     return plots.scores(rows)
 
 
-class Drawn:
+class ReportFigures:
     """The figures of a report, computed from trainings whose weights were kept."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
         self.variants = dict(zip(study.methods, Losses().variants(study), strict=True))
         self._embedded: dict[str, Embeddings] = {}
-        self._similarities: list[maps.Similarities] = []
+        self._similarities: list[maps.PairCosines] = []
 
     def embeddings(self, name: str) -> Embeddings:
         """The study's pair on the test split, embedded by the first seed of a loss."""
@@ -258,7 +258,7 @@ class Drawn:
         """The mean input rows of the study's pair."""
         return open_trainer(self.study.base).inputs(split).only(self.study.pair)
 
-    def similarities(self) -> list[maps.Similarities]:
+    def similarities(self) -> list[maps.PairCosines]:
         """Similarities of the losses that the study names."""
         if not self._similarities:
             shown = [name for name in self.study.settings.histograms if name in self.variants]
@@ -279,7 +279,7 @@ class Drawn:
         test, train = study.base.splits.test or "", study.base.splits.train
         shown = [name for name in MAPS if name in self.variants]
         points = maps.choose_points(self.embeddings(shown[0]), self.inputs(test))
-        drawn = [maps.tsne(METHODS[name].title, self.embeddings(name), points) for name in shown]
+        drawn = [maps.joint_map(METHODS[name].title, self.embeddings(name), points) for name in shown]
         page.plot([plots.space(one, image) for one in drawn], maps.map_sentence(drawn))
         self._source(page, shown[0])
         ours = self._config("crossclr")

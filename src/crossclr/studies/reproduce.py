@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
+from crossclr.evaluation.result_tables import mean_and_deviation
 from crossclr.features import open_source
 from crossclr.storage import write_file, write_json
 from crossclr.studies.experiment_runs import missing_jobs, run_all, show_trainings
 from crossclr.studies.html_page import Page
 from crossclr.studies.paper_numbers import Caption, PaperTable, Results, paper_table, planned, results_by_row
-from crossclr.studies.report import Drawn
+from crossclr.studies.report import ReportFigures
 from crossclr.studies.study import Study, Variant, open_study
 from crossclr.studies.tables import Cell, Table
 from crossclr.studies.trainings import Job, open_trainer, perform
@@ -67,7 +67,7 @@ def compare(table: PaperTable, rows: Mapping[str, Sequence[Results]]) -> list[Co
             for metric in metrics:
                 printed = table.number(row, group, metric)
                 values = [_value(results, group, metric) for results in rows.get(row, ())]
-                values = [value for value in values if not math.isnan(value)]
+                mean, deviation = mean_and_deviation(values)
                 found.append(
                     ComparedNumber(
                         row,
@@ -75,9 +75,9 @@ def compare(table: PaperTable, rows: Mapping[str, Sequence[Results]]) -> list[Co
                         metric,
                         paper=None if printed is None else printed.mean,
                         paper_std=None if printed is None else printed.std,
-                        ours=float(np.mean(values)) if values else None,
-                        ours_std=float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                        seeds=len(values),
+                        ours=None if math.isnan(mean) else mean,
+                        ours_std=None if math.isnan(deviation) else deviation,
+                        seeds=sum(not math.isnan(value) for value in values),
                     )
                 )
     return found
@@ -261,7 +261,7 @@ def reproduce(
     page: Page | None = None
     if table.target == "figures":
         page = Page("")
-        Drawn(study).add(page)
+        ReportFigures(study).add(page)
     else:
         numbers = compare(table, results_by_row(study, table, wanted.variants, caption))
     facts = {"data": wanted.data, "seeds": ", ".join(map(str, study.seeds))}

@@ -12,11 +12,11 @@ DRAWS, CONFIDENCE = 2_000, 95.0
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedTest:
     """A loss against a rival over the same seeds.
 
     Example:
-        >>> one, other = Comparison("x", 1.0, 1.0, 0.00001), Comparison("x", 1.0, 1.0, 0.04)
+        >>> one, other = PairedTest("x", 1.0, 1.0, 0.00001), PairedTest("x", 1.0, 1.0, 0.04)
         >>> one.shown, other.shown, one.p_in_words, other.p_in_words
         ('< 0.001', '0.040', 'p < 0.001', 'p = 0.040')
     """
@@ -58,7 +58,7 @@ class Interval:
         return f"[{self.low:+.1f}, {self.high:+.1f}]"
 
 
-def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival") -> Comparison:
+def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival") -> PairedTest:
     """Paired t-test over seeds.
 
     A seed decides the initial weights and the order of the samples. Both losses share them, so trainings of one seed
@@ -81,10 +81,10 @@ def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival")
         p = 1.0 if difference == 0 else 0.0
     else:
         p = float(stats.ttest_rel(a, b).pvalue)
-    return Comparison(name, difference, relative, p)
+    return PairedTest(name, difference, relative, p)
 
 
-def against_best(name: str, values: Mapping[str, Sequence[float]], rivals: Sequence[str]) -> Comparison | None:
+def against_best(name: str, values: Mapping[str, Sequence[float]], rivals: Sequence[str]) -> PairedTest | None:
     """Compare a loss with the rival that has the best mean; ``values`` has a metric of each seed, higher is better."""
     others = [rival for rival in rivals if rival != name and rival in values]
     if not others:

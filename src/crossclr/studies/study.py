@@ -23,7 +23,7 @@ from crossclr.storage import sweep, write_file, write_json
 from crossclr.storage.reading import read_json_object
 from crossclr.studies.study_config import METHODS, Range, StudyConfig, base_config, configure, load_study, loss_option
 from crossclr.studies.tables import Cell, Table
-from crossclr.studies.trainings import Finished, Job, digest, open_trainer
+from crossclr.studies.trainings import Job, StoredTrainings, digest, open_trainer
 from crossclr.studies.worker_pool import Pool
 from crossclr.training import RunConfig
 
@@ -51,7 +51,7 @@ def objective(results: Mapping[str, Any], metrics: Sequence[str]) -> float:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TuningTrial:
     """One trial of tuning."""
 
     options: dict[str, float]
@@ -62,8 +62,8 @@ class Trial:
 class Tuned:
     """The result of tuning one loss."""
 
-    best: Trial  # the trial with the highest score, the earliest of equal ones
-    trials: list[Trial]  # all trials; the first has the default options
+    best: TuningTrial  # the trial with the highest score, the earliest of equal ones
+    trials: list[TuningTrial]  # all trials; the first has the default options
 
     @property
     def options(self) -> dict[str, float]:
@@ -81,7 +81,7 @@ class Tuner:
         self, base: RunConfig, trials: int, metrics: Sequence[str], out: Path, also: Mapping[str, Range] | None = None
     ) -> None:
         self.base = base.model_copy(update={"splits": base.splits.model_copy(update={"test": None}), "seed": 0})
-        self.trials, self.metrics, self.finished = trials, list(metrics), Finished(out)
+        self.trials, self.metrics, self.finished = trials, list(metrics), StoredTrainings(out)
         self.out, self.also = out, dict(also or {})
         self._storage: Any = None
 
@@ -107,7 +107,7 @@ class Tuner:
         found = self._complete(self._study(name))[: self.trials]
         if len(found) < self.trials:
             raise ValueError(f"{METHODS[name].title} has {len(found)} of {self.trials} tuning runs")
-        trials = [Trial(dict(trial.params), float(trial.value)) for trial in found]
+        trials = [TuningTrial(dict(trial.params), float(trial.value)) for trial in found]
         return Tuned(max(trials, key=lambda trial: trial.score), trials)
 
     def job(self, name: str, options: Mapping[str, float]) -> Job:
@@ -238,7 +238,7 @@ class Study:
         self.tuned_in = tuned_in
         self.names = base.data.modality_names
         self.given: dict[str, dict[str, float]] = {} if tuned_in is None else read_tuned(tuned_in)
-        self.finished = Finished(out)
+        self.finished = StoredTrainings(out)
         self.trials = settings.trials if trials is None else trials
         self.tuner = Tuner(base, self.trials, settings.tune_by, out, settings.tune_also)
 

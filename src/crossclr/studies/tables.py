@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from crossclr.evaluation.result_tables import narrow_table
+from crossclr.evaluation.result_tables import mean_and_deviation, narrow_table
 from crossclr.storage import write_file
 
 
@@ -36,11 +35,8 @@ class Cell:
     @classmethod
     def of(cls, values: Sequence[float]) -> Cell:
         """A metric of several trainings."""
-        found = [value for value in values if not math.isnan(value)]
-        if not found:
-            return cls(text="–")
-        spread = float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
-        return cls(float(np.mean(found)), spread, len(found))
+        runs = sum(not math.isnan(value) for value in values)
+        return cls(*mean_and_deviation(values), runs) if runs else cls(text="–")
 
     def __str__(self) -> str:
         if self.text or math.isnan(self.mean):

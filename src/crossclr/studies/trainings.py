@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from crossclr.evaluation import Semantics, kept_neighbours, pooled_split
 from crossclr.evaluation.metrics import embedding_ranks, rank_metrics, retrieval_validator
-from crossclr.features import DataConfig, open_source, parse_data_config
+from crossclr.features import DataConfig, open_source
 from crossclr.features.sources.in_memory import Form, MemorySource
 from crossclr.models import Embeddings, JointModel, embed_source
 from crossclr.storage import write_file, write_json
@@ -115,15 +114,29 @@ class Trained:
     ranks: Ranks  # of every query of the test split, by direction
 
 
+_trainers: dict[str, Trainer] = {}  # by data, the latest last
+_most_trainers = 4
+
+
+def keep_trainers(count: int) -> None:
+    """How many data sets this process keeps in memory: a worker keeps one, since there are as many as cores."""
+    global _most_trainers
+    _most_trainers = count
+    for name in list(_trainers)[:-count]:
+        del _trainers[name]
+
+
 def open_trainer(config: RunConfig) -> Trainer:
-    """The trainer of a config's data; the last four are cached, so that trainings on the same data share them."""
+    """The trainer of a config's data; the latest are kept, so that trainings on the same data share one."""
     forms = memory_forms(config.model, config.data.modality_names)
-    return _trainer(config.data.model_dump_json(by_alias=True), tuple(forms.items()))
-
-
-@lru_cache(maxsize=4)
-def _trainer(data: str, forms: tuple[tuple[str, Form], ...]) -> Trainer:
-    return Trainer(parse_data_config(json.loads(data)), dict(forms))
+    name = json.dumps([config.data.model_dump(mode="json", by_alias=True), forms], default=str)
+    trainer = _trainers.pop(name, None)
+    if trainer is None:
+        while len(_trainers) >= _most_trainers:  # before the new one is read, so that memory holds no more than that
+            del _trainers[next(iter(_trainers))]
+        trainer = Trainer(config.data, forms)
+    _trainers[name] = trainer
+    return trainer
 
 
 RUNS, RANKS = "runs", "ranks.npz"
@@ -160,26 +173,33 @@ def digest(config: RunConfig) -> str:
     return hashlib.blake2b(decisive.encode(), digest_size=5).hexdigest()
 
 
-class Finished:
-    """The finished trainings of a study folder, found by config."""
+class StoredTrainings:
+    """The finished trainings of a study folder, found by config; the results of each are read once."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
+        self._places: dict[str, Path] = {}  # of trainings that another experiment named
+        self._results: dict[Path, dict[str, Any]] = {}
 
     def find(self, job: Job) -> Path | None:
         """The folder of a finished training with the config of a job (and with weights, if the job keeps them)."""
-        places = [job.path(self.out), *self.out.glob(f"{RUNS}/*-{digest(job.config)}/seed-{job.config.seed}")]
-        for place in places:
-            if (place / RESULTS).is_file() and (not job.keep or (place / "best").is_dir()):
-                return place
-        return None
+        name = f"{digest(job.config)}/seed-{job.config.seed}"
+        places = [job.path(self.out), *([self._places[name]] if name in self._places else [])]
+        if not any(_is_finished(place, job) for place in places):
+            places = list(self.out.glob(f"{RUNS}/*-{name}"))
+        place = next((place for place in places if _is_finished(place, job)), None)
+        if place is not None:
+            self._places[name] = place
+        return place
 
     def results(self, job: Job) -> dict[str, Any]:
         """The results of a finished training."""
         place = self.find(job)
         if place is None:
             raise FileNotFoundError(f"{job.path(self.out)} is not finished; run the experiment again")
-        return read_json_object(place / RESULTS)
+        if place not in self._results:
+            self._results[place] = read_json_object(place / RESULTS)
+        return self._results[place]
 
     def ranks(self, job: Job) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """Ranks of the test queries by direction; empty if the training stored none."""
@@ -195,6 +215,10 @@ class Finished:
         if place is None:
             raise FileNotFoundError(f"{job.path(self.out)} is not finished or has no weights; run the experiment again")
         return Run.open(place)
+
+
+def _is_finished(place: Path, job: Job) -> bool:
+    return (place / RESULTS).is_file() and (not job.keep or (place / "best").is_dir())
 
 
 def perform(job: Job, out: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crossclr.storage import sweep
-from crossclr.studies.trainings import RUNS, Job, perform
+from crossclr.studies.trainings import RUNS, Job, keep_trainers, perform
 from crossclr.training import Interrupted
 
 Results = dict[str, Any]
@@ -98,6 +98,7 @@ def _prepare(parent: int) -> None:
     import torch
 
     torch.set_num_threads(1)
+    keep_trainers(1)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crossclr.search.item_map import main_components, neighbour_shares, tsne
+from crossclr.evaluation.tsne import main_components, neighbour_shares, tsne
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from crossclr.studies import METHODS, configure, load_study, open_study, study_names
-from crossclr.studies.experiments import Modalities
+from crossclr.studies.experiments import ModalityPairs
 from crossclr.studies.paper_numbers import paper_table
 from crossclr.studies.study_config import base_config, with_overrides
 from crossclr.training import ConfigError, load_config
@@ -27,7 +27,7 @@ def test_shipped_studies_are_valid(name, tmp_path):
     for option, values in study.sweeps.items():
         for value in values:
             configure(base, METHODS["crossclr"], {option: value})
-    pairs = Modalities()
+    pairs = ModalityPairs()
     opened = open_study(name, tmp_path, trials=0)
     for pair in pairs.pairs(opened):
         pairs.variant(opened, pair, "crossclr")

@@ -11,7 +11,7 @@ from crossclr.studies import maps, open_study
 from crossclr.studies import maps as connectivity_graph
 from crossclr.studies.examples import choose_examples
 from crossclr.studies.loss_experiments import Losses
-from crossclr.studies.report import Drawn, write_report
+from crossclr.studies.report import ReportFigures, write_report
 from tests.studies.conftest import write_study
 
 NAMES = ("sound", "picture", "text")
@@ -56,7 +56,7 @@ def test_the_grid_has_the_mean_of_every_pair(study, page):
 
 
 def test_figures_name_the_clips_that_they_show(study, page):
-    drawn = Drawn(study)
+    drawn = ReportFigures(study)
     embeddings, inputs = drawn.embeddings("crossclr"), drawn.inputs("train")
     texts = json.loads((study.base.data.bases()[0] / "texts.json").read_text())
     shown = [(one.key, one.text) for one in choose_examples(embeddings, by_text=True)]

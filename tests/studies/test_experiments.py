@@ -13,7 +13,7 @@ from rich.console import Console
 from crossclr.evaluation import evaluate_runs, retrieval_metrics
 from crossclr.studies import EXPERIMENTS, open_study, run_experiments
 from crossclr.studies.experiment_runs import missing_jobs
-from crossclr.studies.experiments import Experts, Modalities
+from crossclr.studies.experiments import Experts, ModalityPairs
 from crossclr.studies.loss_experiments import PARTS, Ablation, Losses
 from crossclr.studies.study_config import loss_option
 from crossclr.studies.trainings import open_trainer
@@ -96,7 +96,7 @@ def test_pairs_of_modalities_keep_their_direction(tables, study):
     assert [str(row[0]) for row in table.rows] == [
         f"{m}: {x}" for m in ("sound", "text") for x in ("NT-Xent", "CrossCLR")
     ]
-    variant = Modalities().variant(study, ("sound", "text"), "crossclr")
+    variant = ModalityPairs().variant(study, ("sound", "text"), "crossclr")
     assert table.rows[3][1].mean == pytest.approx(np.mean(study.values(variant, "clip/text->sound", "R@1")))
     assert str(table.rows[3][3]) == "–"  # text asks text
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from crossclr.cli import app
-from crossclr.studies.report import Drawn, _verdict, claims, write_report
-from crossclr.studies.significance import Comparison
+from crossclr.studies.report import ReportFigures, _verdict, claims, write_report
+from crossclr.studies.significance import PairedTest
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
@@ -59,7 +59,7 @@ def test_every_plot_is_valid_data(text):
 
 
 def test_claims_are_answered_with_figures(study, report):
-    found = claims(study, Drawn(study).similarities())
+    found = claims(study, ReportFigures(study).similarities())
     assert len(found) == 7
     for claim in found:
         assert claim.answer in ("yes", "no", "no, it hurts", "no clear effect", "mixed")
@@ -80,7 +80,7 @@ def test_claims_are_answered_with_figures(study, report):
     ],
 )
 def test_an_answer_is_no_stronger_than_its_figures(figures, expected):
-    found = [(str(place), Comparison("rival", difference, 0.0, p)) for place, (difference, p) in enumerate(figures)]
+    found = [(str(place), PairedTest("rival", difference, 0.0, p)) for place, (difference, p) in enumerate(figures)]
     assert _verdict(found)[0] == expected
 
 

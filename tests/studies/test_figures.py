@@ -53,7 +53,7 @@ def test_map_labels_and_agreement():
     points = maps.choose_points(found, found)
     assert points.clips == list(range(30))
     assert points.groups == [f"g{c % 4}" for c in range(30)]
-    drawn = maps.tsne("x", found, points)
+    drawn = maps.joint_map("x", found, points)
     assert drawn.clips.shape == drawn.sentences.shape == (30, 2)
     b = second(found).rows[points.sentences]
     shares = []
@@ -61,7 +61,7 @@ def test_map_labels_and_agreement():
         near = sorted((m for m in range(30) if m != n), key=lambda m: -cosine(b[n], b[m]))[:10]
         shares += [points.groups[m] == points.groups[n] for m in near]
     assert drawn.agreement == pytest.approx(100 * np.mean(shares))
-    assert np.array_equal(maps.tsne("x", found, points).clips, drawn.clips)  # one seed, one map
+    assert np.array_equal(maps.joint_map("x", found, points).clips, drawn.clips)  # one seed, one map
 
 
 def test_clusters_stand_in_for_groups_that_are_too_many():

@@ -6,7 +6,7 @@ import pytest
 
 from crossclr.studies import METHODS, open_study, run_experiments
 from crossclr.studies.study import FAILED, objective
-from crossclr.studies.trainings import Finished
+from crossclr.studies.trainings import StoredTrainings
 from crossclr.studies.worker_pool import Pool
 from tests.studies.conftest import write_study
 
@@ -83,7 +83,7 @@ def test_a_lost_run_counts_as_the_worst(study_file, tmp_path):
     study.tuner.tune(["clip"], Pool(study.out))
     assert study.tuner.best("clip").best.score == FAILED
     job = study.tuner.job("clip", study.tuner.best("clip").options)
-    results = json.loads((Finished(study.out).find(job) / "results.json").read_text())
+    results = json.loads((StoredTrainings(study.out).find(job) / "results.json").read_text())
     assert "nan" in results["error"].lower()
 
 
