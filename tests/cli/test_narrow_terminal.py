@@ -40,9 +40,7 @@ def readable(text, *wanted):
 def test_results_of_a_search(monkeypatch, capsys):
     item = Item(0, f"a/{LONG}", "a", "x", f"{LONG} and more words", "validation", "", "", "video", f"/data/{LONG}.mp4")
     item = Item(**{**vars(item), "start": 12345.6, "stop": 12347.8})
-    monkeypatch.setattr(
-        quick_search, "ask_running_service", lambda *_, **__: quick_search.Answer([Hit(item, 0.98765)], False)
-    )
+    monkeypatch.setattr(quick_search, "ask_running_service", lambda *_, **__: [Hit(item, 0.98765)])
     monkeypatch.setenv("COLUMNS", "80")
     assert run(monkeypatch, "search", "run", "red fruit") == 0
     readable(capsys.readouterr().out, "0.988", f"a/{LONG}", f"{LONG}.mp4", "12345.6–12347.8", "validation")

@@ -19,6 +19,7 @@ class Elsewhere(torch.Tensor):
     """A tensor on the simulated device."""
 
     held: torch.Tensor
+    is_meta = False  # it has values
 
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> "Elsewhere":
