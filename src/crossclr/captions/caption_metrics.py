@@ -235,39 +235,39 @@ def score_captions(
         (100, None, 0.0)
     """
     bleu, cider, rouge = _scorers()
-    wanted = {key: [clean(text) for text in several] for key, several in references.items()}
-    if not wanted:
+    expected = {key: [clean(text) for text in several] for key, several in references.items()}
+    if not expected:
         raise ValueError("there are no references to score against")
-    for key, several in wanted.items():
+    for key, several in expected.items():
         if not any(several):
             raise ValueError(f"the references of {key!r} have no word")
-    written = {key: [clean(paragraph(predictions.get(key, ())))] for key in wanted}
+    written = {key: [clean(paragraph(predictions.get(key, ())))] for key in expected}
     metrics: dict[str, float | None] = dict.fromkeys(LANGUAGE)
-    values, _ = bleu.compute_score(wanted, written, verbose=0)
+    values, _ = bleu.compute_score(expected, written, verbose=0)
     metrics.update({f"Bleu_{n}": 100.0 * float(value) for n, value in enumerate(values, 1)})
     notes = []
     if meteor is not False:
         try:
-            texts = [written[key][0] for key in wanted]
+            texts = [written[key][0] for key in expected]
             with Meteor(java, meteor_seconds) if meteor is True else nullcontext(meteor) as running:
-                metrics["METEOR"] = 100.0 * running.score(texts, list(wanted.values()))[0]
+                metrics["METEOR"] = 100.0 * running.score(texts, list(expected.values()))[0]
         except MeteorError as error:
             notes.append(f"no METEOR: {error}")
-    single_rouge, single_cider = (scorer.compute_score(wanted, written)[1].tolist() for scorer in (rouge, cider))
+    single_rouge, single_cider = (scorer.compute_score(expected, written)[1].tolist() for scorer in (rouge, cider))
     metrics["ROUGE_L"] = 100.0 * sum(single_rouge) / len(single_rouge)
     metrics["CIDEr"] = 100.0 * sum(single_cider) / len(single_cider)
     sentences = [[caption.text for caption in captions] for captions in predictions.values()]
     metrics.update({name: mean_repetition(sentences, n) for n, name in enumerate(REPETITION, 1)})
-    predicted = sum(key in predictions for key in wanted)
-    if predicted < len(wanted):
-        notes.append(f"{len(wanted) - predicted} videos of the references have no prediction and count as empty")
-    if extra := sum(key not in wanted for key in predictions):
+    predicted = sum(key in predictions for key in expected)
+    if predicted < len(expected):
+        notes.append(f"{len(expected) - predicted} videos of the references have no prediction and count as empty")
+    if extra := sum(key not in expected for key in predictions):
         notes.append(f"{extra} predicted videos have no reference; they count only for RE")
     each = {
         key: {"CIDEr": 100.0 * c, "ROUGE_L": 100.0 * r}
-        for key, c, r in zip(wanted, single_cider, single_rouge, strict=True)
+        for key, c, r in zip(expected, single_cider, single_rouge, strict=True)
     }
-    return Scores(metrics, len(wanted), predicted, tuple(notes), each)
+    return Scores(metrics, len(expected), predicted, tuple(notes), each)
 
 
 def human_ceiling(
@@ -290,10 +290,10 @@ def human_ceiling(
     if any(len(several) < 2 for several in references.values()):
         return None
     draw = random.Random(seed)
-    chosen = {key: draw.randrange(len(several)) for key, several in references.items()}
-    written = {key: [Caption(several[chosen[key]])] for key, several in references.items()}
+    held_out = {key: draw.randrange(len(several)) for key, several in references.items()}
+    written = {key: [Caption(several[held_out[key]])] for key, several in references.items()}
     others = {
-        key: [text for number, text in enumerate(several) if number != chosen[key]]
+        key: [text for number, text in enumerate(several) if number != held_out[key]]
         for key, several in references.items()
     }
     return score_captions(written, others, meteor=meteor)

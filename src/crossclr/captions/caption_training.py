@@ -92,12 +92,12 @@ class BertAdam(torch.optim.Optimizer):
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Parameters with weight decay, and biases and norms without."""
-    kept: list[nn.Parameter] = []
+    decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for module in model.modules():
         for name, weight in module.named_parameters(recurse=False):
-            (free if "bias" in name or isinstance(module, nn.LayerNorm) else kept).append(weight)
-    return [{"params": kept, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+            (free if "bias" in name or isinstance(module, nn.LayerNorm) else decayed).append(weight)
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
 
 
 def smoothed_loss(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -144,12 +144,12 @@ class MovingAverage:
     @contextmanager
     def in_place(self) -> Iterator[nn.Module]:
         """The model with the averaged weights; its own weights are restored afterwards."""
-        own = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
+        current = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
         try:
             self._put(self.weights)
             yield self.model
         finally:
-            self._put(own)
+            self._put(current)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Restore stored averages."""

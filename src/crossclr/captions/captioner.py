@@ -60,12 +60,12 @@ class CaptionEmbedding(nn.Module):
     def packed(self, features: Tensor, rows: Tensor, words: Tensor, lengths: Tensor) -> tuple[Tensor, Layout]:
         """Whole sentences without padding (rows, dim), and where the rows stand; arguments as for the captioner."""
         ids, valid = self._video_ids(features.shape[1], rows)
-        place = torch.arange(words.shape[1], device=words.device)
-        layout = Layout.of(valid, place < lengths.unsqueeze(1))
+        position = torch.arange(words.shape[1], device=words.device)
+        layout = Layout.of(valid, position < lengths.unsqueeze(1))
         has_row = valid[:, 2:]  # row i has its [SEP] at position i + 2 or later
         given = self.feature_input(features[has_row])  # only rows that are there
         in_text = torch.arange(layout.valid.shape[1], device=words.device) >= layout.video_length
-        places = torch.where(in_text, place.new_tensor(self.video_length) - layout.video_length, 0)
+        places = torch.where(in_text, position.new_tensor(self.video_length) - layout.video_length, 0)
         places = (places + torch.arange(len(in_text), device=words.device)).expand(layout.valid.shape)
         numbers = layout.pack(torch.cat([ids, words], dim=1))
         blank = self.blank()
@@ -92,11 +92,11 @@ class CaptionEmbedding(nn.Module):
 
     def _video_ids(self, longest: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         """[CLS] [VID] ... [SEP] for each clip (count, longest + 2), and which positions are not padding."""
-        place = torch.arange(longest + 2, device=rows.device)
+        position = torch.arange(longest + 2, device=rows.device)
         last = rows.unsqueeze(1) + 1  # position of [SEP]
-        ids = torch.where(place < last, VID, torch.where(place == last, SEP, PAD))
+        ids = torch.where(position < last, VID, torch.where(position == last, SEP, PAD))
         ids[:, 0] = CLS
-        return ids, place <= last
+        return ids, position <= last
 
     def blank(self) -> Tensor:
         """Replaces the feature row of positions that have none: (1, dim)."""
@@ -123,10 +123,10 @@ class Writing:
     blank: Tensor  # (1, dim) replaces the feature row in the text part
     length: int = 0  # positions of the text part so far
 
-    def select(self, chosen: Tensor) -> Writing:
+    def select(self, indices: Tensor) -> Writing:
         """Some sentences, or some several times."""
-        caches = [cache.select(chosen) for cache in self.caches]
-        return Writing(caches, self.valid.index_select(0, chosen), self.rows, self.padded, self.blank, self.length)
+        caches = [cache.select(indices) for cache in self.caches]
+        return Writing(caches, self.valid.index_select(0, indices), self.rows, self.padded, self.blank, self.length)
 
 
 class Captioner(nn.Module):
@@ -217,13 +217,13 @@ class Captioner(nn.Module):
     def remember(self, writing: Writing, lengths: Tensor) -> Memory | None:
         """The memory after the written sentences, of which the first ``lengths`` (count,) positions count."""
         stop = writing.rows + writing.length
-        place = torch.arange(stop, device=lengths.device)
-        valid = writing.valid[:, :stop] & (place < writing.rows + lengths.unsqueeze(1))
-        found = [
+        position = torch.arange(stop, device=lengths.device)
+        valid = writing.valid[:, :stop] & (position < writing.rows + lengths.unsqueeze(1))
+        memories = [
             layer.remember(cache.hidden[:, :stop], valid, cache.memory)  # type: ignore[operator]
             for layer, cache in zip(self.layers, writing.caches, strict=True)
         ]
-        return found if self.recurrent else None
+        return memories if self.recurrent else None
 
     def _run(
         self,

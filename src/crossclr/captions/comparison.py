@@ -117,55 +117,59 @@ def compare_captions(
         sources.append((UNTRAINED, str(runs[0]), True))
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
     notes: list[str] = []
     with _meteor(meteor, notes) as running:
+        rows = []
         for name, run, fresh in sources:
-            each = []
-            for seed in seeds:
-                path = folder / name / f"seed-{seed}"
-                if console is not None:
-                    console.print(f"{name}, seed {seed}", highlight=False)
-                if path.exists():
-                    done = resume_captions(path, console=console, meteor=running)
-                else:
-                    data = config.data.model_copy(update={"run": run, "untrained": fresh})
-                    wanted = config.model_copy(update={"seed": seed, "data": data})
-                    done = train_captions(wanted, out=path, console=console, meteor=running)
-                each.append((done.results or {})["metrics"])
+            data = config.data.model_copy(update={"run": run, "untrained": fresh})
+            each = [
+                _scores(config.model_copy(update={"seed": seed, "data": data}), folder / name, console, running)
+                for seed in seeds
+            ]
             rows.append(_row(name, seeds, each))
         part = final_part(config)
         first = config.model_copy(update={"data": config.data.model_copy(update={"run": str(runs[0])})})
         references = load_part(first, part).references()
         people = [human_ceiling(references, seed, meteor=running) for seed in seeds]
-    found = [scores.metrics for scores in people if scores is not None]
-    if found:
-        rows.append(_row(PEOPLE, seeds, found))
+    if measured := [scores.metrics for scores in people if scores is not None]:
+        rows.append(_row(PEOPLE, seeds, measured))
         notes.append(
             "people: a random caption of each clip is scored against the others (leave-one-out), so it has one "
             "reference fewer than the captioners."
         )
     comparison = CaptionComparison(Path(part).stem, len(references), tuple(rows), tuple(notes))
-    for name, text in (
-        ("json", json.dumps(asdict(comparison), indent=2)),
-        ("csv", comparison.csv()),
-        ("md", comparison.markdown()),
-    ):
-        write_file(folder / f"comparison.{name}", text)
+    write_file(folder / "comparison.json", json.dumps(asdict(comparison), indent=2))
+    write_file(folder / "comparison.csv", comparison.csv())
+    write_file(folder / "comparison.md", comparison.markdown())
     return comparison
 
 
+def _scores(
+    config: CaptionConfig, folder: Path, console: Console | None, meteor: Meteor | bool
+) -> dict[str, float | None]:
+    """The metrics of a captioner, which is trained, resumed or only read."""
+    path = folder / f"seed-{config.seed}"
+    if console is not None:
+        console.print(f"{folder.name}, seed {config.seed}", highlight=False)
+    if path.exists():
+        done = resume_captions(path, console=console, meteor=meteor)
+    else:
+        done = train_captions(config, out=path, console=console, meteor=meteor)
+    metrics: dict[str, float | None] = (done.results or {})["metrics"]
+    return metrics
+
+
 @contextlib.contextmanager
-def _meteor(wanted: bool, notes: list[str]) -> Iterator[Meteor | bool]:
+def _meteor(include: bool, notes: list[str]) -> Iterator[Meteor | bool]:
     """One METEOR process for the whole table; False, and a note, without Java."""
     running: contextlib.AbstractContextManager[Meteor | bool] = contextlib.nullcontext(False)
-    if wanted:
+    if include:
         try:
             running = Meteor()
         except MeteorError as error:
             notes.append(f"no METEOR: {error}")
-    with running as found:
-        yield found
+    with running as meteor:
+        yield meteor
 
 
 def _row(name: str, seeds: Sequence[int], each: Sequence[dict[str, float | None]]) -> Row:

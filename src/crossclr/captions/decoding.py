@@ -67,7 +67,7 @@ def beam_search(
     scores = features.new_full((count, beam), -math.inf)
     scores[:, 0] = 0.0  # all hypotheses of a sentence start equal, so start with one
     best = features.new_full((count,), -math.inf)
-    found = rows.new_full((count, limit), EOS)
+    best_sentences = rows.new_full((count, limit), EOS)
     word = rows.new_full((count * beam,), BOS)
     written = rows.new_empty(count * beam, 0)
     for number in range(limit):
@@ -75,28 +75,28 @@ def beam_search(
         _forbid(logits, list(written.unbind(1)), config.min_words - number, config.block_ngram)
         following = scores.unsqueeze(2) + logits.log_softmax(1).view(count, beam, -1)
         if number == limit - 1:  # no room for another word, so the sentence ends here
-            value, place = (following.flatten(1) / (number + 1) ** length_penalty).max(1)
-            origin, last = place // logits.shape[1], place % logits.shape[1]
-            _keep(best, found, value, torch.cat([_of(written, origin, beam), last.unsqueeze(1)], dim=1))
+            value, flat = (following.flatten(1) / (number + 1) ** length_penalty).max(1)
+            origin, last = flat // logits.shape[1], flat % logits.shape[1]
+            _keep(best, best_sentences, value, torch.cat([_of(written, origin, beam), last.unsqueeze(1)], dim=1))
             break
-        top, place = following.flatten(1).topk(2 * beam)  # enough to leave `beam` when some end here
-        origin, chosen = place // logits.shape[1], place % logits.shape[1]  # (count, 2 beam)
-        ends = chosen == EOS
+        top, flat = following.flatten(1).topk(2 * beam)  # enough to leave `beam` when some end here
+        origin, token = flat // logits.shape[1], flat % logits.shape[1]  # (count, 2 beam)
+        ends = token == EOS
         value, which = (top / (number + 1) ** length_penalty).masked_fill(~ends, -math.inf)[:, :beam].max(1)
-        _keep(best, found, value, _of(written, origin.gather(1, which.unsqueeze(1)).squeeze(1), beam))
-        scores, kept = top.masked_fill(ends, -math.inf).topk(beam)
-        word = chosen.gather(1, kept).flatten()
-        source = (torch.arange(count, device=rows.device).unsqueeze(1) * beam + origin.gather(1, kept)).flatten()
+        _keep(best, best_sentences, value, _of(written, origin.gather(1, which.unsqueeze(1)).squeeze(1), beam))
+        scores, survivors = top.masked_fill(ends, -math.inf).topk(beam)
+        word = token.gather(1, survivors).flatten()
+        source = (torch.arange(count, device=rows.device).unsqueeze(1) * beam + origin.gather(1, survivors)).flatten()
         written = torch.cat([written[source], word.unsqueeze(1)], dim=1)
         # a live hypothesis only gets less likely; the penalty may help it by no more than its full length
         if bool((best >= scores[:, 0] / limit**length_penalty).all()):
             break
         writing = writing.select(source)
     if not model.recurrent:
-        return DecodedSentences(found, None)
-    lengths = (found != EOS).sum(1) + 2  # [BOS] and [EOS]
-    inputs = torch.cat([rows.new_full((count, 1), BOS), found], dim=1)[:, :limit]
-    return DecodedSentences(found, model.after(features, rows, inputs, lengths.clamp(max=limit), memory)[1])
+        return DecodedSentences(best_sentences, None)
+    lengths = (best_sentences != EOS).sum(1) + 2  # [BOS] and [EOS]
+    inputs = torch.cat([rows.new_full((count, 1), BOS), best_sentences], dim=1)[:, :limit]
+    return DecodedSentences(best_sentences, model.after(features, rows, inputs, lengths.clamp(max=limit), memory)[1])
 
 
 def write_captions(
@@ -156,8 +156,8 @@ def _forbid(logits: Tensor, written: list[Tensor], words_missing: int, n: int) -
     if n and len(written) >= n:
         windows = torch.stack(written, 1).unfold(1, n, 1)  # (count, windows, n)
         last = torch.stack(written[len(written) - n + 1 :], 1) if n > 1 else windows[:, 0, :0]
-        row, place = (windows[:, :, : n - 1] == last.unsqueeze(1)).all(2).nonzero(as_tuple=True)
-        logits[row, windows[row, place, n - 1]] = NEVER
+        row, window = (windows[:, :, : n - 1] == last.unsqueeze(1)).all(2).nonzero(as_tuple=True)
+        logits[row, windows[row, window, n - 1]] = NEVER
 
 
 def _of(written: Tensor, which: Tensor, beam: int) -> Tensor:
@@ -165,9 +165,9 @@ def _of(written: Tensor, which: Tensor, beam: int) -> Tensor:
     return written[torch.arange(len(which), device=which.device) * beam + which]
 
 
-def _keep(best: Tensor, found: Tensor, value: Tensor, sentences: Tensor) -> None:
+def _keep(best: Tensor, best_sentences: Tensor, value: Tensor, sentences: Tensor) -> None:
     """Where ``value`` beats the best sentence so far, take ``sentences`` (count, words)."""
     better = value > best
     best[better] = value[better]
-    found[better] = EOS
-    found[better, : sentences.shape[1]] = sentences[better]
+    best_sentences[better] = EOS
+    best_sentences[better, : sentences.shape[1]] = sentences[better]

@@ -188,8 +188,8 @@ def _card(
         people = "".join(f"<li>{html.escape(text)}</li>" for text in shown)
         more = f'<li class="more">and {len(texts) - len(shown)} more</li>' if len(texts) > len(shown) else ""
         time = f"<time>{_clock(data.times[clip][0])}–{_clock(data.times[clip][1])}</time>" if stop - start > 1 else ""
-        own = _media(media.get(names[clip - start])) if len(names) > 1 else ""
-        clips.append(f'<div class="clip">{time}{own}<div>{lines}</div><ul>{people}{more}</ul></div>')
+        player = _media(media.get(names[clip - start])) if len(names) > 1 else ""
+        clips.append(f'<div class="clip">{time}{player}<div>{lines}</div><ul>{people}{more}</ul></div>')
     value = writers[0].scores.each[key]["CIDEr"]
     return (
         f"<article><h3>{html.escape(key)} <small>CIDEr-D {value:.0f}</small></h3>{_media(media.get(key))}"
@@ -210,6 +210,6 @@ def _media(shown: MediaPreview | None) -> str:
         source = f"data:{shown.type};base64,{base64.b64encode(shown.content).decode()}"
     if shown.kind == "image":
         return f'<img alt="" loading="lazy" src="{source}">'
-    part = "" if shown.start is None else f"#t={shown.start:g}" + ("" if shown.stop is None else f",{shown.stop:g}")
+    span = "" if shown.start is None else f"#t={shown.start:g}" + ("" if shown.stop is None else f",{shown.stop:g}")
     tag = "video" if shown.kind == "video" else "audio"
-    return f'<{tag} controls preload="metadata" src="{source}{part}"></{tag}>'
+    return f'<{tag} controls preload="metadata" src="{source}{span}"></{tag}>'

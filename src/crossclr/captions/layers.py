@@ -37,9 +37,9 @@ class Layout:
         """From the valid positions (sentences, positions) of the video part and of the text part."""
         rows = video.shape[1]
         valid = torch.cat([video, text], dim=1)
-        place = torch.arange(valid.shape[1], device=valid.device)
+        position = torch.arange(valid.shape[1], device=valid.device)
         # every position sees the video part; words also see themselves and earlier words
-        order = (place < rows) | ((place <= place.unsqueeze(1)) & (place.unsqueeze(1) >= rows))
+        order = (position < rows) | ((position <= position.unsqueeze(1)) & (position.unsqueeze(1) >= rows))
         index = valid.flatten().nonzero().squeeze(1)
         video_rows = (index % valid.shape[1] < rows).nonzero().squeeze(1)
         owner = index[video_rows] // valid.shape[1]
@@ -236,14 +236,14 @@ class Layer(nn.Module):
     def step(self, x: Tensor, cache: LayerCache, valid: Tensor | None, position: int) -> Tensor:
         """One more position (count, 1, dim); it sees the ``valid`` (count, position + 1) positions, None: all."""
         query, key, value = self.attention.parts_of(x)
-        stop, place = position + 1, self.cells + position
+        stop, cell = position + 1, self.cells + position
         cache.key[:, :, position], cache.value[:, :, position] = key[:, :, 0], value[:, :, 0]
         mixed = self.attention.mix(query, cache.key[:, :, :stop], cache.value[:, :, :stop], _columns(valid))
         attended, hidden = self._first_half(x, mixed)
         cache.hidden[:, position] = hidden[:, 0]
         query, key, value = self.memory_attention.parts_of(hidden)
-        cache.memory_key[:, :, place], cache.memory_value[:, :, place] = key[:, :, 0], value[:, :, 0]
-        keys, values = cache.memory_key[:, :, : place + 1], cache.memory_value[:, :, : place + 1]
+        cache.memory_key[:, :, cell], cache.memory_value[:, :, cell] = key[:, :, 0], value[:, :, 0]
+        keys, values = cache.memory_key[:, :, : cell + 1], cache.memory_value[:, :, : cell + 1]
         mixed = self.memory_attention.mix(query, keys, values, _columns(valid, self.cells))
         return self._second_half(attended, mixed)
 

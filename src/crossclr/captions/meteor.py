@@ -138,9 +138,9 @@ def _plain(text: str) -> str:
 
 
 def _jar() -> Path:
-    found = importlib.util.find_spec("pycocoevalcap")
-    for place in (found.submodule_search_locations or []) if found else []:
-        jar = Path(place) / "meteor" / "meteor-1.5.jar"
+    package = importlib.util.find_spec("pycocoevalcap")
+    for location in (package.submodule_search_locations or []) if package else []:
+        jar = Path(location) / "meteor" / "meteor-1.5.jar"
         if jar.is_file():
             return jar
     raise MeteorError("METEOR comes with pycocoevalcap, which is not installed: pip install 'crossclr[captions]'")

@@ -98,9 +98,9 @@ def _with_absolute_paths(data: CaptionDataConfig) -> CaptionDataConfig:
         return str(Path(part).absolute()) if part is not None and is_path and Path(part).exists() else part
 
     parts = {"train": data.train, "validate_": data.validate_, "test": data.test}  # splits or files
-    found = {name: absolute(part, is_path=bool(Path(part or "").suffix)) for name, part in parts.items()}
+    absolute_parts = {name: absolute(part, is_path=bool(Path(part or "").suffix)) for name, part in parts.items()}
     captions = tuple(str(Path(path).absolute()) for path in data.captions)
-    return data.model_copy(update={"run": absolute(data.run), "captions": captions, **found})
+    return data.model_copy(update={"run": absolute(data.run), "captions": captions, **absolute_parts})
 
 
 def train_captions(
@@ -271,7 +271,7 @@ def _validator(run: CaptionRun, data: CaptionSet | None) -> Validate | None:
 
     def validate(model: Captioner, progress: Progress | None) -> Validation:
         written = write_captions(model, data, run.vocabulary, decoding, progress)
-        found = score_captions(written, references, meteor=meteor).metrics
-        return Validation({name: score for name, score in found.items() if score is not None})
+        metrics = score_captions(written, references, meteor=meteor).metrics
+        return Validation({name: score for name, score in metrics.items() if score is not None})
 
     return validate

@@ -49,8 +49,8 @@ class Vocabulary:
     def build(cls, sentences: Iterable[str], min_count: int = 3) -> Vocabulary:
         """The words that occur more than ``min_count`` times (MART: 3 for YouCook2), the most frequent first."""
         counts = Counter(word for sentence in sentences for word in tokenise(sentence))
-        kept = [word for word, count in counts.items() if count > min_count]
-        return cls([*SPECIALS, *sorted(kept, key=lambda word: (-counts[word], word))])
+        frequent = [word for word, count in counts.items() if count > min_count]
+        return cls([*SPECIALS, *sorted(frequent, key=lambda word: (-counts[word], word))])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
@@ -110,12 +110,12 @@ def read_word_vectors(
     """
     path = Path(path)
     vectors = torch.empty(len(vocabulary), dim).normal_(0.0, SPREAD, generator=generator)
-    found = _from_npz(path, vocabulary, dim) if path.suffix == ".npz" else _from_text(path, vocabulary, dim)
-    if not found:
+    known = _from_npz(path, vocabulary, dim) if path.suffix == ".npz" else _from_text(path, vocabulary, dim)
+    if not known:
         raise ValueError(f"{path} has none of the {len(vocabulary)} words of the vocabulary")
-    for number, vector in found.items():
+    for number, vector in known.items():
         vectors[number] = torch.from_numpy(vector)
-    return vectors, len(found)
+    return vectors, len(known)
 
 
 def _from_npz(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.ndarray]:
@@ -129,7 +129,7 @@ def _from_npz(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.ndar
 
 
 def _from_text(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.ndarray]:
-    found: dict[int, np.ndarray] = {}
+    vectors: dict[int, np.ndarray] = {}
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             word, _, numbers = line.rstrip().partition(" ")
@@ -138,5 +138,5 @@ def _from_text(path: Path, vocabulary: Vocabulary, dim: int) -> dict[int, np.nda
             vector = np.array(numbers.split(), dtype=np.float32)
             if len(vector) != dim:
                 raise ValueError(f"{path}, line {number}: {word!r} has {len(vector)} numbers, {dim} are needed")
-            found[vocabulary.numbers[word]] = vector
-    return found
+            vectors[vocabulary.numbers[word]] = vector
+    return vectors

@@ -22,15 +22,15 @@ def subtitles_in(folder: Path) -> dict[str, Path]:
     File names are ``name.vtt``, ``name.srt`` or, with a language, ``name.en.srt``. A name without a language is
     preferred to one with, and .vtt is preferred to .srt.
     """
-    found: dict[str, Path] = {}
+    by_stem: dict[str, Path] = {}
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUBTITLES)
     for path in sorted(files, key=lambda path: SUBTITLES.index(path.suffix.lower())):
-        found.setdefault(path.stem, path)
+        by_stem.setdefault(path.stem, path)
     for path in files:
         stem, dot, language = path.stem.rpartition(".")
         if dot and 2 <= len(language) <= 8:
-            found.setdefault(stem, path)
-    return found
+            by_stem.setdefault(stem, path)
+    return by_stem
 
 
 def read_subtitles(path: Path) -> list[Segment]:
@@ -134,25 +134,25 @@ def _segments_of(entry: Mapping[str, Any]) -> Iterator[Segment]:
         for (start, stop), text in zip(entry["timestamps"], entry["sentences"], strict=True):
             yield Segment(_sentence(text), parse_seconds(start), parse_seconds(stop), _fields(entry))
     else:
-        found = entry["captions"] if "captions" in entry else _first(entry, TEXT)
-        for text in [found] if isinstance(found, str) else found or ():
+        texts = entry["captions"] if "captions" in entry else _first(entry, TEXT)
+        for text in [texts] if isinstance(texts, str) else texts or ():
             yield Segment(_sentence(text), fields=_fields(entry))
 
 
 def _fields(values: Mapping[str, Any]) -> dict[str, str]:
     """What a row says besides file, sentence, times and split."""
     known = (*FILE, *TEXT, *START, *STOP, *OTHER)
-    found = {
+    fields = {
         str(name): str(value).strip()[:LONGEST_FIELD]
         for name, value in values.items()
         if name and name not in known and isinstance(value, str | int | float) and str(value).strip()
     }
-    return dict(list(found.items())[:MOST_FIELDS])
+    return dict(list(fields.items())[:MOST_FIELDS])
 
 
 def _segment(values: Mapping[str, Any], shared: Mapping[str, str] | None = None) -> Segment:
     start, stop = (
-        None if found is None else parse_seconds(found) for found in (_first(values, START), _first(values, STOP))
+        None if value is None else parse_seconds(value) for value in (_first(values, START), _first(values, STOP))
     )
     return Segment(_sentence(_first(values, TEXT)), start, stop, {**(shared or {}), **_fields(values)})
 
@@ -178,27 +178,27 @@ def _table_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if twice := [name for name in names if name and names.count(name) > 1]:
             raise ReadError(f"{path}: line 1: the column {twice[0]!r} occurs twice; remove one of them")
         for row in reader:
-            place = f"line {reader.line_num}"
+            line = f"line {reader.line_num}"
             if None in row:
-                raise ReadError(f"{path}: {place} has more fields than the header; put texts in quotes")
+                raise ReadError(f"{path}: {line} has more fields than the header; put texts in quotes")
             if any("\0" in (value or "") for value in row.values()):
-                raise ReadError(f"{path}: {place} contains a NUL character; remove it")
-            yield place, row
+                raise ReadError(f"{path}: {line} contains a NUL character; remove it")
+            yield line, row
 
 
 def _from_rows(path: Path, rows: Iterator[tuple[str, Any]]) -> list[Captioned]:
     """Rows of the same file, in order, become the segments of one entry."""
-    found: dict[str, tuple[str | None, list[Segment]]] = {}
-    for place, row in rows:
+    entries: dict[str, tuple[str | None, list[Segment]]] = {}
+    for line, row in rows:
         name = _first(row, FILE) if isinstance(row, Mapping) else None
         if name is None:
-            raise ValueError(f"{path}: {place} names no file; add a column or field 'file'")
-        _, segments = found.setdefault(str(name), (row.get("split") or None, []))
+            raise ValueError(f"{path}: {line} names no file; add a column or field 'file'")
+        _, segments = entries.setdefault(str(name), (row.get("split") or None, []))
         try:
             if _first(row, TEXT) is not None:
                 segments.append(_segment(row))
             elif row.get("captions"):
                 segments.extend(_segments_of(row))
         except (TypeError, KeyError, ValueError) as error:
-            raise ValueError(f"{path}: {place} ({name}): {error}") from error
-    return [Captioned(name, name, split, tuple(segments)) for name, (split, segments) in found.items()]
+            raise ValueError(f"{path}: {line} ({name}): {error}") from error
+    return [Captioned(name, name, split, tuple(segments)) for name, (split, segments) in entries.items()]

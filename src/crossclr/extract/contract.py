@@ -118,8 +118,8 @@ class FrameExpert(Expert):
         """(images, dim) rows in the order given."""
         rows = np.empty((len(images), self.dim), dtype=np.float32)
         for start in range(0, len(images), self.batch_size):
-            part = [self.prepare(image) for image in images[start : start + self.batch_size]]
-            rows[start : start + len(part)] = self.encode(part)
+            batch = [self.prepare(image) for image in images[start : start + self.batch_size]]
+            rows[start : start + len(batch)] = self.encode(batch)
         return rows
 
 
@@ -136,8 +136,8 @@ class WindowExpert(FrameExpert):
         spans = window_spans(len(frames), self.needs.window, self.needs.stride)
         rows = np.empty((len(spans), self.dim), dtype=np.float32)
         for start in range(0, len(spans), self.batch_size):
-            part = [torch.stack(frames[first:last]) for first, last in spans[start : start + self.batch_size]]
-            rows[start : start + len(part)] = self.encode(part)
+            batch = [torch.stack(frames[first:last]) for first, last in spans[start : start + self.batch_size]]
+            rows[start : start + len(batch)] = self.encode(batch)
         return rows
 
 
@@ -211,11 +211,11 @@ class SoundStream:
     def end(self, samples: int | None = None) -> list[FloatRows]:
         """The remaining rows, at least one. Samples missing up to an expected length are silence."""
         needs = self.expert.needs
-        wanted = max(1, int((self._samples if samples is None else samples) / needs.stride + 0.5))
+        total = max(1, int((self._samples if samples is None else samples) / needs.stride + 0.5))
         parts: list[FloatRows] = []
-        while (missing := (wanted - 1 - self.rows) * needs.stride + needs.window - self._held) > 0:
+        while (missing := (total - 1 - self.rows) * needs.stride + needs.window - self._held) > 0:
             parts += self.add(np.zeros(min(missing, self.expert.rows_at_once * needs.stride), np.float32))
-        return [*parts, self._encode(wanted - self.rows)] if wanted > self.rows else parts
+        return [*parts, self._encode(total - self.rows)] if total > self.rows else parts
 
     def _encode(self, rows: int) -> FloatRows:
         needs = self.expert.needs
@@ -280,7 +280,7 @@ class TokenExpert(Expert):
         distinct = list(dict.fromkeys(text for texts in paragraphs for text in texts))
         rows = dict(zip(distinct, self(distinct), strict=True))
         parts = [[rows[text] for text in texts] for texts in paragraphs]
-        return [Paragraph(np.concatenate(part), [len(sentence) for sentence in part]) for part in parts]
+        return [Paragraph(np.concatenate(sentences), [len(sentence) for sentence in sentences]) for sentences in parts]
 
     def long_texts(self, paragraphs: Sequence[Sequence[str]]) -> LongTexts | None:
         """The texts that are longer than the network's limit; None if the network has no limit."""

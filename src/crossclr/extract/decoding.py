@@ -108,10 +108,10 @@ def _decode(
 ) -> Iterator[Frame | Sound | End]:
     import av
 
-    handlers = {part.stream.index: part for part in (frames, sounds) if part is not None}
+    handlers = {grids.stream.index: grids for grids in (frames, sounds) if grids is not None}
     zero = container.start_time / 1_000_000 if container.start_time is not None else None
     packets = damaged = 0
-    demuxed = container.demux([part.stream for part in handlers.values()])
+    demuxed = container.demux([grids.stream for grids in handlers.values()])
     while True:
         try:
             packet = next(demuxed)

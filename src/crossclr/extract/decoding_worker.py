@@ -132,14 +132,14 @@ class _Tone:
     def finish(self) -> None:
         if self._held:
             self._keep(None)
-            for part in [*self._held, None]:
-                self.target.mux(self.track.encode(part))
+            for block in [*self._held, None]:
+                self.target.mux(self.track.encode(block))
 
     def _keep(self, frame: Any) -> None:
-        for part in self.resampler.resample(frame):
-            part.pts, part.time_base = self.count, Fraction(1, SOUND_RATE)
-            self.count += part.samples
-            self._held.append(part)
+        for block in self.resampler.resample(frame):
+            block.pts, block.time_base = self.count, Fraction(1, SOUND_RATE)
+            self.count += block.samples
+            self._held.append(block)
 
 
 def limit_process(memory: int, seconds: int) -> None:

@@ -106,7 +106,7 @@ class Extraction:
         states = {key: path.stat() for key, path in self.files.items()}
         self._recall(out / MANIFEST)
         for expert in self.media_experts:
-            self.finished.expect(expert, {key: [found.st_size, found.st_mtime_ns] for key, found in states.items()})
+            self.finished.expect(expert, {key: [state.st_size, state.st_mtime_ns] for key, state in states.items()})
 
     def _recall(self, manifest: Path) -> None:
         """Take over what the manifest of an earlier extraction says; a damaged one is reported and written again."""
@@ -163,7 +163,7 @@ class Extraction:
         workers = self.settings.workers or max(1, min(4, cores // 2))
         before = torch.get_num_threads()
         torch.set_num_threads(self.settings.threads or before)
-        experts = {recording.key: wanted for recording, wanted in todo}
+        experts = {recording.key: lacking for recording, lacking in todo}
         try:
             for finished in Pipeline(workers, 1 if cores <= 2 else 0, self.progress).run(todo):
                 self._keep(finished, experts[finished.recording.key])
@@ -197,7 +197,7 @@ class Extraction:
     def _find_durations(self) -> None:
         for key, path in self.files.items():
             descriptions = [self.finished.find(expert.name, key) for expert in self.media_experts]
-            known = [float(found["duration_sec"]) for found in descriptions if found is not None]
+            known = [float(description["duration_sec"]) for description in descriptions if description is not None]
             try:
                 if known or not self.media_experts:
                     self.durations[key] = known[0] if known else probe(path).duration
@@ -206,23 +206,23 @@ class Extraction:
 
     def _segments(self) -> dict[str, Segments]:
         """The segments of each datapoint that lie in its recording."""
-        found: dict[str, Segments] = {}
+        segments: dict[str, Segments] = {}
         for point in self.listing.datapoints:
             duration, name = self.durations.get(point.recording), self.files[point.recording].name
             if duration is None:
                 continue
             if point.segments:
-                found[point.key], problems = segments_within(point, duration, name)
+                segments[point.key], problems = segments_within(point, duration, name)
                 for problem in problems:
                     self._omit(problem)
             elif self.text_experts:
                 self._omit(Omission(name, "it has no sentence"))
             else:
-                found[point.key] = [
+                segments[point.key] = [
                     {"text": point.recording, "start_sec": start, "stop_sec": stop}
                     for start, stop in self._spans(point.recording, duration)
                 ]
-        return found
+        return segments
 
     def _spans(self, key: str, duration: float) -> list[Span]:
         """The spans of a recording without sentences."""
@@ -235,15 +235,15 @@ class Extraction:
         return Cutting.parse(self.settings.segments).spans(duration, rows)
 
     def _encode_texts(self, segments: Mapping[str, Segments]) -> None:
-        texts = {key: [segment["text"] for segment in found] for key, found in segments.items() if found}
+        texts = {key: [segment["text"] for segment in paragraph] for key, paragraph in segments.items() if paragraph}
         for expert in self.text_experts:
             self.finished.expect(expert, texts)
             todo = [key for key in texts if self.finished.find(expert.name, key) is None]
             for start in range(0, len(todo), PARAGRAPHS_AT_ONCE):
                 block = todo[start : start + PARAGRAPHS_AT_ONCE]
-                for key, found in zip(block, expert.paragraphs([texts[key] for key in block]), strict=True):
-                    self.finished.add(expert, key, found.rows, sentence_tokens=found.counts)
-                    self.progress(expert.name, len(found.rows))
+                for key, paragraph in zip(block, expert.paragraphs([texts[key] for key in block]), strict=True):
+                    self.finished.add(expert, key, paragraph.rows, sentence_tokens=paragraph.counts)
+                    self.progress(expert.name, len(paragraph.rows))
             long_texts = expert.long_texts(list(texts.values()))
             if long_texts is not None and long_texts.count:
                 self.report.long_texts[expert.name] = long_texts
@@ -277,7 +277,7 @@ class Extraction:
     def _common(self, data: FeatureSet, finished: Mapping[str, set[str]]) -> list[str]:
         """The experts that have rows of enough files to train with."""
         keys = {entry["data_key"] for entry in data.meta.values()} | data.meta.keys()
-        counts = {name: len(found & keys) for name, found in finished.items()}
+        counts = {name: len(present & keys) for name, present in finished.items()}
         enough = min(FEWEST, len(data.meta) / 2)
         for name in (name for name, count in counts.items() if 0 < count < enough):
             what = f"only {counts[name]} of {len(data.meta)} files have rows, so training does not use it"
@@ -322,7 +322,7 @@ class Extraction:
                 if key in self.durations
             },
             "omitted": [asdict(problem) for problem in self.report.problems],
-            "long_texts": {name: asdict(found) for name, found in self.report.long_texts.items()},
+            "long_texts": {name: asdict(counts) for name, counts in self.report.long_texts.items()},
         }
 
     def _omit(self, problem: Omission) -> None:

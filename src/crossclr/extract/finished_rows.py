@@ -48,11 +48,11 @@ def write_arrays(out: Path, data: FeatureSet) -> dict[str, Any]:
         reads = name == data.modalities.text
         for expert in experts:
             with h5py.File(out / f"{expert}.h5", "r", locking=False) as file:
-                own = [key for key in keys if reads or recording[key] in file]
-                _write_rows(out, expert, [file[key if reads else recording[key]] for key in own], by_sentence=reads)
-            write_json(out / ARRAYS_FOLDER / f"{expert}_ids.json", owners if reads else own)
+                present = [key for key in keys if reads or recording[key] in file]
+                _write_rows(out, expert, [file[key if reads else recording[key]] for key in present], by_sentence=reads)
+            write_json(out / ARRAYS_FOLDER / f"{expert}_ids.json", owners if reads else present)
             parts = {"values": "rows.npy", "lengths": "lengths.npy", "ids": "ids.json"}
-            modalities[name].append({field: f"{ARRAYS_FOLDER}/{expert}_{part}" for field, part in parts.items()})
+            modalities[name].append({field: f"{ARRAYS_FOLDER}/{expert}_{ending}" for field, ending in parts.items()})
         if reads:
             modalities[name][0] |= {"texts": f"{ARRAYS_FOLDER}/texts.json", "max_frames": None}
     return {"kind": "arrays", "root": str(out.resolve()), "modalities": modalities, "splits": "meta_all.json#split"}
@@ -66,10 +66,10 @@ def _write_rows(out: Path, expert: str, entries: Sequence[h5py.Dataset], by_sent
     shape = (sum(lengths), entries[0].shape[1])
     with new_file(out / ARRAYS_FOLDER / f"{expert}_rows.npy") as temporary:
         rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=entries[0].dtype, shape=shape)
-        place = 0
+        start = 0
         for entry in entries:
-            rows[place : place + len(entry)] = entry[()]
-            place += len(entry)
+            rows[start : start + len(entry)] = entry[()]
+            start += len(entry)
         rows.flush()
     with new_file(out / ARRAYS_FOLDER / f"{expert}_lengths.npy") as temporary, temporary.open("wb") as file:
         np.save(file, np.array(lengths, dtype=np.int64))
@@ -104,9 +104,9 @@ class FinishedRows:
 
     def find(self, expert: str, key: str) -> Description | None:
         """The description of finished rows; None if there are none or they are outdated."""
-        wanted = self._wanted[expert].get(key)
+        fingerprint = self._wanted[expert].get(key)
         for description in (self._part(expert, key), self._earlier[expert].get(key)):
-            if description is not None and wanted is not None and description.get("fingerprint") == wanted:
+            if description is not None and fingerprint is not None and description.get("fingerprint") == fingerprint:
                 return description
         return None
 
@@ -140,8 +140,8 @@ class FinishedRows:
 
     def rows(self, expert: str, key: str) -> FloatRows:
         """(rows, dim) the finished rows that ``find`` describes."""
-        part = self._part(expert, key)
-        if part is not None and part["fingerprint"] == self._wanted[expert][key]:
+        description = self._part(expert, key)
+        if description is not None and description["fingerprint"] == self._wanted[expert][key]:
             with np.load(self._part_path(expert, key), allow_pickle=False) as stored:
                 return np.asarray(stored["rows"], np.float32)
         with h5py.File(self.out / f"{expert}.h5", "r", locking=False) as file:
@@ -151,7 +151,9 @@ class FinishedRows:
         """Write ``<expert>.h5`` from the parts and from the feature file of an earlier extraction."""
         name, path = expert.name, self.out / f"{expert.name}.h5"
         parts = {key: self._part(name, key) for key in keys}
-        fresh = {key: part for key, part in parts.items() if part and part["fingerprint"] == self._wanted[name][key]}
+        fresh = {
+            key: entry for key, entry in parts.items() if entry and entry["fingerprint"] == self._wanted[name][key]
+        }
         if fresh or set(keys) != set(self._earlier[name]):
             with ExitStack() as stack:
                 temporary = stack.enter_context(new_file(path))
@@ -162,8 +164,8 @@ class FinishedRows:
                 file.attrs.update({**asdict(expert.origin()), "needs": expert.needs.kind})
                 for key in keys:
                     if key in fresh:
-                        with np.load(self._part_path(name, key), allow_pickle=False) as part:
-                            data = file.create_dataset(key, data=part["rows"])
+                        with np.load(self._part_path(name, key), allow_pickle=False) as entry:
+                            data = file.create_dataset(key, data=entry["rows"])
                         data.attrs.update({about: value for about, value in fresh[key].items() if about != "key"})
                     else:
                         file.copy(earlier[key], key)

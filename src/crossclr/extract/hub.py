@@ -83,15 +83,15 @@ def pooler_output(outputs: Any, model: str) -> Tensor:
 def count_channels(encode: Callable[[], Tensor], model: str, hint: str) -> int:
     """Run a network once on a blank input and return the channels of its rows."""
     try:
-        found = encode()
+        rows = encode()
     except ExpertError:
         raise
     except Exception as error:  # any network of a user: whatever it raises, it cannot take this input
         reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
         raise ExpertError(f"{model} cannot be used here ({reason}); {hint}") from error
-    if found.ndim != 2:
-        raise ExpertError(f"{model} returns shape {tuple(found.shape)}, but one row for each input is needed")
-    return int(found.shape[1])
+    if rows.ndim != 2:
+        raise ExpertError(f"{model} returns shape {tuple(rows.shape)}, but one row for each input is needed")
+    return int(rows.shape[1])
 
 
 def version_of(network: Any, model: str) -> str:

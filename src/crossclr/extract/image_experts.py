@@ -188,9 +188,9 @@ class Detector(FrameExpert):
         for index, image in enumerate(prepared):
             by_shape.setdefault(image.shape, []).append(index)
         rows = np.zeros((len(prepared), self.dim), dtype=np.float32)
-        for chosen in by_shape.values():
-            probabilities, states = self._detect([prepared[index] for index in chosen])
-            rows[chosen] = class_weighted(probabilities.amax(2), states, self.threshold).cpu().numpy()
+        for indices in by_shape.values():
+            probabilities, states = self._detect([prepared[index] for index in indices])
+            rows[indices] = class_weighted(probabilities.amax(2), states, self.threshold).cpu().numpy()
         return rows
 
     def _detect(self, images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,7 @@ PLAYABLE = {  # ending -> media type, for the formats that browsers play
 
 
 def _playable(kind: str) -> frozenset[str]:
-    return frozenset(ending for ending, found in PLAYABLE.items() if found.startswith(f"{kind}/"))
+    return frozenset(ending for ending, media in PLAYABLE.items() if media.startswith(f"{kind}/"))
 
 
 VIDEOS = _playable("video") | {".avi", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"}
@@ -119,9 +119,9 @@ def as_rgb(image: Any) -> Image:
 
 def _middle(width: int, height: int) -> tuple[int, int, int, int]:
     """Left, top, right and bottom edge of the middle part that is not longer than `MAX_ASPECT` times its other side."""
-    kept = min(width, MAX_ASPECT * height), min(height, MAX_ASPECT * width)
-    left, top = (width - kept[0]) // 2, (height - kept[1]) // 2
-    return left, top, left + kept[0], top + kept[1]
+    size = min(width, MAX_ASPECT * height), min(height, MAX_ASPECT * width)
+    left, top = (width - size[0]) // 2, (height - size[1]) // 2
+    return left, top, left + size[0], top + size[1]
 
 
 def check_image(path: Path) -> None:
@@ -264,8 +264,8 @@ class SoundGrids:
 
     def _resampled(self, frame: Any) -> Iterator[Sound]:
         for grid, resampler in enumerate(self._resamplers):
-            for part in resampler.resample(frame):
-                samples = part.to_ndarray()[0]
+            for block in resampler.resample(frame):
+                samples = block.to_ndarray()[0]
                 cut = min(self._skip[grid], len(samples))
                 self._skip[grid] -= cut
                 if cut < len(samples):

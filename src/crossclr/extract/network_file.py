@@ -107,10 +107,10 @@ class FileNetwork(ImageNetwork):
         windows = [repeat_last(window, max(length // 2, 1)) for window in prepared]
         rows: dict[int, Tensor] = {}
         for frames in sorted({len(window) for window in windows}):
-            chosen = [index for index, window in enumerate(windows) if len(window) == frames]
-            pixels = self._preparation.normalise([windows[index] for index in chosen], self.device)
+            indices = [index for index, window in enumerate(windows) if len(window) == frames]
+            pixels = self._preparation.normalise([windows[index] for index in indices], self.device)
             # the network takes (windows, 3, frames, crop, crop)
-            rows.update(zip(chosen, self._run(pixels.transpose(1, 2).contiguous()), strict=True))
+            rows.update(zip(indices, self._run(pixels.transpose(1, 2).contiguous()), strict=True))
         return torch.stack([rows[index] for index in range(len(windows))])
 
 

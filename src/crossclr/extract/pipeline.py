@@ -200,13 +200,13 @@ class _Sound:
     def end(self, duration: float) -> None:
         samples = round(duration * self._expert.needs.rate)
         self._keep(self._stream.end(samples))
-        wanted = max(1, int(samples / self._expert.needs.stride + 0.5))
-        self._rows[:] = [np.concatenate(self._rows)[:wanted]]  # sound may be longer than the images
+        total = max(1, int(samples / self._expert.needs.stride + 0.5))
+        self._rows[:] = [np.concatenate(self._rows)[:total]]  # sound may be longer than the images
 
     def _keep(self, parts: list[FloatRows]) -> None:
         self._rows += parts
-        for part in parts:
-            self._progress(self._expert.name, len(part))
+        for block in parts:
+            self._progress(self._expert.name, len(block))
 
 
 class _Frames:
@@ -297,10 +297,10 @@ class _Batch:
         if not self._inputs:
             return
         encoded = self.expert.encode(self._inputs)
-        for place, row in zip(self._places, encoded, strict=True):
-            place.rows[place.index] = np.repeat(row[None], place.repeat, axis=0)
-            place.work.waiting -= 1
-            self._progress(self.expert.name, place.repeat)
+        for target, row in zip(self._places, encoded, strict=True):
+            target.rows[target.index] = np.repeat(row[None], target.repeat, axis=0)
+            target.work.waiting -= 1
+            self._progress(self.expert.name, target.repeat)
         self._inputs, self._places = [], []
 
 

@@ -149,9 +149,9 @@ def plan_extraction(job: Extraction, measure: bool = True) -> Plan:
     plan.hours = seconds / 3600
     size = np.dtype(job.settings.stored).itemsize
     for expert in job.experts:
-        own = rows[expert.name]
-        taken = _seconds_per_row(expert) * own if measure else 0.0
-        plan.shares.append(Share(expert.name, isinstance(expert, TokenExpert), own, own * expert.dim * size, taken))
+        count = rows[expert.name]
+        taken = _seconds_per_row(expert) * count if measure else 0.0
+        plan.shares.append(Share(expert.name, isinstance(expert, TokenExpert), count, count * expert.dim * size, taken))
     if measure and readable:
         plan.decoding = _decoding_speed(*readable[0]) * seconds
     return plan
@@ -184,8 +184,8 @@ def _one_batch(expert: Expert) -> tuple[int, Callable[[], object]]:
         return 1, lambda: None
     image = expert.prepare(noise.integers(0, 255, (240, 320, 3), dtype=np.uint8))
     rows = min(expert.batch_size, 8)
-    one = image.expand(expert.needs.window, *image.shape) if isinstance(expert, WindowExpert) else image
-    return rows, partial(expert.encode, [one] * rows)
+    content = image.expand(expert.needs.window, *image.shape) if isinstance(expert, WindowExpert) else image
+    return rows, partial(expert.encode, [content] * rows)
 
 
 def _decoding_speed(path: Path, experts: Sequence[Expert]) -> float:

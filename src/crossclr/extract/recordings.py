@@ -102,7 +102,7 @@ def _files_in(folder: Path, listing: Listing) -> list[Path]:
     for path in sorted(folder.rglob("*"), key=lambda path: path.as_posix().encode(errors="surrogateescape")):
         inside = path.relative_to(folder)
         ending = path.suffix.lower()
-        hidden = any(part.startswith(".") for part in inside.parts)
+        hidden = any(name.startswith(".") for name in inside.parts)
         if hidden or ending not in (*RECORDINGS, *UNREADABLE) or not path.is_file():
             continue
         try:
@@ -161,18 +161,18 @@ def _add_captions(listing: Listing, table: Sequence[Captioned], base: Path, list
     taken: set[str] = set()
     for entry in table:
         file = Path(normalize("NFC", entry.file))
-        found = names.get(entry.file) or next(
-            (names[one] for one in (str(file), file.name, file.stem) if one in names), None
+        target = names.get(entry.file) or next(
+            (names[candidate] for candidate in (str(file), file.name, file.stem) if candidate in names), None
         )
-        if found is None:
+        if target is None:
             if not listed:  # a table of files has already reported this
                 listing.problems.append(Omission(entry.file, "the captions name it, but there is no such file"))
         elif not entry.segments:
             listing.problems.append(Omission(entry.file, "it has no sentence"))
         else:
-            own = entry.key if entry.key != entry.file else found
-            key = _unused_key(own.replace("/", "__"), taken)
-            listing.datapoints.append(Datapoint(key, found, entry.split, entry.segments))
+            proposed = entry.key if entry.key != entry.file else target
+            key = _unused_key(proposed.replace("/", "__"), taken)
+            listing.datapoints.append(Datapoint(key, target, entry.split, entry.segments))
 
 
 def _add_subtitles(listing: Listing) -> None:

@@ -222,14 +222,14 @@ def load(spec: str, **options: Any) -> Expert:
         arguments = {**preset.options, **arguments}
     if parsed.model or preset.weights == "hub":
         arguments["model"] = parsed.model or preset.model
-    known = [list(inspect.signature(part).parameters) for part in parts]
+    known = [list(inspect.signature(builder).parameters) for builder in parts]
     unknown = [option for option in options if not any(option in names for names in known)]
     if unknown:
         options_of = ", ".join(name for names in known for name in names if name != "network")
         raise ExpertError(f"expert {parsed.name!r} has no option {unknown[0]!r}; it has {options_of}")
     built: list[Any] = []  # the network, if the expert is made of one, then the expert
-    for part, names in zip(parts, known, strict=True):
-        built.append(part(*built, **{name: value for name, value in arguments.items() if name in names}))
+    for builder, names in zip(parts, known, strict=True):
+        built.append(builder(*built, **{name: value for name, value in arguments.items() if name in names}))
     expert: Expert = built[-1]
     expert.name, expert.spec = parsed.label, spec
     expert.options = {key: value for key, value in options.items() if key != "device"}

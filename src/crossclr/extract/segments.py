@@ -47,10 +47,10 @@ def parse_seconds(value: Any) -> float:
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
-        parts = [float(part) for part in ([value] if number else str(value).strip().replace(",", ".").split(":"))]
+        parts = [float(piece) for piece in ([value] if number else str(value).strip().replace(",", ".").split(":"))]
     except ValueError:
         parts = []
-    seconds = sum(part * 60.0**power for power, part in enumerate(reversed(parts)))
+    seconds = sum(piece * 60.0**power for power, piece in enumerate(reversed(parts)))
     if not 1 <= len(parts) <= 3 or not math.isfinite(seconds):
         raise ValueError(f"{value!r} is not a time; write seconds or hours:minutes:seconds")
     return seconds
@@ -73,9 +73,9 @@ class Cutting:
         """Read ``scenes``, ``windows=10s`` or ``windows=10s/5s`` (length and step)."""
         if text == "scenes":
             return cls()
-        found = _WINDOWS.fullmatch(text.replace(" ", ""))
-        window = float(found[1]) if found else 0.0
-        step = float(found[2] or window / 2) if found else 0.0
+        match = _WINDOWS.fullmatch(text.replace(" ", ""))
+        window = float(match[1]) if match else 0.0
+        step = float(match[2] or window / 2) if match else 0.0
         if not 0 < step <= window:
             raise ValueError(f"segments are scenes, or windows=LENGTH/STEP such as windows=10s/5s; got {text!r}")
         return cls(window, step)
@@ -110,11 +110,11 @@ def _changes(rows: FloatRows, duration: float) -> list[float]:
     usual = float(np.median(distances))
     deviation = 1.48 * float(np.median(np.abs(distances - usual)))
     limit = max(usual + DEVIATIONS * deviation, SMALLEST_CHANGE)
-    kept: list[float] = []
-    for place in np.argsort(-distances, kind="stable"):
-        second = (int(place) + 1) * duration / len(rows)
-        if distances[place] < limit:
+    borders: list[float] = []
+    for row in np.argsort(-distances, kind="stable"):
+        second = (int(row) + 1) * duration / len(rows)
+        if distances[row] < limit:
             break
-        if all(abs(second - other) >= SHORTEST_SCENE for other in (0.0, duration, *kept)):
-            kept.append(second)
-    return sorted(kept)
+        if all(abs(second - other) >= SHORTEST_SCENE for other in (0.0, duration, *borders)):
+            borders.append(second)
+    return sorted(borders)

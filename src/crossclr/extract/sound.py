@@ -60,20 +60,20 @@ class Speech(SoundExpert):
         cut = np.lib.stride_tricks.sliding_window_view(pcm, self.needs.window)[:: self.needs.stride]  # (rows, window)
         # The mel network clips values far below the loudest part of its input. Each row therefore gets its own input,
         # so that it depends only on the sound it covers.
-        mel = [np.squeeze(self._mel.run(None, {"input": part[None]})[0], (0, 1)) for part in cut]
+        mel = [np.squeeze(self._mel.run(None, {"input": block[None]})[0], (0, 1)) for block in cut]
         windows = np.stack(mel)[..., None] / 10 + 2  # (rows, 76, 32, 1)
         rows = np.empty((len(windows), self.dim), dtype=np.float32)
         for start in range(0, len(windows), self.batch_size):
-            part = self._embed.run(None, {"input_1": windows[start : start + self.batch_size]})[0]
-            rows[start : start + len(part)] = part.reshape(len(part), self.dim)
+            block = self._embed.run(None, {"input_1": windows[start : start + self.batch_size]})[0]
+            rows[start : start + len(block)] = block.reshape(len(block), self.dim)
         return rows
 
 
 def weights_folder() -> Path:
     """The folder with the networks of the installed package, which is not imported."""
-    found = find_spec(PACKAGE)
-    for place in (found.submodule_search_locations or ()) if found else ():
-        folder = Path(place) / "resources" / "models"
+    package = find_spec(PACKAGE)
+    for location in (package.submodule_search_locations or ()) if package else ():
+        folder = Path(location) / "resources" / "models"
         if (folder / "embedding_model.onnx").is_file():
             return folder
     raise ModuleNotFoundError(f"No module named {PACKAGE!r}", name=PACKAGE)

@@ -46,9 +46,9 @@ def write_token_features_coot(
         with h5py.File(temporary, "w") as file, progress_of("encoding paragraphs", show_progress) as report:
             for start in range(0, len(keys), VIDEOS_AT_ONCE):
                 block = keys[start : start + VIDEOS_AT_ONCE]
-                for key, found in zip(block, encoder.paragraphs([sentences[key] for key in block]), strict=True):
-                    file.create_dataset(key, data=found.rows.astype(np.float16))
-                    splits[key] = found.counts
+                for key, paragraph in zip(block, encoder.paragraphs([sentences[key] for key in block]), strict=True):
+                    file.create_dataset(key, data=paragraph.rows.astype(np.float16))
+                    splits[key] = paragraph.counts
                 report(start + len(block), len(keys))
         write_json(out_h5.with_name(out_h5.stem + "_sentence_splits.json"), splits)
     return encoder.long_texts(list(sentences.values()))
@@ -80,8 +80,8 @@ def write_token_features_captions(
     if out_dir.exists():
         raise FileExistsError(f"{out_dir} already exists; remove it or choose another folder")
     captions = _sentences(Path(captions_json))
-    owners = [clip for clip, own in captions.items() for _ in own]
-    texts = [text for own in captions.values() for text in own]
+    owners = [clip for clip, sentences in captions.items() for _ in sentences]
+    texts = [text for sentences in captions.values() for text in sentences]
     encoder = encoder or TokenEncoder()
     places: dict[str, list[int]] = {}  # distinct text -> numbers of the captions that have it
     for number, text in enumerate(texts):
@@ -109,10 +109,10 @@ def write_token_features_captions(
 
 def _sentences(path: Path) -> dict[str, list[str]]:
     """The sentences of each entry of a meta file or a captions file."""
-    found = {entry.key: [segment.text for segment in entry.segments] for entry in read_captions(path)}
-    if not found:
+    sentences = {entry.key: [segment.text for segment in entry.segments] for entry in read_captions(path)}
+    if not sentences:
         raise ReadError(f"{path} must hold a JSON object with at least one entry, found none")
-    empty = next((key for key, texts in found.items() if not texts), None)
+    empty = next((key for key, texts in sentences.items() if not texts), None)
     if empty is not None:
         raise ReadError(f"{path}: entry {empty!r} needs at least one segment with a text, or at least one caption")
-    return found
+    return sentences

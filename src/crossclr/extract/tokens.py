@@ -42,21 +42,21 @@ def cut_pieces(ids: Sequence[int], limit: int, before: int, after: int) -> Piece
     room = limit - before - after
     overlap = room // 2
     starts = range(0, len(content) - overlap, room - overlap)
-    pieces, kept = [], []
+    pieces, slices = [], []
     for start in starts:
         piece = list(content[start : start + room])
         pieces.append([*head, *piece, *tail])
         first = 0 if start == 0 else before + overlap // 2
         last = len(pieces[-1]) if start == starts[-1] else before + room - overlap + overlap // 2
-        kept.append(slice(first, last))
-    return Pieces(pieces, kept)
+        slices.append(slice(first, last))
+    return Pieces(pieces, slices)
 
 
 def join_pieces(pieces: Pieces, rows: Sequence[FloatRows]) -> FloatRows:
     """(tokens, dim): the rows of the text, one for each of its tokens."""
     if len(rows) == 1:
         return rows[0]
-    return np.concatenate([part[kept] for part, kept in zip(rows, pieces.kept, strict=True)])
+    return np.concatenate([piece[span] for piece, span in zip(rows, pieces.kept, strict=True)])
 
 
 MINILM = "all-MiniLM-L6-v2"
@@ -198,9 +198,9 @@ def encode_by_length(
     rows: dict[int, FloatRows] = {}
     for group in groups:
         for start in range(0, len(group), batch_size):
-            chosen = group[start : start + batch_size]
-            encoded = encode([token_ids[index] for index in chosen])
-            rows |= {index: row[: len(token_ids[index])].copy() for index, row in zip(chosen, encoded, strict=True)}
+            indices = group[start : start + batch_size]
+            encoded = encode([token_ids[index] for index in indices])
+            rows |= {index: row[: len(token_ids[index])].copy() for index, row in zip(indices, encoded, strict=True)}
     return [rows[index] for index in range(len(token_ids))]
 
 
@@ -225,7 +225,7 @@ def parse_layers(layers: str) -> list[int]:
         [-2, -1]
     """
     try:
-        return [int(part) for part in str(layers).split(",")]
+        return [int(number) for number in str(layers).split(",")]
     except ValueError:
         raise ExpertError(f"layers must be numbers of hidden states, such as -2,-1; got {layers!r}") from None
 
@@ -294,10 +294,12 @@ class ParagraphEncoder(TokenExpert):
     def paragraphs(self, paragraphs: Sequence[Sequence[str]]) -> list[Paragraph]:
         """Rows of each paragraph."""
         parts = [self.tokenise(texts) for texts in paragraphs]
-        token_ids = [list(chain(*part)) for paragraph in parts for part in paragraph]
+        token_ids = [list(chain(*piece)) for paragraph in parts for piece in paragraph]
         rows = iter(encode_by_length(token_ids, self.batch_size, self._batch, padded=True))
         return [
-            Paragraph(np.concatenate([next(rows) for _ in paragraph]), [len(ids) for part in paragraph for ids in part])
+            Paragraph(
+                np.concatenate([next(rows) for _ in paragraph]), [len(ids) for piece in paragraph for ids in piece]
+            )
             for paragraph in parts
         ]
 
@@ -338,7 +340,7 @@ def mark_paragraph(sentences: Sequence[str], cls: str = "[CLS]", sep: str = "[SE
         if text.endswith(".") and not text.endswith(".."):
             text = text[:-1].strip()
         text = " ".join(text.replace(". ", f" {sep} ").split())
-        marked.append(" ".join(part for part in (cls if number == 0 else "", text, sep) if part))
+        marked.append(" ".join(piece for piece in (cls if number == 0 else "", text, sep) if piece))
     return marked
 
 

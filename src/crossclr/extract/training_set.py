@@ -33,9 +33,9 @@ class ModalityExperts:
 
     def only(self, experts: Collection[str]) -> ModalityExperts:
         """Without experts that have no rows, and without modalities that have no experts."""
-        kept = {name: [one for one in own if one in experts] for name, own in self.experts.items()}
-        kept = {name: own for name, own in kept.items() if own}
-        return ModalityExperts(kept, self.text if self.text in kept else None)
+        remaining = {name: [label for label in members if label in experts] for name, members in self.experts.items()}
+        remaining = {name: members for name, members in remaining.items() if members}
+        return ModalityExperts(remaining, self.text if self.text in remaining else None)
 
 
 @dataclass
@@ -76,31 +76,33 @@ def choose_modalities(experts: Sequence[Expert], named: Mapping[str, Sequence[st
         ExpertError: a modality names an expert that is not there, or mixes sentences with something else.
     """
     needs = {expert.name: expert.needs.kind for expert in experts}
-    given = {name: list(own) for name, own in (named or {}).items()}
-    for name, own in given.items():
-        if unknown := [one for one in own if one not in needs]:
+    given = {name: list(members) for name, members in (named or {}).items()}
+    for name, members in given.items():
+        if unknown := [label for label in members if label not in needs]:
             raise ExpertError(f"modality {name!r}: expert {unknown[0]!r} is not among {', '.join(needs)}")
-    taken = {one for own in given.values() for one in own}
-    found: dict[str, list[str]] = {}
-    for one, kind in needs.items():
-        if one not in taken:
-            found.setdefault(FAMILIES.get(kind, "video"), []).append(one)
-    if given.keys() & found.keys():
-        both = next(iter(given.keys() & found.keys()))
-        raise ExpertError(f"modality {both!r} is also the one of {', '.join(found[both])}; choose another name")
-    found = given | found
-    if list(found) in (["video"], ["audio"]) and not given and len(needs) > 1:
-        found = {one: [one] for one in needs}
-    texts = {name: own for name, own in found.items() if any(needs[one] == "tokens" for one in own)}
-    if len(texts) > 1 or any(needs[one] != "tokens" for own in texts.values() for one in own):
+    taken = {label for members in given.values() for label in members}
+    modalities: dict[str, list[str]] = {}
+    for label, kind in needs.items():
+        if label not in taken:
+            modalities.setdefault(FAMILIES.get(kind, "video"), []).append(label)
+    if given.keys() & modalities.keys():
+        both = next(iter(given.keys() & modalities.keys()))
+        raise ExpertError(f"modality {both!r} is also the one of {', '.join(modalities[both])}; choose another name")
+    modalities = given | modalities
+    if list(modalities) in (["video"], ["audio"]) and not given and len(needs) > 1:
+        modalities = {label: [label] for label in needs}
+    texts = {
+        name: members for name, members in modalities.items() if any(needs[label] == "tokens" for label in members)
+    }
+    if len(texts) > 1 or any(needs[label] != "tokens" for members in texts.values() for label in members):
         raise ExpertError(f"experts of sentences must be one modality of their own, got {texts}")
     text = next(iter(texts), None)
-    return ModalityExperts({name: found[name] for name in sorted(found, key=lambda name: name == text)}, text)
+    return ModalityExperts({name: modalities[name] for name in sorted(modalities, key=lambda name: name == text)}, text)
 
 
 def segments_within(point: Datapoint, duration: float, name: str) -> tuple[Segments, list[Omission]]:
     """The segments of a datapoint that lie in its recording, and a problem for each of the others."""
-    kept, problems = [], []
+    inside, problems = [], []
     for number, segment in enumerate(point.segments):
         try:
             start, stop = segment.within(duration)
@@ -108,8 +110,8 @@ def segments_within(point: Datapoint, duration: float, name: str) -> tuple[Segme
             problems.append(Omission(name, f"segment {number} was omitted: {error}"))
             continue
         times = {"start_sec": round(start, 3), "stop_sec": round(min(stop, duration), 3)}
-        kept.append({"text": segment.text, **times, **({"fields": segment.fields} if segment.fields else {})})
-    return kept, problems
+        inside.append({"text": segment.text, **times, **({"fields": segment.fields} if segment.fields else {})})
+    return inside, problems
 
 
 def build_dataset(
@@ -138,8 +140,8 @@ def build_dataset(
         if recording not in durations or not segments.get(point.key):
             continue
         present = [
-            any((point.key if name == modalities.text else recording) in finished[one] for one in own)
-            for name, own in modalities.experts.items()
+            any((point.key if name == modalities.text else recording) in finished[label] for label in members)
+            for name, members in modalities.experts.items()
         ]
         if sum(present) >= min(2, len(present)):
             data.meta[point.key] = {
@@ -163,9 +165,9 @@ def media_table(data: FeatureSet, files: Mapping[str, Path]) -> dict[str, Any]:
         whole = [{**entry["segments"][0], "start_sec": 0.0, "stop_sec": entry["duration_sec"]}]
         segments = whole if data.many else entry["segments"]
         for number, segment in enumerate(segments):
-            place = {"file": str(path.resolve()), "start": segment["start_sec"], "stop": segment["stop_sec"]}
-            place |= {"fields": segment["fields"]} if "fields" in segment else {}
-            table[f"{key}/{number}" if len(segments) > 1 else key] = place
+            clip = {"file": str(path.resolve()), "start": segment["start_sec"], "stop": segment["stop_sec"]}
+            clip |= {"fields": segment["fields"]} if "fields" in segment else {}
+            table[f"{key}/{number}" if len(segments) > 1 else key] = clip
     return table
 
 
@@ -174,7 +176,7 @@ SMALL = 2000  # training clips; below this the model is small
 
 def coot_section(data: FeatureSet, out: Path) -> dict[str, Any]:
     """The section ``data`` of a config for COOT's layout."""
-    files = {name: [f"{expert}.h5" for expert in own] for name, own in data.modalities.experts.items()}
+    files = {name: [f"{expert}.h5" for expert in members] for name, members in data.modalities.experts.items()}
     text = data.modalities.text
     names = [name for name in files if name != text]
     if text is not None:

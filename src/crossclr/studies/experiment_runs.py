@@ -43,28 +43,28 @@ def run_experiments(
     shown = [name for name in names if EXPERIMENTS[name].skip(study) is None]
     study.prepare_folder()
     with open_pool(study.out, jobs) as pool:
-        wanted = dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(study))
-        losses = [loss for loss in wanted if loss not in study.given] if study.trials else []
+        losses_to_tune = dict.fromkeys(loss for name in shown for loss in EXPERIMENTS[name].tunes(study))
+        losses = [loss for loss in losses_to_tune if loss not in study.given] if study.trials else []
         with show_trainings("tuning", study.tuner.missing(losses), console) as step:
             study.tuner.tune(losses, pool, step)
-        _store_tuned(study, list(wanted))
+        _store_tuned(study, list(losses_to_tune))
         missing = missing_jobs([variant for name in shown for variant in EXPERIMENTS[name].variants(study)], study)
         with show_trainings("trainings", len(missing), console) as step:
             run_all(missing, pool, step)
     tables = {name: EXPERIMENTS[name].tables(study) if name in shown else [] for name in names}
-    for table in (table for found in tables.values() for table in found):
+    for table in (table for several in tables.values() for table in several):
         table.write(study.out / TABLES)
     return tables
 
 
 def missing_jobs(variants: Sequence[Variant], study: Study) -> list[Job]:
     """The trainings of these variants that are not finished; equal ones once."""
-    wanted: dict[tuple[str, int], Job] = {}
+    jobs: dict[tuple[str, int], Job] = {}
     for job in (job for variant in variants for job in variant.jobs()):
         key = (digest(job.config), job.config.seed)
-        known = wanted.get(key, job)  # equal configs of other experiments: the first one names the folder
-        wanted[key] = replace(known, keep=known.keep or job.keep)
-    return [job for job in wanted.values() if study.finished.find(job) is None]
+        known = jobs.get(key, job)  # equal configs of other experiments: the first one names the folder
+        jobs[key] = replace(known, keep=known.keep or job.keep)
+    return [job for job in jobs.values() if study.finished.find(job) is None]
 
 
 def run_all(jobs: Sequence[Job], pool: Pool, progress: Step) -> None:

@@ -57,7 +57,7 @@ class Experts(Experiment):
             rows.append([Cell(text=name), *cells])
         for names in study.settings.fused_experts:
             results = [self.fused(study, names, seed)[main] for seed in range(len(study.few_seeds))]
-            cells = [Cell.of([found.get(metric, float("nan")) for found in results]) for metric in EXPERT_METRICS]
+            cells = [Cell.of([result.get(metric, float("nan")) for result in results]) for metric in EXPERT_METRICS]
             rows.append([Cell(text=" ⊕ ".join(names)), *cells])
         heads = ["experts", *EXPERT_METRICS]
         best = max(rows, key=lambda row: row[1].mean)
@@ -75,10 +75,9 @@ class Experts(Experiment):
         split = study.base.splits.test or ""
         parts = [open_trainer(job.config).embed(study.finished.open(job).load_model(), split) for job in jobs]
         fused = fuse(parts)
-        found = open_trainer(jobs[0].config).measure(fused, split)
-        return {
-            key: found[own] for key, own in zip(directions_of(study.names), directions_of(fused.names), strict=True)
-        }
+        metrics = open_trainer(jobs[0].config).measure(fused, split)
+        keys = zip(directions_of(study.names), directions_of(fused.names), strict=True)
+        return {key: metrics[fused_key] for key, fused_key in keys}
 
 
 COMPARED = ("ntxent", "crossclr")
@@ -145,8 +144,8 @@ class ModalityPairs(Experiment):
             for method, line in lines.items():
                 count = len(GRID_METRICS)
                 means = [[cell.mean for cell in line[number::count]] for number in range(count)]
-                known = [[mean for mean in found if not math.isnan(mean)] for found in means]
-                mean = [Cell(float(np.mean(found))) if found else Cell(text="–") for found in known]
+                known = [[mean for mean in result if not math.isnan(mean)] for result in means]
+                mean = [Cell(float(np.mean(result))) if result else Cell(text="–") for result in known]
                 rows.append([Cell(text=f"{query}: {METHODS[method].title}"), *line, *mean])
         heads = ["query: loss", *(metric for _ in (*names, "mean") for metric in GRID_METRICS)]
         groups = [("", 1), *((name, len(GRID_METRICS)) for name in (*names, "mean"))]
@@ -157,15 +156,15 @@ class ModalityPairs(Experiment):
         return [Table("modalities", self.title, heads, rows, caption, groups, block=len(COMPARED))]
 
     def _line(self, study: Study, query: str, method: str) -> list[Cell]:
-        found = (self._values(study, query, target, method) for target in self.names(study))
-        return [Cell.of(values.get(metric, [])) for values in found for metric in GRID_METRICS]
+        pairs = (self._values(study, query, target, method) for target in self.names(study))
+        return [Cell.of(values.get(metric, [])) for values in pairs for metric in GRID_METRICS]
 
     def picture(self, study: Study, method: str) -> str:
         """The grid of a loss as SVG: mean R@10 over seeds."""
         results = {}
         for target, query in permutations(self.names(study), 2):
             if values := self._values(study, query, target, method):
-                scores = {metric: Cell.of(found).mean for metric, found in values.items()}
+                scores = {metric: Cell.of(by_seed).mean for metric, by_seed in values.items()}
                 results[Direction("clip", query, target).key] = scores
         return grid_picture(results)
 

@@ -49,10 +49,10 @@ class Page:
         """Add an interactive figure, or several in a row, with a sentence below."""
         plots = [plot] if isinstance(plot, dict) else list(plot)
         places = []
-        for one in plots:
+        for figure in plots:
             self.plots += 1
             name = f"plot-{self.plots}"
-            content = json.dumps(one, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
+            content = json.dumps(figure, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
             data = f'<script type="application/json" data-plot="{name}">{content}</script>'
             places.append(f'<div><div id="{name}"></div>{data}</div>')
         inside = "".join(places)

@@ -120,11 +120,11 @@ class Ablation(Experiment):
 
         Trainings of one seed share initial weights and batches, so they count as one observation.
         """
-        place = PARTS.index(part)
-        found: dict[bool, list[list[float]]] = {False: [], True: []}
+        position = PARTS.index(part)
+        values: dict[bool, list[list[float]]] = {False: [], True: []}
         for on in COMBINATIONS:
-            found[on[place]].append(study.values(self.variant(study, on), direction, metric))
-        without, with_it = (np.mean(found[used], axis=0).tolist() for used in (False, True))
+            values[on[position]].append(study.values(self.variant(study, on), direction, metric))
+        without, with_it = (np.mean(values[used], axis=0).tolist() for used in (False, True))
         return paired(with_it, without, "without it")
 
 
@@ -161,13 +161,13 @@ class Losses(Experiment):
         for name in self._ours(study):
             for direction in study.directions:
                 for metric in (*STRICT, *SEMANTIC):
-                    found = self.compare(study, name, direction, metric)
-                    if found is None or math.isnan(found.difference):
+                    comparison = self.compare(study, name, direction, metric)
+                    if comparison is None or math.isnan(comparison.difference):
                         continue
-                    interval = self.interval(study, METHODS[name].title, found.rival, direction, metric)
-                    texts = [METHODS[name].title, f"{words(direction)} {metric}", found.rival]
-                    texts += [f"{found.difference:+.2f}", "–" if interval is None else str(interval)]
-                    texts += [f"{found.relative:+.1f}%", found.shown]
+                    interval = self.interval(study, METHODS[name].title, comparison.rival, direction, metric)
+                    texts = [METHODS[name].title, f"{words(direction)} {metric}", comparison.rival]
+                    texts += [f"{comparison.difference:+.2f}", "–" if interval is None else str(interval)]
+                    texts += [f"{comparison.relative:+.1f}%", comparison.shown]
                     rows.append([Cell(text=text) for text in texts])
         heads = ["loss", "metric", "best rival", "difference", "95% interval", "relative", "p"]
         caption = (
@@ -184,10 +184,10 @@ class Losses(Experiment):
             if name in study.given:
                 rows.append([Cell(text=text) for text in (*texts, "–", f"tuned in {study.tuned_in}", "–", "0")])
                 continue
-            found = study.tuner.best(name)
-            first = found.trials[0]
-            cells = [*(Cell(text=text) for text in texts), Cell(found.best.score), Cell(text=_options(first.options))]
-            rows.append([*cells, Cell(first.score), Cell(text=str(len(found.trials)))])
+            tuned = study.tuner.best(name)
+            first = tuned.trials[0]
+            cells = [*(Cell(text=text) for text in texts), Cell(tuned.best.score), Cell(text=_options(first.options))]
+            rows.append([*cells, Cell(first.score), Cell(text=str(len(tuned.trials)))])
         heads = ["loss", "tuned options", "score", "first options", "their score", "trials"]
         caption = (
             f"Tuned on the validation split; the score is the mean of {', '.join(study.settings.tune_by)} over all "
@@ -223,17 +223,17 @@ class Losses(Experiment):
         parts, main = [], study.directions[0]
         for metric in ("R@1", "nDCG"):
             values = self.values(study, main, metric)
-            means = {name: float(np.mean(found)) for name, found in values.items()}
+            means = {name: float(np.mean(comparison)) for name, comparison in values.items()}
             means = {name: mean for name, mean in means.items() if not math.isnan(mean)}
             if not means:
                 continue
             first = max(means, key=lambda name: means[name])
-            part = f"{first} has the best {words(main)} {metric} ({means[first]:.1f})"
+            text = f"{first} has the best {words(main)} {metric} ({means[first]:.1f})"
             ours = self._ours(study)[:1]
-            found = self.compare(study, ours[0], main, metric) if ours else None
-            if found is not None:
-                part += f"; {METHODS[ours[0]].title} differs by {found.words()}"
-            parts.append(part)
+            comparison = self.compare(study, ours[0], main, metric) if ours else None
+            if comparison is not None:
+                text += f"; {METHODS[ours[0]].title} differs by {comparison.words()}"
+            parts.append(text)
         return ". ".join(parts) + f". Mean ± standard deviation over {len(study.seeds)} seeds on the test split."
 
 
@@ -257,11 +257,11 @@ class Positives(Experiment):
         scores = {labels: study.values(variant, main, "R@1") for labels, variant in rows.items()}
         plain, *grid = scores
         best = max(grid, key=lambda labels: sum(scores[labels]))
-        found = paired(scores[best], scores[plain], "CrossCLR without extra positives")
+        comparison = paired(scores[best], scores[plain], "CrossCLR without extra positives")
         caption = (
-            f"The best cell, K = {best[0]} and β = {best[1]}, changes {words(main)} R@1 by {found.words()}. It was "
+            f"The best cell, K = {best[0]} and β = {best[1]}, changes {words(main)} R@1 by {comparison.words()}. "
+            "It was selected on the same test results, so this estimate is optimistic."
         )
-        caption += "selected on the same test results, so this estimate is optimistic."
         return [study.score_table("positives", self.title, ["K", "β"], rows, caption)]
 
     def _rows(self, study: Study) -> dict[tuple[str, ...], Variant]:

@@ -61,9 +61,9 @@ def choose_points(embeddings: Embeddings, inputs: Embeddings) -> Points:
     clips = clips[:: max(1, -(-len(clips) // MAX_MAP_CLIPS))]
     sentences = [first[clip] for clip in clips]
     video = torch.repeat_interleave(torch.arange(len(embeddings.clip_counts)), embeddings.clip_counts)
-    own = [embeddings.groups[int(video[items.clip_of[clip]])] for clip in clips] if embeddings.groups else []
-    if own and len(set(own)) <= max(GROUPS, len(clips) // 20):
-        return Points(clips, sentences, _largest(own))
+    groups = [embeddings.groups[int(video[items.clip_of[clip]])] for clip in clips] if embeddings.groups else []
+    if groups and len(set(groups)) <= max(GROUPS, len(clips) // 20):
+        return Points(clips, sentences, _largest(groups))
     return Points(clips, sentences, _clusters(inputs, texts.texts, sentences))
 
 
@@ -89,8 +89,8 @@ def joint_map(loss: str, embeddings: Embeddings, points: Points) -> Map:
 
 def map_sentence(maps: Sequence[Map]) -> str:
     """How often neighbours share their label."""
-    first = max(maps, key=lambda one: one.agreement)
-    parts = ", ".join(f"{one.loss} {one.agreement:.1f}%" for one in maps)
+    first = max(maps, key=lambda drawn: drawn.agreement)
+    parts = ", ".join(f"{drawn.loss} {drawn.agreement:.1f}%" for drawn in maps)
     return (
         f"Share of a text's ten nearest texts in the joint space with the same colour: {parts}; {first.loss} has the "
         "highest. Filled marks are clips, rings are their texts."
@@ -121,18 +121,18 @@ def _clusters(inputs: Embeddings, texts: Sequence[str], sentences: list[int]) ->
 
     rows = normalize(inputs.pair()[1].rows[sentences], dim=1).numpy()
     count = min(GROUPS, max(2, len(rows) // 10))
-    found = KMeans(count, n_init=4, random_state=0).fit_predict(rows)
+    labels = KMeans(count, n_init=4, random_state=0).fit_predict(rows)
     if not texts:
-        return [f"cluster {number + 1}" for number in found]
+        return [f"cluster {number + 1}" for number in labels]
     everywhere = Counter(word for map_sentence in sentences for word in content_words(texts[map_sentence]))
     names: dict[int, str] = {}
     for cluster in range(count):
-        members = [s for s, number in zip(sentences, found, strict=True) if number == cluster]
+        members = [s for s, number in zip(sentences, labels, strict=True) if number == cluster]
         words = Counter(word for member in members for word in content_words(texts[member]))
         typical = sorted(words, key=lambda word: (-(words[word] ** 2) / everywhere[word], word))[:3]
         name = ", ".join(typical) or f"cluster {cluster + 1}"
         names[cluster] = name if name not in names.values() else f"{name} ({cluster + 1})"
-    return [names[int(number)] for number in found]
+    return [names[int(number)] for number in labels]
 
 
 BINS = 100
@@ -173,7 +173,7 @@ def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> PairCosine
     """Cosines of all sentences with their clips, and of random sentences with other clips."""
     items, texts = embeddings.pair()
     a, b = normalize(items.rows.double(), dim=1), normalize(texts.rows.double(), dim=1)
-    own = (a[texts.clip_of] * b).sum(dim=1).numpy()
+    positive = (a[texts.clip_of] * b).sum(dim=1).numpy()
     rng = np.random.default_rng(seed)
     sentences = torch.from_numpy(rng.integers(len(b), size=NEGATIVES))
     clips = torch.from_numpy(rng.integers(len(a), size=NEGATIVES))
@@ -184,17 +184,17 @@ def similarities(loss: str, embeddings: Embeddings, seed: int = 0) -> PairCosine
             for c, s in zip(clips[other].split(20_000), sentences[other].split(20_000), strict=True)  # type: ignore[no-untyped-call]
         ]
     ).numpy()
-    return PairCosines(loss, Histogram.of(own), Histogram.of(others))
+    return PairCosines(loss, Histogram.of(positive), Histogram.of(others))
 
 
-def similarity_sentence(found: Sequence[PairCosines]) -> str:
+def similarity_sentence(compared: Sequence[PairCosines]) -> str:
     """Which loss has the lowest variance on positives, and which the highest mean on negatives."""
-    lowest = min(found, key=lambda one: one.positive.variance)
-    highest = max(found, key=lambda one: one.negative.mean)
+    lowest = min(compared, key=lambda each: each.positive.variance)
+    highest = max(compared, key=lambda each: each.negative.mean)
     parts = [
-        f"{one.loss}: positives {one.positive.mean:.2f} (variance {one.positive.variance:.3f}), "
-        f"negatives {one.negative.mean:.2f} (variance {one.negative.variance:.3f})"
-        for one in found
+        f"{each.loss}: positives {each.positive.mean:.2f} (variance {each.positive.variance:.3f}), "
+        f"negatives {each.negative.mean:.2f} (variance {each.negative.variance:.3f})"
+        for each in compared
     ]
     joined = "and" if lowest is highest else f"and {highest.loss}"
     return (
@@ -242,8 +242,8 @@ def connectivity_graph(
     rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
     mask, _ = influential(scores, threshold, rule, min_keep)
-    chosen = torch.arange(0, len(first), max(1, -(-len(first) // MAX_GRAPH_SAMPLES)))
-    shown = rows[chosen]
+    sampled = torch.arange(0, len(first), max(1, -(-len(first) // MAX_GRAPH_SAMPLES)))
+    shown = rows[sampled]
     cosines = shown @ shown.T
     upper = torch.triu_indices(len(shown), len(shown), offset=1)
     values = cosines[upper[0], upper[1]]
@@ -254,10 +254,10 @@ def connectivity_graph(
         places=plane(shown),
         links=[(int(x), int(y)) for x, y in linked.T],
         degrees=degrees.tolist(),
-        connectivity=scores[chosen].tolist(),
-        influential=mask[chosen].tolist(),
-        keys=[keys[int(i)] for i in chosen],
-        texts=[sentences.texts[first[int(i)]] if sentences.texts else "" for i in chosen],
+        connectivity=scores[sampled].tolist(),
+        influential=mask[sampled].tolist(),
+        keys=[keys[int(i)] for i in sampled],
+        texts=[sentences.texts[first[int(i)]] if sentences.texts else "" for i in sampled],
         threshold=cut,
         share=float(mask.double().mean()),
     )
@@ -268,13 +268,13 @@ def influential_samples(inputs: Embeddings) -> list[Influential]:
     first, sentences, keys = _first_sentences(inputs)
     rows = normalize(sentences.rows[first], dim=1)
     scores = connectivity(rows)
-    found: list[Influential] = []
+    examples: list[Influential] = []
     shown_texts: set[str] = set()
-    for place in scores.argsort(descending=True).tolist():
-        text = sentences.texts[first[place]]
+    for row in scores.argsort(descending=True).tolist():
+        text = sentences.texts[first[row]]
         if text.casefold() in shown_texts:
             continue
-        near = rows @ rows[place]
+        near = rows @ rows[row]
         nearest: list[tuple[str, str, float]] = []
         shown_texts.add(text.casefold())
         for other in near.argsort(descending=True).tolist():
@@ -285,10 +285,10 @@ def influential_samples(inputs: Embeddings) -> list[Influential]:
             nearest.append((keys[other], words, float(near[other])))
             if len(nearest) == NEAREST:
                 break
-        found.append(Influential(keys[place], text, float(scores[place]), nearest))
-        if len(found) == EXAMPLES:
+        examples.append(Influential(keys[row], text, float(scores[row]), nearest))
+        if len(examples) == EXAMPLES:
             break
-    return found
+    return examples
 
 
 def graph_sentence(graph: ConnectivityGraph) -> str:

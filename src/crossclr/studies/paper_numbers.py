@@ -99,8 +99,8 @@ def paper_table(target: str, dataset: str) -> PaperTable:
 @cache
 def _all_tables() -> dict[str, dict[str, dict[str, Any]]]:
     text = (resources.files("crossclr.studies") / "paper_numbers.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(text)
-    return found
+    tables: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(text)
+    return tables
 
 
 Results = Mapping[str, Mapping[str, float]]  # group of columns -> metric -> value
@@ -137,10 +137,10 @@ def results_by_row(
         return _caption_rows(study, variants, caption)
     rows = {variant.name: _directions(study, variant) for variant in variants}
     if table.target == "experts":
-        rows = {name.removeprefix("experts ").removeprefix("expert "): found for name, found in rows.items()}
+        rows = {name.removeprefix("experts ").removeprefix("expert "): results for name, results in rows.items()}
         rows |= {" ⊕ ".join(names): _fused(study, names) for names in study.settings.fused_experts}
     if table.target == "state-of-the-art" and study.settings.experts:
-        rows = {name: found for name, found in rows.items() if not name.startswith("expert ")}
+        rows = {name: results for name, results in rows.items() if not name.startswith("expert ")}
         rows["CrossCLR"] = _fused(study, LSMDC_EXPERTS)
     return rows
 
@@ -170,12 +170,12 @@ def _kept(variant: Variant, seeds: int) -> Variant:
 def _directions(study: Study, variant: Variant) -> list[Results]:
     """By seed: metrics by direction in words; a training that failed has none."""
     tests = [results.get("test") or {} for results in study.results(variant)]
-    return [{words(key): found[key] for key in variant.directions if key in found} for found in tests]
+    return [{words(key): test[key] for key in variant.directions if key in test} for test in tests]
 
 
 def _fused(study: Study, names: list[str]) -> list[Results]:
-    found = [Experts().fused(study, names, number) for number in range(len(study.few_seeds))]
-    return [{words(key): metrics for key, metrics in results.items()} for results in found]
+    by_seed = [Experts().fused(study, names, number) for number in range(len(study.few_seeds))]
+    return [{words(key): metrics for key, metrics in results.items()} for results in by_seed]
 
 
 def _modality_rows(study: Study) -> dict[str, list[Results]]:
@@ -187,7 +187,7 @@ def _modality_rows(study: Study) -> dict[str, list[Results]]:
             tests = [results.get("test") or {} for results in study.results(variant)]
             for name, key in zip((f"{second} → {first}", f"{first} → {second}"), variant.directions, strict=True):
                 row = f"{name}: {METHODS[method].title}"
-                rows[row] = [{"retrieval": found.get(key, {})} for found in tests]
+                rows[row] = [{"retrieval": test.get(key, {})} for test in tests]
     return rows
 
 

@@ -48,14 +48,14 @@ class Claim:
     evidence: str
 
 
-def claims(study: Study, found: Sequence[PairCosines]) -> list[Claim]:
+def claims(study: Study, similarities: Sequence[PairCosines]) -> list[Claim]:
     """All claims; the experiments losses, ablation and sweeps must be finished."""
     gain = Ablation().gain
     answers = [
         Claim(question, *_verdict([(f"{words(d)} {m}", gain(study, part, d, m)) for d, m in _main(study)]))
         for part, question in PARTS.items()
     ]
-    return [*answers, *_queue(study), *_similarities(found), *_neighbours(study)]
+    return [*answers, *_queue(study), *_similarities(similarities), *_neighbours(study)]
 
 
 def _main(study: Study) -> list[tuple[str, str]]:
@@ -64,16 +64,18 @@ def _main(study: Study) -> list[tuple[str, str]]:
     return [(there, "R@1"), (there, "nDCG"), (back, "R@1")]
 
 
-def _verdict(found: Sequence[tuple[str, PairedTest]]) -> tuple[str, str]:
+def _verdict(tests: Sequence[tuple[str, PairedTest]]) -> tuple[str, str]:
     """An answer from the first metric, unless another one contradicts it, and all differences in words."""
-    known = [(name, one) for name, one in found if one.difference == one.difference]  # NaN: the data lacks the metric
+    known = [
+        (name, test) for name, test in tests if test.difference == test.difference
+    ]  # NaN: the data lacks the metric
     first = known[0][1]
     answer = "yes" if first.difference > 0 else "no, it hurts"
     if not first.p < 0.05:
         answer = "no clear effect"
-    elif any(one.p < 0.05 and one.difference * first.difference < 0 for _, one in known):
+    elif any(test.p < 0.05 and test.difference * first.difference < 0 for _, test in known):
         answer = "mixed"
-    return answer, "; ".join(f"{name} {one.difference:+.2f} ({one.p_in_words})" for name, one in known)
+    return answer, "; ".join(f"{name} {test.difference:+.2f} ({test.p_in_words})" for name, test in known)
 
 
 def _queue(study: Study) -> list[Claim]:
@@ -88,16 +90,16 @@ def _queue(study: Study) -> list[Claim]:
     return [Claim(f"Does a larger queue help ({sizes[-1]:,} against {sizes[0]:,} samples)?", *_verdict(compared))]
 
 
-def _similarities(found: Sequence[PairCosines]) -> list[Claim]:
-    ours = [one for one in found if one.loss.startswith("CrossCLR")]
-    rivals = [one for one in found if one not in ours]
+def _similarities(compared: Sequence[PairCosines]) -> list[Claim]:
+    ours = [each for each in compared if each.loss.startswith("CrossCLR")]
+    rivals = [each for each in compared if each not in ours]
     if not ours or not rivals:
         return []
     crossclr = ours[0]
-    lower = all(crossclr.positive.variance < one.positive.variance for one in rivals)
-    higher = all(crossclr.negative.mean > one.negative.mean for one in rivals)
-    variances = ", ".join(f"{one.loss} {one.positive.variance:.4f}" for one in found)
-    means = ", ".join(f"{one.loss} {one.negative.mean:+.3f}" for one in found)
+    lower = all(crossclr.positive.variance < each.positive.variance for each in rivals)
+    higher = all(crossclr.negative.mean > each.negative.mean for each in rivals)
+    variances = ", ".join(f"{each.loss} {each.positive.variance:.4f}" for each in compared)
+    means = ", ".join(f"{each.loss} {each.negative.mean:+.3f}" for each in compared)
     return [
         Claim("Is the variance of positive pairs lower than with the rivals?", "yes" if lower else "no", variances),
         Claim("Do negative pairs shift towards positive scores?", "yes" if higher else "no", f"mean cosine: {means}"),
@@ -110,16 +112,19 @@ def _neighbours(study: Study) -> list[Claim]:
     if ours not in variants or rival not in variants:
         return []
     compared = [
-        (f"within {name}", paired(study.kept(variants[ours], name), study.kept(variants[rival], name), rival))
+        (
+            f"within {name}",
+            paired(study.neighbours_kept(variants[ours], name), study.neighbours_kept(variants[rival], name), rival),
+        )
         for name in study.names
     ]
     question = f"Does the joint space keep more input-space neighbours than with {rival} (kept@10, %)?"
     return [Claim(question, *_verdict(compared))]
 
 
-def claims_table(found: Sequence[Claim]) -> Table:
+def claims_table(answers: Sequence[Claim]) -> Table:
     """The claims as a table."""
-    rows = [[Cell(text=text) for text in (one.question, one.answer, one.evidence)] for one in found]
+    rows = [[Cell(text=text) for text in (claim.question, claim.answer, claim.evidence)] for claim in answers]
     caption = (
         "An answer is yes or no only if the paired t-test of its first metric over seeds has p < 0.05, and mixed if "
         "another metric contradicts it with p < 0.05. Answers on similarities of pairs use one training of each loss."
@@ -133,7 +138,7 @@ MAPS = ("crossclr", "ntxent")  # whose joint spaces are drawn
 
 def write_report(study: Study, jobs: int = 1, console: Console | None = None) -> Path:
     """Run the experiments that are missing (``jobs`` at a time), draw all figures and write ``report.html``."""
-    found = run_experiments(list(EXPERIMENTS), study, jobs, console)
+    by_experiment = run_experiments(list(EXPERIMENTS), study, jobs, console)
     if console is not None:
         console.print("figures", highlight=False)
     page = Page(f"CrossCLR on {study.base.name}")
@@ -144,7 +149,7 @@ def write_report(study: Study, jobs: int = 1, console: Console | None = None) ->
     page.section("claims", "The paper's claims", "What this data says about each claim; details follow below.")
     _table(page, answers, words=True)
     page.source(study.command("report"), dump_config(study.base))
-    for name, tables in found.items():
+    for name, tables in by_experiment.items():
         _experiment(page, study, name, tables)
     drawn.add(page)
     from plotly.offline import get_plotlyjs
@@ -158,7 +163,7 @@ def _head(page: Page, study: Study) -> None:
     base, trainer = study.base, open_trainer(study.base)
     sizes = []
     for split in (base.splits.train, base.splits.validate_, base.splits.test):
-        counts = [f"{name} {len(found.rows):,}" for name, found in trainer.inputs(split or "").modalities.items()]
+        counts = [f"{name} {len(vectors.rows):,}" for name, vectors in trainer.inputs(split or "").modalities.items()]
         sizes.append(f"{split}: {len(trainer.inputs(split or '').clip_keys):,} clips ({', '.join(counts)})")
     shown = f"{' and '.join(study.pair)}; the section {ModalityPairs.title} has all {len(study.names)} modalities"
     facts = Page("")
@@ -197,9 +202,8 @@ def _experiment(page: Page, study: Study, name: str, tables: Sequence[Table]) ->
             plots.curve(curve), f"{curve.title.capitalize()}. {curve.sentence} The dotted line is the tuned value."
         )
     if name == "modalities":
-        pictures = "".join(
-            f"<div><h3>{METHODS[one].title}</h3>{ModalityPairs().picture(study, one)}</div>" for one in COMPARED
-        )
+        grids = {METHODS[method].title: ModalityPairs().picture(study, method) for method in COMPARED}
+        pictures = "".join(f"<div><h3>{title}</h3>{grid}</div>" for title, grid in grids.items())
         page.html(f'<figure><div class="pair">{pictures}</div><figcaption>Mean R@10 over seeds.</figcaption></figure>')
     for table in tables:
         inside = Page("")
@@ -250,8 +254,8 @@ class ReportFigures:
         if name not in self._embedded:
             job = self.variants[name].jobs()[0]
             model = self.study.finished.open(job).load_model()
-            found = open_trainer(job.config).embed(model, job.config.splits.test or "")
-            self._embedded[name] = found.only(self.study.pair)
+            joint = open_trainer(job.config).embed(model, job.config.splits.test or "")
+            self._embedded[name] = joint.only(self.study.pair)
         return self._embedded[name]
 
     def inputs(self, split: str) -> Embeddings:
@@ -270,8 +274,8 @@ class ReportFigures:
         study = self.study
         seed = f"seed {study.seeds[0]}, split {study.base.splits.test}"
         page.section("histograms", "Similarities", f"Cosines in the joint space after training ({seed}).")
-        found = self.similarities()
-        page.plot(plots.histograms(found), maps.similarity_sentence(found))
+        similarities = self.similarities()
+        page.plot(plots.histograms(similarities), maps.similarity_sentence(similarities))
         self._source(page, study.settings.histograms[-1])
         trainer = open_trainer(study.base)
         image = partial(image_uri, trainer.raw)
@@ -280,7 +284,7 @@ class ReportFigures:
         shown = [name for name in MAPS if name in self.variants]
         points = maps.choose_points(self.embeddings(shown[0]), self.inputs(test))
         drawn = [maps.joint_map(METHODS[name].title, self.embeddings(name), points) for name in shown]
-        page.plot([plots.space(one, image) for one in drawn], maps.map_sentence(drawn))
+        page.plot([plots.space(joint_map, image) for joint_map in drawn], maps.map_sentence(drawn))
         self._source(page, shown[0])
         ours = self._config("crossclr")
         pruning = (loss_option(ours, name) for name in ("prune_threshold", "prune_by", "min_keep"))
@@ -293,14 +297,14 @@ class ReportFigures:
 
     def _texts(self, page: Page, image: Callable[[str], str]) -> None:
         study = self.study
-        found = maps.influential_samples(self.inputs(study.base.splits.train))
+        samples = maps.influential_samples(self.inputs(study.base.splits.train))
         page.section("influential", "Influential samples", "The most connected texts, each with its nearest texts.")
         cards = []
-        for one in found:
-            lines = [(key, f"{text} ({cosine:.2f})", "") for key, text, cosine in one.nearest]
-            cards.append(_card(one.key, f"{one.text} (C {one.connectivity:.2f})", lines, image))
+        for sample in samples:
+            lines = [(key, f"{text} ({cosine:.2f})", "") for key, text, cosine in sample.nearest]
+            cards.append(_card(sample.key, f"{sample.text} (C {sample.connectivity:.2f})", lines, image))
         page.html(f'<div class="cards">{"".join(cards)}</div>')
-        mean = float(np.mean([cosine for one in found for _, _, cosine in one.nearest]))
+        mean = float(np.mean([cosine for sample in samples for _, _, cosine in sample.nearest]))
         page.text(
             f"Their nearest texts have a mean input cosine of {mean:.2f}; used as negatives, they are pushed apart."
         )

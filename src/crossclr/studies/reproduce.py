@@ -61,14 +61,14 @@ def compare(table: PaperTable, rows: Mapping[str, Sequence[Results]]) -> list[Co
         >>> first.paper, first.ours, first.difference, first.seeds
         (19.5, 20.5, 1.0, 2)
     """
-    found = []
+    numbers = []
     for row in dict.fromkeys([*table.rows, *rows]):
         for group, metrics in table.columns.items():
             for metric in metrics:
                 printed = table.number(row, group, metric)
                 values = [_value(results, group, metric) for results in rows.get(row, ())]
                 mean, deviation = mean_and_deviation(values)
-                found.append(
+                numbers.append(
                     ComparedNumber(
                         row,
                         group,
@@ -80,7 +80,7 @@ def compare(table: PaperTable, rows: Mapping[str, Sequence[Results]]) -> list[Co
                         seeds=sum(not math.isnan(value) for value in values),
                     )
                 )
-    return found
+    return numbers
 
 
 def comparison_tables(table: PaperTable, numbers: Sequence[ComparedNumber]) -> list[Table]:
@@ -90,10 +90,10 @@ def comparison_tables(table: PaperTable, numbers: Sequence[ComparedNumber]) -> l
         size = 3 if max(map(len, metrics)) <= 5 else 2  # with paper, ours and difference each, a table fits 80 columns
         for start in range(0, len(metrics), size):
             shown = metrics[start : start + size]
-            found = {(one.row, one.metric): one for one in numbers if one.group == group and one.metric in shown}
+            by_cell = {(number.row, number.metric): number for number in numbers if number.group == group}
             rows = []
-            for row in dict.fromkeys(one.row for one in numbers):
-                cells = [found[row, metric] for metric in shown]
+            for row in dict.fromkeys(number.row for number in numbers):
+                cells = [by_cell[row, metric] for metric in shown]
                 words = [word for cell in cells for word in _words(cell)]
                 rows.append([Cell(text=word) for word in (row, *words)])
             heads = ["", *(f"{metric}\n{what}" for metric in shown for what in ("paper", "ours", "diff."))]
@@ -111,7 +111,7 @@ def write_comparison(
     """
     stem = f"reproduce-{table.target}"
     values: dict[str, Any] = {"target": table.target, "title": table.title, **facts, "claims": list(table.claims)}
-    values["numbers"] = [{**asdict(one), "difference": one.difference} for one in numbers]
+    values["numbers"] = [{**asdict(number), "difference": number.difference} for number in numbers]
     write_json(folder / f"{stem}.json", values)
     report = Page(f"{table.title}: the paper and ours")
     report.facts(list(facts.items()))
@@ -230,7 +230,7 @@ def open_reproduction(
 
 
 def reproduce(
-    wanted: Reproduction,
+    reproduction: Reproduction,
     *,
     train: Perform = perform,
     caption: Caption | None = None,
@@ -242,7 +242,7 @@ def reproduce(
     Writes ``reproduce-<target>.json`` and ``.html`` into the folder.
 
     Args:
-        wanted: from `open_reproduction`.
+        reproduction: from `open_reproduction`.
         train: trains one job and leaves its run folder; the default keeps the data in memory and starts a training that
             was interrupted again from its beginning.
         caption: trains and scores a captioner on a run folder; only captioning needs it.
@@ -252,8 +252,8 @@ def reproduce(
     Raises:
         Interrupted: after Ctrl-C; calling it again resumes.
     """
-    study, table = wanted.study, wanted.table
-    missing = wanted.missing()
+    study, table = reproduction.study, reproduction.table
+    missing = reproduction.missing()
     study.prepare_folder()
     with open_pool(study.out, jobs, train) as pool, show_trainings("trainings", len(missing), console) as step:
         run_all(missing, pool, step)
@@ -263,8 +263,8 @@ def reproduce(
         page = Page("")
         ReportFigures(study).add(page)
     else:
-        numbers = compare(table, results_by_row(study, table, wanted.variants, caption))
-    facts = {"data": wanted.data, "seeds": ", ".join(map(str, study.seeds))}
+        numbers = compare(table, results_by_row(study, table, reproduction.variants, caption))
+    facts = {"data": reproduction.data, "seeds": ", ".join(map(str, study.seeds))}
     written = write_comparison(study.out, table, numbers, facts, page)
     if console is not None:
         for shown in comparison_tables(table, numbers):
@@ -278,13 +278,13 @@ def reproduce(
 
 def find_dataset(folder: Path) -> str:
     """Which data set a folder holds, by its feature files."""
-    found = [name for name, features in DATASETS.items() if (folder / features).is_file()]
-    if "lsmdc" in found:  # it has HowTo100M features too
+    names = [name for name, features in DATASETS.items() if (folder / features).is_file()]
+    if "lsmdc" in names:  # it has HowTo100M features too
         return "lsmdc"
-    if not found:
+    if not names:
         files = " nor ".join(f"{features} ({name})" for name, features in DATASETS.items())
         raise ValueError(f"{folder} holds neither {files}; docs/reproduce.md describes the folder")
-    return found[0]
+    return names[0]
 
 
 def _text_file(folder: Path, dataset: str) -> list[str]:

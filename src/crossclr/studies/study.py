@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,10 @@ class Tuner:
 
     def best(self, name: str) -> Tuned:
         """The result of tuning a loss."""
-        found = self._complete(self._study(name))[: self.trials]
-        if len(found) < self.trials:
-            raise ValueError(f"{METHODS[name].title} has {len(found)} of {self.trials} tuning runs")
-        trials = [TuningTrial(dict(trial.params), float(trial.value)) for trial in found]
+        complete = self._complete(self._study(name))[: self.trials]
+        if len(complete) < self.trials:
+            raise ValueError(f"{METHODS[name].title} has {len(complete)} of {self.trials} tuning runs")
+        trials = [TuningTrial(dict(trial.params), float(trial.value)) for trial in complete]
         return Tuned(max(trials, key=lambda trial: trial.score), trials)
 
     def job(self, name: str, options: Mapping[str, float]) -> Job:
@@ -151,8 +152,8 @@ class Tuner:
     def _complete(self, study: Any) -> list[Any]:
         from optuna.trial import TrialState
 
-        found: list[Any] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return found
+        trials: list[Any] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return trials
 
     def _study(self, name: str) -> Any:
         import optuna
@@ -186,8 +187,8 @@ def _sampler(name: str, done: int) -> Any:
     """
     from optuna.samplers import TPESampler
 
-    own = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=2).digest(), "big")
-    return TPESampler(seed=1_000 * own + done, n_startup_trials=5, multivariate=True)
+    seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=2).digest(), "big")
+    return TPESampler(seed=1_000 * seed + done, n_startup_trials=5, multivariate=True)
 
 
 STRICT, SEMANTIC = ("R@1", "R@5", "R@10"), ("nDCG", "sR@1")
@@ -316,14 +317,14 @@ class Study:
 
     def ranks(self, variant: Variant, direction: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         """(seeds, queries) ranks on the test split; None where a training stored none."""
-        found = [self.finished.ranks(job).get(direction) for job in variant.jobs()]
-        known = [ranks for ranks in found if ranks is not None]
-        return np.stack(known) if len(known) == len(found) else None
+        by_seed = [self.finished.ranks(job).get(direction) for job in variant.jobs()]
+        known = [ranks for ranks in by_seed if ranks is not None]
+        return np.stack(known) if len(known) == len(by_seed) else None
 
-    def kept(self, variant: Variant, modality: str) -> list[float]:
+    def neighbours_kept(self, variant: Variant, modality: str) -> list[float]:
         """Percent of input-space neighbours that each seed keeps within a modality."""
-        found = [results.get("neighbours") or {} for results in self.results(variant)]
-        return [float(kept.get(modality, math.nan)) for kept in found]
+        by_seed = [results.get("neighbours") or {} for results in self.results(variant)]
+        return [float(neighbours.get(modality, math.nan)) for neighbours in by_seed]
 
     def score_table(
         self, name: str, title: str, heads: Sequence[str], rows: Mapping[Any, Variant], caption: str
@@ -334,14 +335,15 @@ class Study:
         metrics = [*STRICT, *(SEMANTIC if has_texts else ())]
         groups = [
             ("", len(heads)),
-            *((words(one), len(metrics)) for one in self.directions),
+            *((words(direction), len(metrics)) for direction in self.directions),
             ("neighbours kept", len(self.names)),
         ]
         lines = []
         for texts, variant in rows.items():
-            cells = [Cell.of(self.values(variant, one, metric)) for one in self.directions for metric in metrics]
-            kept = [Cell.of(self.kept(variant, modality)) for modality in self.names]
-            lines.append([*(Cell(text=text) for text in texts), *cells, *kept])
+            columns = product(self.directions, metrics)
+            cells = [Cell.of(self.values(variant, direction, metric)) for direction, metric in columns]
+            neighbours = [Cell.of(self.neighbours_kept(variant, modality)) for modality in self.names]
+            lines.append([*(Cell(text=text) for text in texts), *cells, *neighbours])
         return Table(name, title, [*heads, *metrics, *metrics, *self.names], lines, caption, groups)
 
 
@@ -392,6 +394,6 @@ def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
     path = folder / TUNED
     if not path.is_file():
         raise ValueError(f"{path} is missing; finish `crossclr experiment losses --out {folder}` first")
-    found = read_json_object(path)
+    tuned = read_json_object(path)
     # A rate or a number of epochs belongs to the model that it was tuned for.
-    return {loss: {name: options[name] for name in options if "." not in name} for loss, options in found.items()}
+    return {loss: {name: options[name] for name in options if "." not in name} for loss, options in tuned.items()}

@@ -93,10 +93,10 @@ def loss_option(config: RunConfig, name: str) -> Any:
     """
     local = config.loss.local
     if "." in name:
-        found: Any = config.model_dump(mode="json", by_alias=True)
+        value: Any = config.model_dump(mode="json", by_alias=True)
         for key in name.split("."):
-            found = found[int(key) if isinstance(found, list) else key]
-        return found
+            value = value[int(key) if isinstance(value, list) else key]
+        return value
     if name in local.options:
         return local.options[name]
     parameter = inspect.signature(loss_class(local.name)).parameters.get(name)
@@ -121,8 +121,8 @@ def configure(base: RunConfig, method: Method, options: Mapping[str, Any] | None
         ('dcl', 0.2, 'noto')
     """
     values = base.model_dump(mode="json", by_alias=True)
-    own = values["loss"]["local"] if base.loss.local.name == "crossclr" else {"name": "crossclr"}
-    start = dict(method.loss) if method.loss is not None else dict(own)
+    base_loss = values["loss"]["local"] if base.loss.local.name == "crossclr" else {"name": "crossclr"}
+    start = dict(method.loss) if method.loss is not None else dict(base_loss)
     if "temperature" in method.space:
         start.setdefault("temperature", base.loss.local.options.get("temperature", 0.1))
     given = options or {}

@@ -121,22 +121,22 @@ class Table:
         """Tables for the terminal, one for each group of columns, the best values bold."""
         first = self.groups[0][1] if self.groups and not self.groups[0][0] else 0  # columns that name the rows
         wordy = {
-            place
-            for place in range(len(self.columns))
-            if any(letter.isalpha() for row in self.rows for letter in row[place].text)
+            index
+            for index in range(len(self.columns))
+            if any(letter.isalpha() for row in self.rows for letter in row[index].text)
         }
         shown, start = [], first
         for head, count in [group for group in self.groups if group[0]] or [("", len(self.columns))]:
             places = [*range(first), *range(start, start + count)]
             title = f"{self.title}: {head}" if head else self.title
             table = narrow_table(title)
-            for place in places:
-                named = place < max(1, first) or place in wordy  # only words may wrap, so that no number is cut off
-                column = self.columns[place]
+            for index in places:
+                named = index < max(1, first) or index in wordy  # only words may wrap, so that no number is cut off
+                column = self.columns[index]
                 table.add_column(column, justify="left" if named else "right", no_wrap=not named, overflow="fold")
             for row in self.marked():
-                words = [escape(str(row[place])) for place in places]
-                bold = [row[place].best for place in places]
+                words = [escape(str(row[index])) for index in places]
+                bold = [row[index].best for index in places]
                 table.add_row(*(f"[bold]{word}[/bold]" if b else word for word, b in zip(words, bold, strict=True)))
             shown.append(table)
             start += count
