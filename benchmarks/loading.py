@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from crossclr.features import CootConfig, batches, collate, open_source
+from crossclr.data import CootConfig, batches, collate, open_data
 
 
 def write(folder: Path, videos: int, seed: int = 0) -> None:
@@ -37,22 +37,22 @@ def write(folder: Path, videos: int, seed: int = 0) -> None:
 
 def measure(folder: Path) -> dict[str, float]:
     """Milliseconds to read a sample, to collate 64 samples, and to get a batch from the reader threads."""
-    source = open_source(CootConfig(root=str(folder), video=["video.h5"], text=["text.h5"]))
-    keys = list(source.keys("train"))
-    for key in keys:  # fill the page cache
-        source.read(key)
+    data = open_data(CootConfig(root=str(folder), video=["video.h5"], text=["text.h5"])).where(split="train")
+    training = data.training(seed=0, epoch=0)
+    for place in range(len(data)):  # fill the page cache
+        data[place]
     reading, collating = [], []
-    for key in keys:
+    for place in range(len(data)):
         start = time.perf_counter()
-        source.read(key, np.random.default_rng(0))
+        training[place]
         reading.append(time.perf_counter() - start)
-    samples = [source.read(key) for key in keys[:64]]
+    samples = [data[place] for place in range(64)]
     for _ in range(10):
         start = time.perf_counter()
         collate(samples)
         collating.append(time.perf_counter() - start)
     start = time.perf_counter()
-    count = sum(1 for _ in batches(source, "train", 64))
+    count = sum(1 for _ in batches(data, 64))
     whole = (time.perf_counter() - start) / count
     return {
         "read_sample_ms": statistics.median(reading) * 1e3,

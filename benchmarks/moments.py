@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from crossclr.features.sources.emoji import VENDORS, emoji_image
-from crossclr.features.sources.emoji.emoji_catalogue import Emoji, load_emoji
+from crossclr.data.emoji_set import VENDORS, Emoji, emoji_image, load_emoji
 from crossclr.search import Searcher
 from crossclr.search.folders import add_folder
 from crossclr.search.results import group_hits

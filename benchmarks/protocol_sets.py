@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.data import EmojiConfig, open_data
 from crossclr.extract.token_features import write_token_features_captions
-from crossclr.features.sources.emoji.emoji_source import EmojiSource
 
 Rows = npt.NDArray[np.float32]
 
@@ -52,13 +52,14 @@ def segment_means(values: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Rows:
 
 def emoji(_: Path) -> dict[str, Any]:
     """Drawings of two vendors side by side, names with tags; the man, the woman and so on of an emoji stay together."""
-    source = EmojiSource()
-    samples = [source.read(key) for split in source.splits for key in source.keys(split)]
+    data = open_data(EmojiConfig())
+    parts = [data.where(split=split) for split in data.splits]
+    samples = [part[place] for part in parts for place in range(len(part))]
     return {
         "video": np.concatenate([sample["image"].clips[0] for sample in samples]),
         "text": np.concatenate([sample["text"].clips[0].mean(0, keepdims=True) for sample in samples]),
-        "sizes": [len(source.keys(split)) for split in source.splits],
-        "groups": [source.family(sample.key) for sample in samples],
+        "sizes": [len(part) for part in parts],
+        "groups": [label for part in parts for label in part.families().to_pylist()],
     }
 
 

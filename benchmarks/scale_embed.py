@@ -40,7 +40,7 @@ def write_features(folder: Path, samples: int) -> None:
 
 def make_run(folder: Path) -> Path:
     """A run with an untrained model of the size of the shipped configs."""
-    from crossclr.features import open_source
+    from crossclr.data import open_data
     from crossclr.models import build_model
     from crossclr.training.config_files import check_config
     from crossclr.training.run import Run
@@ -50,7 +50,7 @@ def make_run(folder: Path) -> Path:
     config = check_config({"data": data, "model": {"dim": 512, "encoder": encoder}})
     torch.manual_seed(0)
     model = build_model(config.model, DIMS, two_level=False)
-    run = Run.create(folder / "run", config, model, {}, open_source(config.data))
+    run = Run.create(folder / "run", config, model, {}, open_data(config.data))
     shutil.copytree(run.path / "last", run.path / "best")
     return run.path
 

@@ -21,16 +21,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from crossclr.features import Source, open_source
+from crossclr.data import Dataset, open_data
 from crossclr.training import Run, load_config
 
 SEEDS = (0, 1, 2, 3, 4)
 GROUP, WINDOW = 50, 4
 
 
-def write_shards(source: Source, split: str, path: Path) -> None:
-    """A split as one file, sorted by group, each clip once with its first sentence."""
-    samples = sorted((source.read(key) for key in source.keys(split)), key=lambda sample: (sample.group, sample.key))
+def write_shards(data: Dataset, path: Path) -> None:
+    """Samples as one file, sorted by group, each clip once with its first sentence."""
+    samples = sorted((data[place] for place in range(len(data))), key=lambda sample: (sample.group, sample.key))
     columns: dict[str, Any] = {
         "id": [sample.key for sample in samples],
         "image": [np.asarray(sample["image"].clips[0]).tolist() for sample in samples],
@@ -75,10 +75,10 @@ def from_shards(config: str, folder: Path) -> dict[str, list[float]]:
     """R@1 of every seed with a full shuffle, and with windows of a few row groups."""
     results = {}
     loaded = load_config(config)
-    source = open_source(loaded.data)
+    data = open_data(loaded.data)
     splits = dict.fromkeys(s for s in (loaded.splits.train, loaded.splits.validate_, loaded.splits.test) if s)
     for split in splits:
-        write_shards(source, split, folder / f"{split}.parquet")
+        write_shards(data.where(split=split), folder / f"{split}.parquet")
     shards = {split: str(folder / f"{split}.parquet") for split in splits}
     values = loaded.model_dump(mode="json", by_alias=True)
     for name, window in (("full_shuffle", 1_000_000), ("windows", WINDOW)):

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.data import Dataset
 from crossclr.evaluation.metrics import evaluate_embeddings, retrieval_validator
-from crossclr.features import ArraySource, MemorySource
-from crossclr.models import embed_source
+from crossclr.models import embed_data
 from crossclr.training import JointTraining, MemoryRecorder, fit, make_fabric
 from crossclr.training.run_config import FitConfig
 
@@ -63,7 +63,7 @@ def train(
     keys: list[str], splits: dict[str, list[str]], arrays: dict[str, Rows], seed: int, loss: str
 ) -> dict[str, float]:
     """Train on some modalities; R@10 of the best epoch on the test split, by direction."""
-    source = MemorySource(ArraySource(arrays, ids=dict.fromkeys(arrays, keys), splits=splits, unpaired="keep"))
+    data = Dataset.from_arrays(arrays, ids=dict.fromkeys(arrays, keys), splits=splits, unpaired="keep").in_memory()
     values: dict[str, Any] = {
         "seed": seed,
         "model": {"dim": 256, "encoder": {"kind": "mlp", "dropout": 0.3, "input_norm": "standard"}},
@@ -73,10 +73,11 @@ def train(
         "training": {"epochs": 40, "batch_size": 128, "accelerator": "cpu", "workers": 0, "threads": 1},
         "validation": {"every": 4, "select_by": "clip/R@10"},
     }
-    training, recorder = JointTraining(FitConfig.model_validate(values), source, make_fabric("cpu")), MemoryRecorder()
-    fit(training, recorder, validate=retrieval_validator(source, "val", 256))
+    training = JointTraining(FitConfig.model_validate(values), data.where(split="train"), make_fabric("cpu"))
+    recorder = MemoryRecorder()
+    fit(training, recorder, validate=retrieval_validator(data.where(split="val"), 256))
     training.model.load_state_dict(recorder.best)
-    embeddings = embed_source(training.model, source, "test", 256)
+    embeddings = embed_data(training.model, data.where(split="test"), 256)
     found = evaluate_embeddings(embeddings, fused=FUSED if "picture" in arrays else (), progress=False)
     return {direction.removeprefix("clip/"): metrics["R@10"] for direction, metrics in found.items()}
 

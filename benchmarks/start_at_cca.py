@@ -15,11 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from crossclr.evaluation.baseline import Pairs, fit_baseline, pooled_batches
+from crossclr.evaluation.baseline import Pairs, fit_baseline, pooled_rows
 from crossclr.evaluation.metrics import recall
 from crossclr.evaluation.ranks import retrieval_ranks
 from crossclr.losses import build_loss
-from crossclr.models.embeddings import join_embeddings
 from crossclr.studies.study_config import base_config, load_study
 from crossclr.studies.trainings import open_trainer
 
@@ -29,11 +28,11 @@ BATCH, SHOWN = 496, 3_000  # the clips of 64 videos; training clips that are mea
 def projected(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Video and text vectors of each split under the CCA of the training clips."""
     config = base_config(load_study("youcook2-simulated"), [f"data.root={folder}"])
-    splits, source = config.splits, open_trainer(config).raw
-    fitted = fit_baseline(source, train=splits.train, validation=splits.validate_)["clip"]
+    splits, data = config.splits, open_trainer(config).raw
+    fitted = fit_baseline(data, train=splits.train, validation=splits.validate_)["clip"]
     found = {}
     for name, split in (("training", splits.train), ("held out", splits.validate_), ("test", splits.test)):
-        pooled = join_embeddings(list(pooled_batches(source, source.keys(split or ""), name, False)))
+        pooled = pooled_rows(data.where(split=split))
         rows = Pairs.of(pooled, pooled.video_keys).data.rows
         video, text = (nn.functional.normalize(fitted.encode(one, rows[one]).float(), dim=1) for one in rows)
         found[name] = video, text

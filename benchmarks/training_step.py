@@ -25,8 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.features.batch import Inputs
-from crossclr.features.ragged import Ragged
+from crossclr.data.batch import Inputs, Ragged
 from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.layers import position_table
 

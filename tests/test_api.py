@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 from crossclr import api
-from crossclr.features import DataError
+from crossclr.data import DataError
 from crossclr.storage import FolderLock, LockedError
 from crossclr.training import ConfigError, Run
 from crossclr.training.config_files import check_config
@@ -97,7 +97,7 @@ def test_a_run_opens_from_anywhere(values, tmp_path, monkeypatch):
     run = api.train(check_config(values), out="run", baseline=False)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert len(Run.open(tmp_path / run.path).open_source().keys("train")) == 14
+    assert len(Run.open(tmp_path / run.path).open_data().where(split="train")) == 14
 
 
 def truncate(folder):

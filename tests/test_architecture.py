@@ -34,10 +34,10 @@ FUNCTIONS_DEFINED_TWICE = {
 
 # A module imports only from its own stage and from those before it.
 BOTTOM = ("errors", "extras", "notices", "suggestions", "lazy_exports", "allocator", "progress_bar")
-STAGES = ("storage", "data", "features", "models", "losses", "training", "evaluation", "extract")
+STAGES = ("storage", "data", "models", "losses", "training", "evaluation", "extract")
 USES = ("search", "captions", "studies")  # side by side: none knows another
 TOP = ("cli", "api", "doctor", "estimator", "protocol", "__init__", "__main__", "demo")  # may import everything
-LATE_IMPORTS = {("features", "extract"): 1}  # (stage, later stage that it imports): number of files
+LATE_IMPORTS: dict[tuple[str, str], int] = {}  # (stage, later stage that it imports): number of files
 
 
 @dataclass(frozen=True)

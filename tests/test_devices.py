@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from crossclr.features import EmojiConfig, Inputs, Ragged, batches, open_source
+from crossclr.data import EmojiConfig, Inputs, Ragged, batches, open_data
 from crossclr.losses import LOSS_PATHS, CrossCLR, build_loss
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.closed_form import ClosedForm
@@ -82,7 +82,7 @@ def test_a_search_space():
 
 
 def test_a_batch_moves_as_a_whole():
-    batch = next(batches(open_source(EmojiConfig()), "train", batch_size=4, seed=0, epoch=0))
+    batch = next(batches(open_data(EmojiConfig()).where(split="train"), batch_size=4, seed=0, epoch=0))
     with SimulatedDevice():
         moved = batch.to(DEVICE)
         for name, rows in moved.inputs.items():

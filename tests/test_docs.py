@@ -21,9 +21,9 @@ import pytest
 import torch
 
 from crossclr.cli import COMMANDS, load_command, main
+from crossclr.data.kinds import BUILDERS
 from crossclr.evaluation.metrics import METRICS
 from crossclr.extract.registry import PRESETS
-from crossclr.features.sources.registry import SOURCES
 from crossclr.losses import LOSS_PATHS, loss_class
 
 ROOT = Path(__file__).parent.parent
@@ -116,7 +116,7 @@ def test_code_of_the_pages_runs_and_prints_what_they_say(page, tmp_path, monkeyp
     monkeypatch.delenv("CROSSCLR_DATA", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     with contextlib.ExitStack() as registries:  # a page that adds something changes no other test
-        for registry in (COMMANDS, LOSS_PATHS, METRICS, PRESETS, SOURCES):
+        for registry in (COMMANDS, LOSS_PATHS, METRICS, PRESETS, BUILDERS):
             registries.enter_context(patch.dict(registry))
         run_page(page, {"__name__": "page"})
 

@@ -36,8 +36,8 @@ import numpy.typing as npt
 from colours import main_colour
 from PIL import Image
 
+from crossclr.data.emoji_set import QUERIES
 from crossclr.extract import ImageEncoder, TokenEncoder
-from crossclr.features.sources.emoji import QUERIES
 
 PACKAGES = {"@iconify/json": "2.2.535", "emojibase-data": "17.0.0"}
 COLLECTIONS = {"noto": "noto", "fluent": "fluent-emoji-flat", "twemoji": "twemoji"}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from torch import nn
 
+from crossclr.data import DataError, Dataset, open_data
+from crossclr.data.check import check_splits
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.baseline import cca_baseline
 from crossclr.evaluation.card import CARD, write_card
@@ -20,13 +22,12 @@ from crossclr.evaluation.evaluate import evaluate_runs as evaluate
 from crossclr.evaluation.fit_space import SpaceFit, below_closed_form, measure_parts
 from crossclr.evaluation.metrics import check_selection, retrieval_validator
 from crossclr.evaluation.result_tables import parts_table, results_table, summarise, summary_table
-from crossclr.features import DataError, Source, open_source
-from crossclr.features.check.split_check import check_splits
-from crossclr.models import embed_source
+from crossclr.models import embed_data
 from crossclr.storage import FolderLock, write_file, write_json
 from crossclr.storage.reading import read_json_object
 from crossclr.training import Interrupted, JointTraining, RunConfig, dump_config, fit_run, load_config, make_fabric
 from crossclr.training.checkpoint import ADVICE, CheckpointError
+from crossclr.training.joint_training import inputs_of
 from crossclr.training.processes import launch
 from crossclr.training.run import Run
 from crossclr.training.run_folder import CONFIG, MODEL, free_folder
@@ -47,6 +48,7 @@ def train(
     baseline: bool = True,
     console: Console | None = None,
     loss: nn.Module | None = None,
+    data: Dataset | None = None,
 ) -> Run:
     """Train a joint embedding, select the best epoch on the validation split and evaluate it on the test split.
 
@@ -61,6 +63,7 @@ def train(
         loss: a loss of your own, used in place of ``loss.local``. It is called as ``loss(za, zb, a=..., b=...,
             ids=...)`` and returns a scalar. To name it in a config instead, write
             ``loss.local.name: my_package.my_module:MyLoss``.
+        data: samples to train on, in place of those that the section ``data`` of the config opens.
 
     Returns:
         the finished run; ``run.results`` holds the metrics.
@@ -70,7 +73,7 @@ def train(
         Interrupted: after Ctrl-C; ``resume`` continues the run.
     """
     config = _configured(config, overrides)
-    session = _Session(_fabric(config), baseline, console, loss)
+    session = _Session(_fabric(config), baseline, console, loss, data)
     started = _started(config, out)
     wanted = started or (Path(out) if out is not None else free_folder(Path("runs") / config.name))
     path, resumes = session.fabric.broadcast((str(wanted), started is not None))  # the first process decides
@@ -78,7 +81,12 @@ def train(
 
 
 def resume(
-    path: str | Path, *, baseline: bool = True, console: Console | None = None, loss: nn.Module | None = None
+    path: str | Path,
+    *,
+    baseline: bool = True,
+    console: Console | None = None,
+    loss: nn.Module | None = None,
+    data: Dataset | None = None,
 ) -> Run | list[Run]:
     """Resume a run that was stopped; it ends with the same weights and metrics as a run that never stopped.
 
@@ -87,13 +95,14 @@ def resume(
         baseline: as for ``train``.
         console: as for ``train``.
         loss: the loss that was passed to ``train``, if any.
+        data: the samples that were passed to ``train``, if any.
     """
     path = Path(path)
     if (path / SEEDS).is_file():
         plan = read_json_object(path / SEEDS, "seeds")
         return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, baseline=baseline, console=console)
     run = Run.open(path)
-    return _Session(_fabric(run.config), baseline, console, loss).resume(run)
+    return _Session(_fabric(run.config), baseline, console, loss, data).resume(run)
 
 
 def train_seeds(
@@ -175,6 +184,7 @@ class _Session:
     baseline: bool  # also fit the CCA baseline
     console: Console | None  # where to show progress
     loss: nn.Module | None = None  # a loss of the caller's own
+    data: Dataset | None = None  # samples of the caller's own
 
     def train(self, config: RunConfig, path: Path, on_creation: Callable[[], None] = lambda: None) -> Run:
         """Train a new run."""
@@ -184,23 +194,23 @@ class _Session:
     def _train(self, config: RunConfig, path: Path, on_creation: Callable[[], None]) -> Run:
         if path.exists():
             raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
-        source = open_source(config.data)
+        data = open_data(config.data) if self.data is None else self.data
         splits = config.splits
-        check_splits(source, splits.train, (splits.validate_, splits.test))
-        check_selection(config.validation.select_by, source.modalities)
+        check_splits(data, splits.train, (splits.validate_, splits.test))
+        check_selection(config.validation.select_by, data.modalities)
         if config.recipe != "paper":
-            return self._train_space(config, source, path, on_creation)
+            return self._train_space(config, data, path, on_creation)
         with torch_settings(config.training):
-            training = JointTraining(config, source, self.fabric, self.loss)
+            training = JointTraining(config, data.where(split=splits.train), self.fabric, self.loss)
             training.read_first_batch()  # invalid data must show before anything is written
             state = training.state_dict()
             if self.fabric.is_global_zero:
                 on_creation()
-                Run.create(path, config, training.model, state, source)
+                Run.create(path, config, training.model, state, data)
             self.fabric.barrier()
             run = Run.open(path)
             try:
-                return self._finish(run, training, None)
+                return self._finish(run, training, None, data)
             except DataError:
                 if self.fabric.is_global_zero and run.load_state()[1]["position"]["step"] == 0:
                     _discard(path)  # invalid data in the first epoch: there is nothing worth keeping
@@ -217,24 +227,29 @@ class _Session:
                 write_card(run)
             return run
         if run.config.recipe != "paper":
-            space_fit = SpaceFit(run.config, run.open_source(), self.fabric, self.loss, self.console)
+            space_fit = SpaceFit(run.config, self._opened(run), self.fabric, self.loss, self.console)
             return self._finish_space(run, space_fit)
         with torch_settings(run.config.training):
-            training = JointTraining(run.config, run.open_source(), self.fabric, self.loss)
+            data = self._opened(run)
+            samples = data.where(split=run.config.splits.train)
+            training = JointTraining(run.config, samples, self.fabric, self.loss)
             weights, state = run.load_state()
             try:
                 training.load_state_dict(weights, state)
             except (LookupError, TypeError, AttributeError, RuntimeError) as error:
                 raise CheckpointError(f"{run.path / 'last'} does not fit this run ({error}); {ADVICE}") from error
-            return self._finish(run, training, state)
+            return self._finish(run, training, state, data)
 
-    def _train_space(self, config: RunConfig, source: Source, path: Path, on_creation: Callable[[], None]) -> Run:
-        space_fit = SpaceFit(config, source, self.fabric, self.loss, self.console)
+    def _opened(self, run: Run) -> Dataset:
+        return run.open_data() if self.data is None else self.data
+
+    def _train_space(self, config: RunConfig, data: Dataset, path: Path, on_creation: Callable[[], None]) -> Run:
+        space_fit = SpaceFit(config, data, self.fabric, self.loss, self.console)
         with torch_settings(config.training):
             training = space_fit.training()
             training.read_first_batch()
             on_creation()
-            Run.create(path, config, training.model, training.state_dict(), source)
+            Run.create(path, config, training.model, training.state_dict(), data)
         return self._finish_space(Run.open(path), space_fit)
 
     def _finish_space(self, run: Run, space_fit: SpaceFit) -> Run:
@@ -250,10 +265,11 @@ class _Session:
         run.write_space(space)
         results = self._head(run) | {"space": space.facts.to_dict()}
         if config.splits.test is not None:
-            parts = measure_parts(space, space_fit.source, config.splits.test, config.validation.batch_size)
+            held_out = space_fit.data.where(split=config.splits.test)
+            parts = measure_parts(space, held_out, config.validation.batch_size)
             results |= {"test": parts.pop(""), "parts": parts, "warning": None}
             results["warning"] = below_closed_form({"": results["test"], **parts})
-            results["cca_baseline"] = self._cca(config, space_fit.source, results["test"])
+            results["cca_baseline"] = self._cca(config, space_fit.data, results["test"])
         self._write(run, results)
         return run
 
@@ -261,13 +277,16 @@ class _Session:
         """Only the first process writes, so only it takes the lock."""
         return FolderLock(path) if self.fabric.is_global_zero else contextlib.nullcontext()
 
-    def _finish(self, run: Run, training: JointTraining, state: Mapping[str, Any] | None) -> Run:
+    def _finish(self, run: Run, training: JointTraining, state: Mapping[str, Any] | None, data: Dataset) -> Run:
         config, console = run.config, self.console
-        validate = retrieval_validator(training.inputs, config.splits.validate_, config.validation.batch_size)
+        validate = None
+        if config.splits.validate_ is not None:
+            held_out = inputs_of(data.where(split=config.splits.validate_), config)
+            validate = retrieval_validator(held_out, config.validation.batch_size)
         fit_run(run, training, state, validate=validate, console=console)
         if self.fabric.is_global_zero:
             with console.status("evaluating") if console is not None else contextlib.nullcontext():
-                results = self._results(run, training)
+                results = self._results(run, training, data)
             self._write(run, results)
         self.fabric.barrier()
         return run
@@ -289,20 +308,23 @@ class _Session:
         first = {"name": run.config.name, "seed": run.config.seed, **run.history()}
         return {**first, "split": run.config.splits.test, "test": None, "cca_baseline": None}
 
-    def _cca(self, config: RunConfig, source: Source, test: Results) -> Results | None:
+    def _cca(self, config: RunConfig, data: Dataset, test: Results) -> Results | None:
         if not self.baseline or config.splits.test is None:
             return None
         splits = config.splits
         selected_on = splits.validate_ if splits.validate_ != splits.test else None
-        found = cca_baseline(source, config.splits.test, train=splits.train, validation=selected_on)
+        found = cca_baseline(data, config.splits.test, train=splits.train, validation=selected_on)
         return {name: metrics for name, metrics in found.items() if name in test}
 
-    def _results(self, run: Run, training: JointTraining) -> dict[str, Any]:
+    def _results(self, run: Run, training: JointTraining, data: Dataset) -> dict[str, Any]:
         splits, results = run.config.splits, self._head(run)
         if splits.test is None:
             return results
-        results["test"] = _measure(run, training, splits.test)
-        results["cca_baseline"] = self._cca(run.config, training.source, results["test"])
+        model, size = run.load_space("best"), run.config.validation.batch_size
+        held_out = inputs_of(data.where(split=splits.test), run.config)
+        embeddings = embed_data(model, held_out, size, training.fabric.device)
+        results["test"] = evaluate_embeddings(embeddings, progress=False)
+        results["cca_baseline"] = self._cca(run.config, data, results["test"])
         return results
 
 
@@ -311,12 +333,6 @@ def _discard(path: Path) -> None:
     plan = path.parent
     if (plan / SEEDS).is_file() and not list(plan.glob(f"seed-*/{CONFIG}")):
         shutil.rmtree(plan)
-
-
-def _measure(run: Run, training: JointTraining, split: str) -> Results:
-    model, size = run.load_space("best"), run.config.validation.batch_size
-    embeddings = embed_source(model, training.inputs, split, size, training.fabric.device)
-    return evaluate_embeddings(embeddings, progress=False)
 
 
 def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Callable[[], None]:

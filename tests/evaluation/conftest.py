@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features import Source
+from crossclr.data import Dataset
 from tests.support.pairs import pair_embeddings, pair_sample
 
 
-class MemorySource(Source):
+class HiddenPoints:
     """Clips are noisy views of hidden points; sentences are a linear map of the same points with more noise."""
 
     def __init__(self, two_level=False, sentences=1, count=60, noise=0.3, seed=0):
         rng = np.random.default_rng(seed)
-        self.dims, self.two_level, self.reads = {"video": 12, "text": 9}, two_level, 0
+        self.samples, self.reads = [], 0
         maps = rng.normal(size=(4, 12)), rng.normal(size=(4, 9))
-        self.samples, self.splits = {}, {"train": [], "val": [], "test": []}
         for number in range(count):
             clips = int(rng.integers(2, 5)) if two_level else 1
             hidden = rng.normal(size=(clips, 4))
@@ -23,7 +22,7 @@ class MemorySource(Source):
             key = f"v{number:03d}"
             rows = [(h @ maps[0] + 3 + noise * rng.normal(size=(5, 12))).astype(np.float32) for h in hidden]
             words = [(hidden[c] @ maps[1] - 2 + noise * rng.normal(size=(3, 9))).astype(np.float32) for c in clip_of]
-            self.samples[key] = pair_sample(
+            sample = pair_sample(
                 key,
                 rows,
                 words,
@@ -31,22 +30,24 @@ class MemorySource(Source):
                 clip_of=tuple(clip_of.tolist()),
                 texts=tuple(f"{key} says {i} ü" for i in range(len(words))),
                 group=f"group {number % 3}",
+                split="test" if number % 4 == 3 else "val" if number % 4 == 2 else "train",
             )
-            self.splits["test" if number % 4 == 3 else "val" if number % 4 == 2 else "train"].append(key)
+            self.samples.append(sample)
+        self.data = Dataset.from_samples(self)
+        self.reads = 0
 
-    def keys(self, split):
-        if split not in self.splits:
-            raise ValueError(f"unknown split {split!r}; the data has {', '.join(self.splits)}")
-        return self.splits[split]
+    def __len__(self):
+        return len(self.samples)
 
-    def read(self, key, rng=None):
+    def __getitem__(self, place):
         self.reads += 1
-        return self.samples[key]
+        return self.samples[place]
 
 
 @pytest.fixture
-def memory_source():
-    return MemorySource
+def hidden_points():
+    """A data set that is read on demand."""
+    return lambda *args, **options: HiddenPoints(*args, **options).data
 
 
 def random_embeddings(two_level=True, sentences=2, seed=0, dim=6):

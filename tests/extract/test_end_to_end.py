@@ -60,7 +60,7 @@ def draw(key):
     """A function that puts the drawings of three vendors on frames, each a little larger."""
     from PIL import Image
 
-    from crossclr.features.sources.emoji import VENDORS, emoji_image
+    from crossclr.data.emoji_set import VENDORS, emoji_image
 
     drawings = [Image.open(io.BytesIO(emoji_image(key, vendor))).convert("RGBA") for vendor in VENDORS]
 

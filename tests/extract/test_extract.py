@@ -13,14 +13,14 @@ import yaml
 
 pytest.importorskip("av", reason="needs crossclr[experts]")
 
+from crossclr.data import check_data, load_data_config, open_data
 from crossclr.extract import ExpertError, LongTexts, Settings, StrictError, extract, row_times
 from crossclr.extract.finished_rows import PARTS_FOLDER as FOLDER
-from crossclr.features import check_data, load_data_config, open_source
 from crossclr.notices import CrossCLRWarning
 from crossclr.training import load_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 from tests.support.media import BLUE, GREEN, RED, tone, write_video
-from tests.support.pairs import first, second
+from tests.support.pairs import first, keys_of, read, second
 
 CAPTIONS = {
     "a.mp4": {
@@ -56,9 +56,9 @@ def test_a_feature_set_that_the_reader_takes(folder):
     assert (report.datapoints, report.clips, report.done, report.kept) == (3, 4, 3, 0)
     assert [str(problem).split(":")[0] for problem in report.problems] == ["bad.mp4", "b.mp4"]
     assert "is empty" in report.problems[1].what
-    source = open_source(load_data_config(report.config))
+    source = open_data(load_data_config(report.config))
     assert tuple(source.dims.values()) == (3, 2)
-    sample = source.read("a")
+    sample = read(source, "a")
     assert second(sample).texts == ("red at first", "then green")
     assert [clip.mean(0).argmax() for clip in first(sample).clips] == [0, 1]  # clips are cut where they belong
     assert [len(clip) for clip in first(sample).clips] == [2, 2]
@@ -101,16 +101,16 @@ def test_every_row_says_who_made_it_and_when(folder):
 def test_a_video_without_a_sound_track_lacks_that_modality(folder):
     report = run(folder, [Colour(), Loudness(), Letters()])
     assert any("b.mp4: it has no sound track, so no rows of 'loudness'" in str(p) for p in report.problems)
-    source = open_source(load_data_config(report.config))
+    source = open_data(load_data_config(report.config))
     assert source.dims == {"video": 3, "text": 2, "audio": 1}
-    assert set(source.read("b").modalities) == {"video", "text"}
-    assert source.read("a").modalities["audio"].whole.all()
+    assert set(read(source, "b").modalities) == {"video", "text"}
+    assert read(source, "a").modalities["audio"].whole.all()
 
 
 def test_sound_that_few_files_have_is_not_a_modality(folder):
     write_video(folder / "videos" / "c.mp4", [GREEN] * 10)  # a alone has sound
     report = run(folder, [Colour(), Loudness(), Letters()])
-    assert open_source(load_data_config(report.config)).dims == {"video": 3, "text": 2}
+    assert open_data(load_data_config(report.config)).dims == {"video": 3, "text": 2}
     notes = [str(problem) for problem in report.problems if problem.minor]
     assert "loudness: only 1 of 3 files have rows, so training does not use it" in notes
 
@@ -118,7 +118,7 @@ def test_sound_that_few_files_have_is_not_a_modality(folder):
 def test_modalities_by_name(folder):
     named = {"look": ["colour"], "noise": ["loudness"], "words": ["letters"]}
     report = run(folder, [Colour(), Loudness(), Letters(), Motion()], modalities=named)
-    source = open_source(load_data_config(report.config))
+    source = open_data(load_data_config(report.config))
     assert source.dims == {"look": 3, "words": 2, "noise": 1, "video": Motion().dim}
     manifest = json.loads((folder / "out" / "manifest.json").read_text())
     assert manifest["modalities"] == {
@@ -162,10 +162,10 @@ def test_pictures_against_sound_need_no_sentences(folder):
     report = extract(folder / "videos", folder / "out", [Colour(), Loudness()])
     data = load_data_config(report.config)
     assert data.cut_text_by == "times"
-    source = open_source(data)
-    keys = [key for split in source.splits for key in source.keys(split)]
+    source = open_data(data)
+    keys = [key for split in source.splits for key in keys_of(source, split)]
     assert sorted(keys) == ["a", "c"]  # b has no sound
-    assert second(source.read("a")).texts == ("a",)
+    assert second(read(source, "a")).texts == ("a",)
     load_config(report.config)
 
 
@@ -212,8 +212,8 @@ def test_nothing_is_done_twice(folder):
     colour = Colour(rate=4.0)
     report = run(folder, [colour, Letters()])  # a file has changed
     assert sum(colour.batches) == 6
-    source = open_source(load_data_config(report.config))
-    assert first(source.read("c")).whole.mean(0).argmax() == 2
+    source = open_data(load_data_config(report.config))
+    assert first(read(source, "c")).whole.mean(0).argmax() == 2
 
 
 def test_changed_sentences_are_read_again(folder):
@@ -222,7 +222,7 @@ def test_changed_sentences_are_read_again(folder):
     letters = Letters()
     report = run(folder, [Colour(), letters])
     assert letters.read == ["a meadow"]
-    assert second(open_source(load_data_config(report.config)).read("c")).texts == ("a meadow",)
+    assert second(read(open_data(load_data_config(report.config)), "c")).texts == ("a meadow",)
 
 
 def test_interrupted_work_goes_on_without_redoing_a_finished_video(folder):
@@ -325,13 +325,13 @@ def test_several_sentences_of_whole_files_are_written_as_arrays_too(folder):
     report = run(folder, [Colour(), Loudness(), Letters()], fractions={"train": 1.0})
     config = load_config(report.config)
     assert config.data.kind == "arrays"
-    source = open_source(config.data)
-    sample = source.read("a")
+    source = open_data(config.data)
+    sample = read(source, "a")
     words = sample.modalities["text"]
     assert (len(first(sample).clips), words.texts) == (1, ("red first", "green at last", "two colours"))
     assert [len(sentence) for sentence in words.clips] == [2, 3, 2]
     assert first(sample).clips[0].shape == (4, 3)
-    assert set(source.read("b").modalities) == {"video", "text"}  # it has no sound
+    assert set(read(source, "b").modalities) == {"video", "text"}  # it has no sound
     assert not check_data(config.data).faults
     table = json.loads((folder / "out" / "media.json").read_text())
     assert sorted(table) == ["a", "b", "c"]

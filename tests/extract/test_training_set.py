@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from crossclr.data.order import draw_splits
 from crossclr.extract.contract import ExpertError
 from crossclr.extract.recordings import Datapoint
 from crossclr.extract.segments import Segment
@@ -16,7 +17,6 @@ from crossclr.extract.training_set import (
     segments_within,
     training_config,
 )
-from crossclr.features.sources.splits import split_by_fraction
 from crossclr.training.config_files import check_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion
 
@@ -78,7 +78,7 @@ def test_equal_keys_get_the_splits_that_data_sets_give_them():
     segments = {point.key: [{"text": "x", "start_sec": 0.0, "stop_sec": 1.0}] for point in points}
     modalities = ModalityExperts({"video": ["colour"]})
     data = build_dataset(points, dict.fromkeys(keys, 1.0), segments, {"colour": set(keys)}, modalities, fractions)
-    expected = {key: split for split, members in split_by_fraction(keys, fractions).items() for key in members}
+    expected = {keys[place]: split for split, places in draw_splits(keys, fractions).items() for place in places}
     assert {key: entry["split"] for key, entry in data.meta.items()} == {
         point.key: expected[point.recording] for point in points
     }

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crossclr.features import check_source, open_source
-from crossclr.features.check.split_check import check_splits
-from crossclr.features.sources.data_config import parse_data_config
+from crossclr.data import check_data, open_data
+from crossclr.data.check import check_splits
+from crossclr.data.kinds import parse_data_config
 from tests.fuzz.verdicts import broken_bytes, judge, share
+from tests.support.pairs import keys_of, read
 from tests.support.tiny_runs import write_coot
 
 KINDS = ("npy", "npz", "packed", "parquet", "shards", "h5 shards", "coot", "folder")
@@ -64,13 +65,13 @@ def write(kind, folder, a=A, b=B, ids=NAMES):
 
 def read_all(values):
     """Everything that training and evaluation check and read."""
-    source = open_source(parse_data_config(values))
+    source = open_data(parse_data_config(values))
     check_splits(source, "train", ["val"])
-    report = check_source(source)
+    report = check_data(source)
     rows = {}
     for split in source.splits:
-        for key in source.keys(split):
-            sample = source.read(key)
+        for key in keys_of(source, split):
+            sample = read(source, key)
             parts = [part for content in sample.modalities.values() for part in content.clips]
             for part in parts:
                 assert part.dtype == np.float32

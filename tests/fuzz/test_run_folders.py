@@ -22,7 +22,7 @@ def use(path):
     run.load_model()
     run.load_state()
     _ = run.results, run.metrics(), run.history()
-    run.open_source()
+    run.open_data()
     searcher = Searcher.open(run, text=False)
     try:
         name = searcher.items.columns("name")[0][0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crossclr.features.sources.emoji import emoji_image
+from crossclr.data.emoji_set import emoji_image
 from crossclr.search import Searcher
 from tests.extract.test_bounded_decoding import HOSTILE, png, wav
 from tests.fuzz.verdicts import broken_bytes, share

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from crossclr.features.batch import Batch, Inputs
-from crossclr.features.ragged import Ragged
+from crossclr.data.batch import Batch, Inputs, Ragged
 from tests.support.references import coot_network
 
 

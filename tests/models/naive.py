@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossclr.features.batch import Batch, Inputs
+from crossclr.data.batch import Batch, Inputs
 
 State = dict[str, Tensor]
 

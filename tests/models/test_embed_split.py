@@ -1,38 +1,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from itertools import product
-from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
 
-from crossclr.features import Sample, Source
-from crossclr.models import JointModel, ModelConfig, build_model, embed_source
+from crossclr.data import Dataset, Sample
+from crossclr.models import JointModel, ModelConfig, build_model, embed_data
 from tests.support.pairs import pair_sample
 
 
-class Fake(Source):
-    """A source in memory that notes who reads what."""
+class Fake:
+    """Samples on demand; who reads what is noted."""
 
-    dims = MappingProxyType({"video": 4, "text": 6})
-
-    def __init__(self, two_level: bool, samples: int = 7, several: bool = False) -> None:
-        self.two_level, self.several = two_level, several
-        self.names = [f"v{i}" for i in range(samples)]
+    def __init__(self, two_level: bool, samples: int = 7, several: bool = False, broken: str = "") -> None:
+        self.two_level, self.several, self.count, self.broken = two_level, several, samples, ""
         self.threads: set[int] = set()
         self.read_keys: list[str] = []
+        self.data = Dataset.from_samples(self)
+        self.threads, self.read_keys, self.broken = set(), [], broken
 
-    def keys(self, split: str) -> Sequence[str]:
-        return self.names if split == "test" else []
+    def __len__(self) -> int:
+        return self.count
 
-    def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
-        assert rng is None, "embedding must not draw at random"
+    def __getitem__(self, index: int) -> Sample:
+        key = f"v{index}"
+        if key == self.broken:
+            raise ValueError("features.h5: key 'v4' is truncated")
         self.threads.add(threading.get_ident())
         self.read_keys.append(key)
-        index = int(key[1:])
         draw = np.random.default_rng(index)
 
         def rows(dim: int) -> np.ndarray:
@@ -55,7 +53,7 @@ def model_for(source: Fake, dropout: float = 0.5) -> JointModel:
     torch.manual_seed(0)
     encoder = {"heads": 2, "dropout": dropout}
     config = ModelConfig.model_validate({"dim": 8, "encoder": encoder, "global_encoder": encoder})
-    model = build_model(config, source.dims, source.two_level)
+    model = build_model(config, source.data.dims, source.two_level)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model
@@ -66,7 +64,7 @@ def model_for(source: Fake, dropout: float = 0.5) -> JointModel:
 def test_batch_size_changes_nothing(two_level: bool, several: bool) -> None:
     source = Fake(two_level, several=several)
     model = model_for(source)
-    whole, parts = (embed_source(model, source, "test", batch_size=size) for size in (64, 2))
+    whole, parts = (embed_data(model, source.data, batch_size=size) for size in (64, 2))
     for name, part in product(("video", "text"), ("rows", "videos", "context")):
         a, b = getattr(whole[name], part), getattr(parts[name], part)
         assert (a is None) == (not two_level and part != "rows")
@@ -80,7 +78,7 @@ def test_batch_size_changes_nothing(two_level: bool, several: bool) -> None:
 
 def test_keys_texts_and_targets() -> None:
     source = Fake(two_level=True, samples=3, several=True)
-    got = embed_source(model_for(source), source, "test", batch_size=2)
+    got = embed_data(model_for(source), source.data, batch_size=2)
     assert got.video_keys == ("v0", "v1", "v2")
     assert got.clip_counts.tolist() == [1, 2, 3]
     assert got.clip_keys == ("v0", "v1/0", "v1/1", "v2/0", "v2/1", "v2/2")
@@ -97,44 +95,36 @@ def test_keys_texts_and_targets() -> None:
 def test_mode_is_restored_and_no_graph_is_kept() -> None:
     source = Fake(two_level=False)
     model = model_for(source).train()
-    one, other = (embed_source(model, source, "test") for _ in range(2))
+    one, other = (embed_data(model, source.data) for _ in range(2))
     assert model.training
     assert torch.equal(one["video"].rows, other["video"].rows)  # no dropout
     assert not one["video"].rows.requires_grad
     assert not one["video"].rows.is_inference()  # usable in a later gradient
-    assert not embed_source(model.eval(), source, "test")["text"].rows.requires_grad
+    assert not embed_data(model.eval(), source.data)["text"].rows.requires_grad
     assert not model.training
 
 
 def test_reading_runs_in_one_other_thread_in_order_and_reports() -> None:
     source = Fake(two_level=False)
     seen: list[tuple[int, int]] = []
-    embed_source(
-        model_for(source), source, "test", batch_size=3, progress=lambda done, total: seen.append((done, total))
-    )
+    embed_data(model_for(source), source.data, batch_size=3, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(3, 7), (6, 7), (7, 7)]
-    assert source.read_keys == source.names
+    assert source.read_keys == [f"v{place}" for place in range(7)]
     assert len(source.threads) == 1
     assert threading.get_ident() not in source.threads
 
 
 def test_a_fault_while_reading_reaches_the_caller_and_restores_the_mode() -> None:
-    class Broken(Fake):
-        def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
-            if key == "v4":
-                raise ValueError("features.h5: key 'v4' is truncated")
-            return super().read(key, rng)
-
-    source = Broken(two_level=False)
+    source = Fake(two_level=False, broken="v4")
     model = model_for(source).train()
     with pytest.raises(ValueError, match="'v4' is truncated"):
-        embed_source(model, source, "test", batch_size=2)
+        embed_data(model, source.data, batch_size=2)
     assert model.training
 
 
 def test_empty_split_and_batch_size_are_refused() -> None:
     source = Fake(two_level=False)
-    with pytest.raises(ValueError, match="'train' has no samples"):
-        embed_source(model_for(source), source, "train")
+    with pytest.raises(ValueError, match="has no samples"):
+        embed_data(model_for(source), source.data.select([]))
     with pytest.raises(ValueError, match="batch_size"):
-        embed_source(model_for(source), source, "test", batch_size=0)
+        embed_data(model_for(source), source.data, batch_size=0)

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from crossclr.features.batch import Batch, Inputs
-from crossclr.features.ragged import Ragged
+from crossclr.data.batch import Batch, Inputs, Ragged
 from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.model_config import GlobalEncoderConfig, MLPEncoderConfig, TransformerEncoderConfig
 from tests.models import naive

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from crossclr import api
-from crossclr.models import embed_source
+from crossclr.models import embed_data
 from crossclr.search import QueryError, Searcher, build_index, update_index
 from crossclr.search.faiss_index import FaissIndex, fuse_items
 from crossclr.search.generations import current_generation
@@ -45,7 +45,7 @@ def opened(run):
 
 @pytest.fixture(scope="module")
 def vectors(run):
-    found = embed_source(run.load_model(), run.open_source(), "test")
+    found = embed_data(run.load_model(), run.open_data().where(split="test"))
     rows = {name: torch.nn.functional.normalize(found[name].rows, dim=1).numpy() for name in found.names}
     return found.clip_keys, rows
 
@@ -163,7 +163,7 @@ def test_an_index_of_some_modalities_and_its_update(run, tmp_path):
     changes = update_index(path, splits=["test"], delete=[])
     searcher = Searcher.open(path, text=False)
     assert searcher.modalities == ("fluent", "words")
-    assert changes.added == 2 * len(run.open_source().keys("test"))
+    assert changes.added == 2 * len(run.open_data().where(split="test"))
     searcher.close()
     with pytest.raises(ValueError, match="no modality 'image'; the run has noto, fluent, twemoji, words"):
         build_index(path, modalities=["image"])

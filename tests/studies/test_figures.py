@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features import SourceWrapper
-from crossclr.features.sources.emoji import EmojiSource
+from crossclr.data import Content, Dataset, EmojiConfig, Sample, open_data
 from crossclr.studies import examples, maps, plots
 from crossclr.studies import maps as graph
 from crossclr.studies import maps as similarities
 from crossclr.studies.examples import image_uri
 from crossclr.studies.loss_experiments import Curve
-from tests.support.pairs import first, pair_embeddings, pair_source, second
+from tests.support.pairs import first, pair_data, pair_embeddings, second
 from tests.support.vectors import cosine
 
 
@@ -121,22 +120,16 @@ def test_examples_are_the_nearest_clips():
 
 
 def test_pictures_of_the_built_in_set_and_of_files(tmp_path):
-    source = EmojiSource({"image": "fluent", "text": "text"})
-    assert image_uri(source, "1F34E").startswith("data:image/webp;base64,")
-    plain = pair_source(np.ones((2, 3)), np.ones((2, 3)))
+    emoji = open_data(EmojiConfig(modalities={"image": "fluent", "text": "text"}))
+    assert image_uri(emoji, "1F34E").startswith("data:image/webp;base64,")
+    plain = pair_data(np.ones((2, 3)), np.ones((2, 3)))
     assert image_uri(plain, "0") == ""
     assert image_uri(plain, "nobody") == ""
     from PIL import Image
 
     Image.new("RGB", (300, 200), "red").save(tmp_path / "x.png")
-    sample = plain.read("0")
-    sample.extra["media"] = str(tmp_path / "x.png")
-
-    class WithMedia(SourceWrapper):
-        def read(self, key, rng=None):
-            return sample
-
-    assert image_uri(WithMedia(plain), "0").startswith("data:image/jpeg;base64,")
+    shown = Sample("0", {"video": Content([np.ones((1, 3), np.float32)])}, media=(str(tmp_path / "x.png"),))
+    assert image_uri(Dataset.from_samples([shown]), "0").startswith("data:image/jpeg;base64,")
 
 
 def test_a_curve_is_drawn_with_its_band():

@@ -1,4 +1,4 @@
-"""Samples and embeddings of two modalities, written briefly."""
+"""Samples, data sets and embeddings of two modalities, written briefly."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crossclr.features import ArraySource, Content, Sample
+from crossclr.data import Content, Dataset, Sample
 from crossclr.models import Embeddings, Vectors
 
 
@@ -23,6 +23,22 @@ def pair_sample(
     """A sample of clips and sentences; ``whole`` holds the rows of the whole video and of the whole paragraph."""
     contents = (Content(clips, (), whole[0]), Content(sentences, clip_of, whole[1], tuple(texts)))
     return Sample(key, dict(zip(names, contents, strict=True)), clip_count=len(clips), **more)
+
+
+def pair_data(
+    a: Any,
+    b: Any,
+    ids: Sequence[str] | None = None,
+    owners: Sequence[str] | None = None,
+    texts: Sequence[str] | None = None,
+    names: tuple[str, str] = ("a", "b"),
+    **more: Any,
+) -> Dataset:
+    """Two arrays in memory; ``owners`` names the sample of each row of the second."""
+    owned = ids if owners is None else owners
+    words = {} if texts is None else {names[1]: texts}
+    arrays = dict(zip(names, (a, b), strict=True))
+    return Dataset.from_arrays(arrays, ids=dict(zip(names, (ids, owned), strict=True)), texts=words, **more)
 
 
 def pair_embeddings(
@@ -57,20 +73,15 @@ def pair_embeddings(
     )
 
 
-def pair_source(
-    a: Any,
-    b: Any,
-    ids: Sequence[str] | None = None,
-    owners: Sequence[str] | None = None,
-    texts: Sequence[str] | None = None,
-    names: tuple[str, str] = ("a", "b"),
-    **more: Any,
-) -> ArraySource:
-    """Two arrays in memory; ``owners`` names the sample of each row of the second."""
-    owned = ids if owners is None else owners
-    words = {} if texts is None else {names[1]: texts}
-    arrays = dict(zip(names, (a, b), strict=True))
-    return ArraySource(arrays, ids=dict(zip(names, (ids, owned), strict=True)), texts=words, **more)
+def read(data: Dataset, key: str, seed: int | None = None) -> Sample:
+    """One sample by key: for evaluation, or as training with a seed draws it."""
+    chosen = data.where(keys=[key])
+    return (chosen if seed is None else chosen.training(seed, 0))[0]
+
+
+def keys_of(data: Dataset, split: str) -> list[str]:
+    """The keys of a split."""
+    return list(data.where(split=split).keys)
 
 
 def first(whole: Any) -> Any:
@@ -79,5 +90,5 @@ def first(whole: Any) -> Any:
 
 
 def second(whole: Any) -> Any:
-    """What they have of their second modality."""
+    """The same of the second modality."""
     return list(getattr(whole, "modalities", whole).values())[1]

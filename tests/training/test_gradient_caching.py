@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from crossclr.features import open_source
+from crossclr.data import open_data
 from crossclr.models import JointModel
 from crossclr.training import JointTraining, make_fabric
 from crossclr.training.config_files import check_config
@@ -33,7 +33,7 @@ def training(values: dict, micro_batch: int | None) -> JointTraining:
     values = copy.deepcopy(values)
     values["training"]["micro_batch"] = micro_batch
     config = check_config(values)
-    return JointTraining(config, open_source(config.data), make_fabric("cpu"))
+    return JointTraining(config, open_data(config.data).where(split="train"), make_fabric("cpu"))
 
 
 @pytest.mark.parametrize("local", [{"name": "crossclr", "queue_size": 30}, {"name": "clip"}, {"name": "coot"}])
@@ -64,7 +64,7 @@ def test_steps_equal_those_of_the_whole_batch(tiny, local, micro_batch):
 def double(batch):
     from dataclasses import replace
 
-    from crossclr.features import Inputs, Ragged
+    from crossclr.data import Inputs, Ragged
 
     def side(one):
         def rows(ragged):

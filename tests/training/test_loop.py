@@ -6,7 +6,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from crossclr import api
-from crossclr.features import batches, open_source
+from crossclr.data import batches, open_data
 from crossclr.models import build_model
 from crossclr.training import ConfigError, JointTraining, Run, TrainingError, make_fabric, selection_score
 from crossclr.training.config_files import check_config
@@ -29,7 +29,7 @@ def test_the_loop_is_the_plain_recipe_written_out(tiny, tmp_path):
     tiny["schedule"]["warmup_epochs"] = 2
     config = check_config(tiny)
     run = api.train(config, out=tmp_path / "run", baseline=False)
-    source = open_source(config.data)
+    source = open_data(config.data)
     torch.manual_seed(config.seed)
     model = build_model(config.model, source.dims, two_level=True)
     objective = Objective(config.loss)
@@ -38,7 +38,7 @@ def test_the_loop_is_the_plain_recipe_written_out(tiny, tmp_path):
     for epoch in range(2):
         for group in optimiser.param_groups:
             group["lr"] = config.optimiser.learning_rate * (epoch + 1) / 2
-        for batch in batches(source, "train", 4, seed=config.seed, epoch=epoch, workers=0):
+        for batch in batches(source.where(split="train"), 4, seed=config.seed, epoch=epoch, workers=0):
             model.train()
             loss = objective(model(batch), batch)
             optimiser.zero_grad()
@@ -72,7 +72,7 @@ def test_run_folder_says_everything(tiny, tmp_path):
     assert json.loads((run.path / "environment.json").read_text())["packages"]["torch"] == torch.__version__
     again = Run.open(run.path)
     assert again.config == run.config
-    assert again.open_source().dims == again.load_model().dims == {"video": 6, "text": 5}
+    assert again.open_data().dims == again.load_model().dims == {"video": 6, "text": 5}
     epochs = [record for record in run.metrics() if record["kind"] == "epoch"]
     assert "score" not in epochs[0]  # validated from epoch 1 on
     best = max(epochs[1:], key=lambda record: record["score"])
@@ -210,7 +210,7 @@ def test_schedules_by_name():
 
 def test_a_run_trained_by_two_processes_is_resumed_by_one(tiny, tmp_path):
     config = check_config(tiny)
-    training = JointTraining(config, open_source(config.data), make_fabric("cpu"))
+    training = JointTraining(config, open_data(config.data).where(split="train"), make_fabric("cpu"))
     state = training.state_dict()
     state["random_of_processes"] = torch.cat([state["random_of_processes"]] * 2)
     states = []

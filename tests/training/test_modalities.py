@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from crossclr import api
+from crossclr.data import Dataset, open_data
 from crossclr.evaluation.evaluate import evaluate_runs
-from crossclr.features import ArraySource, open_source
 from crossclr.models import ModelConfig, build_model
 from crossclr.training import JointTraining, TrainingError, make_fabric
 from crossclr.training.config_files import check_config
@@ -79,9 +79,9 @@ def test_a_run_of_four_modalities_with_gaps(tmp_path):
 def test_a_batch_from_memory_is_that_from_disk(tmp_path):
     config = check_config(write(tmp_path))
     fabric = make_fabric("cpu")
-    disk = JointTraining(config, open_source(config.data), fabric).read_first_batch()
+    disk = JointTraining(config, open_data(config.data).where(split="train"), fabric).read_first_batch()
     kept = config.model_copy(update={"training": config.training.model_copy(update={"in_memory": True})})
-    memory = JointTraining(kept, open_source(config.data), fabric).read_first_batch()
+    memory = JointTraining(kept, open_data(config.data).where(split="train"), fabric).read_first_batch()
     for name in NAMES:
         assert torch.equal(disk.present[name], memory.present[name])
         assert 0 < int(disk.present[name].sum()) <= 20
@@ -90,15 +90,15 @@ def test_a_batch_from_memory_is_that_from_disk(tmp_path):
 
 
 def test_vectors_of_absent_clips_are_zero_and_the_others_those_of_the_clip_alone():
-    source = ArraySource(arrays(), unpaired="keep")
+    source = Dataset.from_arrays(arrays(), unpaired="keep")
     model = build_model(ModelConfig(dim=8, encoder={"kind": "mlp"}), source.dims, two_level=False).eval()
-    batch = source.gather("train", range(30))
+    batch = source.where(split="train").__getitems__(range(30))
     out = model.encode(batch)
     for name in NAMES:
         assert out[f"clip/{name}"].shape == (30, 8)
         assert not out[f"clip/{name}"][~batch.present[name]].any()
     for place in range(30):
-        alone = model.encode(source.gather("train", [place]))
+        alone = model.encode(source.where(split="train").__getitems__([place]))
         for name in NAMES:
             torch.testing.assert_close(alone[f"clip/{name}"][0], out[f"clip/{name}"][place], atol=1e-6, rtol=1e-5)
 
@@ -130,19 +130,19 @@ def test_wrong_pairs_are_named(options, error, message):
     rows = np.ones((4, 2), np.float32)
     ids = {"english": list("abcd"), "video": list("abcd"), "x": list("ab"), "y": list("cd")}
     found = {name: rows[: len(keys)] for name, keys in ids.items()}
-    source = ArraySource(found, ids=ids)
+    source = Dataset.from_arrays(found, ids=ids)
     values = {"model": {"dim": 8, "encoder": {"kind": "mlp"}}, "loss": {"local": {"name": "clip", **options}}}
     with pytest.raises(error, match=message):
-        JointTraining(FitConfig.model_validate(values), source, make_fabric("cpu"))
+        JointTraining(FitConfig.model_validate(values), source.where(split="train"), make_fabric("cpu"))
 
 
 def test_a_modality_without_a_partner_is_named():
     rows, keys = np.ones((4, 2), np.float32), list("abcd")
     ids = {"video": keys, "text": keys, "sound": ["e", "f"]}
-    source = ArraySource({name: rows[: len(own)] for name, own in ids.items()}, ids=ids, unpaired="keep")
+    source = Dataset.from_arrays({name: rows[: len(own)] for name, own in ids.items()}, ids=ids, unpaired="keep")
     values = {"model": {"dim": 8, "encoder": {"kind": "mlp"}}, "loss": {"local": {"name": "clip"}}}
     with pytest.raises(TrainingError, match="no sample of the split 'train' has sound and another modality"):
-        JointTraining(FitConfig.model_validate(values), source, make_fabric("cpu"))
+        JointTraining(FitConfig.model_validate(values), source.where(split="train"), make_fabric("cpu"))
 
 
 def test_encoders_of_unknown_modalities_are_named():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features import batches, open_source
+from crossclr.data import batches, open_data
 from crossclr.losses import build_loss
 from crossclr.losses.coot import Coot
 from crossclr.training.config_files import check_config
@@ -12,7 +12,7 @@ from crossclr.training.run_config import LossConfig
 
 @pytest.fixture
 def batch(tiny):
-    return next(batches(open_source(check_config(tiny).data), "train", 6, workers=0))
+    return next(batches(open_data(check_config(tiny).data).where(split="train"), 6, workers=0))
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
+from crossclr.data import open_data
 from crossclr.evaluation.metrics import retrieval_validator
-from crossclr.features import open_source
 from crossclr.training import JointTraining, MemoryRecorder, fit, load_config, make_fabric
 from tests.support.simulated_cooking import write_cooking
 
@@ -28,9 +28,9 @@ def folder(tmp_path_factory):
 def train_preset(folder, *changes):
     data = [f"data.root={folder}", "data.text=text_feat_words.h5", "data.add_stop_frame=0"]
     config = load_config("youcook2-100m", [*data, *SMALL, *changes])
-    source = open_source(config.data)
-    training, recorder = JointTraining(config, source, make_fabric("cpu")), MemoryRecorder()
-    fit(training, recorder, validate=retrieval_validator(source, "val", 512))
+    source = open_data(config.data)
+    training, recorder = JointTraining(config, source.where(split="train"), make_fabric("cpu")), MemoryRecorder()
+    fit(training, recorder, validate=retrieval_validator(source.where(split="val"), 512))
     return training, recorder
 
 

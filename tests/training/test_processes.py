@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.features import batches, open_source
-from crossclr.features.batching.order import bounds
+from crossclr.data import batches, open_data
+from crossclr.data.order import bounds
 from crossclr.training import JointTraining, Run
 from crossclr.training.config_files import check_config
 from crossclr.training.processes import launch, make_fabric, part
@@ -40,11 +40,13 @@ def picked(one):
 @given(size=st.integers(1, 9), world=st.integers(1, 4))
 def test_shares_and_parts_join_to_the_batch(coot_folder, size, world):
     config = check_config({"data": {"kind": "coot", "root": str(coot_folder), "video": "video.h5", "text": "text.h5"}})
-    source = open_source(config.data)
-    for number, batch in enumerate(batches(source, "train", size, workers=0)):
+    source = open_data(config.data)
+    for number, batch in enumerate(batches(source.where(split="train"), size, workers=0)):
         ranges = [bounds(len(batch.keys), rank, world) for rank in range(world)]
         busy = [rank for rank, (first, last) in enumerate(ranges) if first < last]
-        read = [next(batches(source, "train", size, start=number, workers=0, share=(r, world))) for r in busy]
+        read = [
+            next(batches(source.where(split="train"), size, start=number, workers=0, share=(r, world))) for r in busy
+        ]
         for shares in (read, [part(batch, *ranges[rank]) for rank in busy]):
             assert sum((share.keys for share in shares), ()) == batch.keys
             for whole, *pieces in zip(picked(batch), *map(picked, shares), strict=True):
@@ -53,7 +55,9 @@ def test_shares_and_parts_join_to_the_batch(coot_folder, size, world):
 
 def test_a_process_without_work_takes_the_first_video(coot_folder):
     config = check_config({"data": {"kind": "coot", "root": str(coot_folder), "video": "video.h5", "text": "text.h5"}})
-    shares = [next(batches(open_source(config.data), "train", 1, workers=0, share=(rank, 2))) for rank in range(2)]
+    shares = [
+        next(batches(open_data(config.data).where(split="train"), 1, workers=0, share=(rank, 2))) for rank in range(2)
+    ]
     assert shares[0].keys == shares[1].keys
     assert len(shares[0].keys) == 1
 
@@ -75,7 +79,7 @@ def test_one_process_trains_as_fabric_does(tiny):
     config = check_config(tiny)
     found = []
     for processes in (make_fabric("cpu"), Fabric(accelerator="cpu", devices=1)):
-        training = JointTraining(config, open_source(config.data), processes)
+        training = JointTraining(config, open_data(config.data).where(split="train"), processes)
         found.append([training.step(batch)["loss"] for batch in training.batches(0)])
         found[-1] += [*training.model.state_dict().values(), *training.objective.state_dict().values()]
         found[-1].append(training.state_dict()["random_of_processes"])

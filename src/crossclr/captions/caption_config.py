@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from crossclr.data.config import StrictConfig
 from crossclr.training.config_files import check_values, config_text, read_values
-from crossclr.training.run_config import StrictConfig
 
 PRESETS = "captions/presets"
 Mode = Literal["clip", "vid", "vidclip", "vidclipctx", "raw"]

@@ -18,10 +18,10 @@ from torch.nn.functional import normalize
 from crossclr.captions.caption_config import CaptionDataConfig
 from crossclr.captions.caption_metrics import References
 from crossclr.captions.vocabulary import BOS, EOS, PAD, Vocabulary, tokenise
+from crossclr.data import Dataset
+from crossclr.data.sequences import limit_rows
 from crossclr.evaluation.embedding_files import load_embeddings
-from crossclr.features import Source
-from crossclr.features.reading.sampling import limit_rows
-from crossclr.models import Embeddings, JointModel, build_model, embed_source
+from crossclr.models import Embeddings, JointModel, build_model, embed_data
 from crossclr.storage.reading import read_json_object
 from crossclr.training import Run, seed_everything
 
@@ -216,12 +216,12 @@ def load_caption_set(
             f"{part!r} is not an embedding file ({', '.join(FILES)}), and data.run does not name a run folder"
         )
     run = Run.open(data.run)
-    source = run.open_source()
+    samples = run.open_data().where(split=part)
     if data.features == "raw":
-        return _with_captions(from_source(source, part, max_rows, progress), data)
+        return _with_captions(from_data(samples, max_rows, progress), data)
     model = untrained_model(run) if data.untrained else run.load_model(data.checkpoint)
-    embeddings = embed_source(model, source, part, progress=progress)
-    return _with_captions(from_embeddings(embeddings, data.features, str(run.path), source), data)
+    embeddings = embed_data(model, samples, progress=progress)
+    return _with_captions(from_embeddings(embeddings, data.features, str(run.path), samples), data)
 
 
 def untrained_model(run: Run) -> JointModel:
@@ -235,7 +235,7 @@ def untrained_model(run: Run) -> JointModel:
         torch.set_rng_state(state)
 
 
-def from_embeddings(embeddings: Embeddings, mode: str, origin: str, source: Source | None = None) -> CaptionSet:
+def from_embeddings(embeddings: Embeddings, mode: str, origin: str, samples: Dataset | None = None) -> CaptionSet:
     """One row of unit parts for each clip: its own embedding, its video's, or both."""
     owner = torch.repeat_interleave(torch.arange(len(embeddings.clip_counts)), embeddings.clip_counts)
     parts: list[Tensor] = []
@@ -262,19 +262,19 @@ def from_embeddings(embeddings: Embeddings, mode: str, origin: str, source: Sour
         features,
         torch.ones(len(features), dtype=torch.int64),
         tuple(map(tuple, texts)),
-        _times(embeddings.video_keys, counts, source),
+        _times(counts, samples),
     )
 
 
-def from_source(source: Source, split: str, max_rows: int, progress: Progress | None = None) -> CaptionSet:
+def from_data(samples: Dataset, max_rows: int, progress: Progress | None = None) -> CaptionSet:
     """The feature rows of each clip, in the first modality."""
-    keys = tuple(source.keys(split))
+    keys = tuple(samples.keys)
     rows: list[np.ndarray] = []
     counts: list[int] = []
     texts: list[list[str]] = []
-    for done, key in enumerate(keys, 1):
-        sample = source.read(key)
-        clips = sample[source.modalities[0]].clips
+    for place in range(len(samples)):
+        sample = samples[place]
+        clips = sample[samples.modalities[0]].clips
         rows += [limit_rows(np.asarray(clip, dtype=np.float32), max_rows, None) for clip in clips]
         counts.append(sample.clip_count)
         own: list[list[str]] = [[] for _ in range(sample.clip_count)]
@@ -282,17 +282,17 @@ def from_source(source: Source, split: str, max_rows: int, progress: Progress | 
             own[clip].append(text)
         texts += own
         if progress is not None:
-            progress(done, len(keys))
+            progress(place + 1, len(keys))
     lengths = torch.tensor([len(part) for part in rows])
     features = torch.from_numpy(np.concatenate(rows))
-    return CaptionSet(keys, tuple(counts), features, lengths, tuple(map(tuple, texts)), _times(keys, counts, source))
+    return CaptionSet(keys, tuple(counts), features, lengths, tuple(map(tuple, texts)), _times(counts, samples))
 
 
-def _times(keys: Sequence[str], counts: Sequence[int], source: Source | None) -> tuple[tuple[float, float], ...]:
+def _times(counts: Sequence[int], samples: Dataset | None) -> tuple[tuple[float, float], ...]:
     """Start and stop of clips in seconds if the data has them; otherwise their positions in the video."""
     found: list[tuple[float, float]] = []
-    for key, count in zip(keys, counts, strict=True):
-        times = source.clip_times(key) if source is not None and source.two_level else ()
+    for place, count in enumerate(counts):
+        times = samples.clip_times(place) if samples is not None and samples.two_level else ()
         found += times or [(float(number), float(number + 1)) for number in range(count)]
     return tuple(found)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from crossclr.captions.caption_metrics import METRICS, Caption, Scores, clean, shown_name
 from crossclr.captions.caption_set import CaptionSet
+from crossclr.data import clip_keys
 from crossclr.evaluation.words import FUNCTION_WORDS
-from crossclr.features import clip_keys
 
 SHARE = 0.25  # good captions are among this share of the videos, those with the best scores; bad ones likewise
 LIMIT = 8_000_000  # bytes of a file that is embedded in the page; a larger one is linked

@@ -253,22 +253,22 @@ def compare(
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, MediaPreview]:
     """Images, videos and sounds of the clips, if the run's data (or ``place``) has them."""
     from crossclr.captions.html_page import MediaPreview, load_shown
+    from crossclr.data import clip_keys
+    from crossclr.data.emoji_set import is_built_in, read_image
     from crossclr.extract.media import media_type
-    from crossclr.features import clip_keys
     from crossclr.search.run_items import MediaFinder
     from crossclr.training import Run
 
     if run is None:
         return {}
-    source = Run.open(run).open_source()
+    data = Run.open(run).open_data()
     found: dict[str, MediaPreview] = {}
-    finder = MediaFinder(source, place)
+    finder = MediaFinder(place)
     for key in keys:
-        sample = source.read(key)
+        sample = data.where(keys=[key])[0]
         for number, name in enumerate(clip_keys(sample.key, sample.clip_count)):
-            image = source.image(name)
-            if image is not None:
-                found[name] = MediaPreview("image", "image/webp", image)
+            if sample.media and is_built_in(sample.media[number]):
+                found[name] = MediaPreview("image", "image/webp", read_image(sample.media[number]))
                 continue
             media = finder.find(sample, number, name)
             if media is not None:

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from crossclr.cli.options import Json
-from crossclr.features import AnyData, DataReport, check_data, guess_data_config, load_data_config
-from crossclr.features.check.data_report import SplitSummary
+from crossclr.data import AnyData, DataReport, check_data, load_data_config
+from crossclr.data.coot import guess_data_config
+from crossclr.data.report import SplitSummary
 from crossclr.storage.reading import read_json
 
 app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)
@@ -52,7 +53,7 @@ def check_command(
 
     try:
         with show_progress("checking") as progress:
-            report = check_data(find_data_config(data, root), limit, progress)
+            report = check_data(find_data_config(data, root), limit=limit, progress=progress)
     except (ValueError, OSError) as error:  # DataError and the errors of a config are ValueErrors
         if as_json:
             typer.echo(json.dumps({"ok": False, "error": str(error)}))

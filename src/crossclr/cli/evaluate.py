@@ -128,7 +128,7 @@ def _embed_shards(run: Path, out: Path, split: str | None, shards: list[str] | N
     opened = Run.open(run)
     chosen: list[str | Path] = list(shards or [])
     if not chosen:
-        chosen = list(opened.open_source().shards(split or default_split(opened.config)))
+        chosen = list(opened.open_data().where(split=split or default_split(opened.config)).shards)
         if not chosen:
             raise ValueError(
                 "the data of this run is not in shards; name shards with --shards, or give --out a file ending in "

@@ -36,7 +36,7 @@ def import_coot(
 
         crossclr import-coot anet_coot.pth --out runs/coot-anet --config activitynet --pool mean
     """
-    from crossclr.features import DataError
+    from crossclr.data import DataError
     from crossclr.models.coot import import_coot as build
     from crossclr.models.coot import read_coot
     from crossclr.training.checkpoint import save_checkpoint

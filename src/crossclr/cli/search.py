@@ -199,7 +199,7 @@ def _print_hits(hits: Sequence[Hit]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from crossclr.features.sources.emoji import is_built_in
+    from crossclr.data.emoji_set import is_built_in
 
     if not hits:
         typer.echo("no results: no item passes the filters")

@@ -1,17 +1,19 @@
 """Trains the encoders of `JointEmbedding`, and reads what it is given."""
 
+from __future__ import annotations
+
 import copy
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from crossclr.features import Batch
-from crossclr.features.ragged import Ragged
-from crossclr.features.sources.arrays.python_samples import Column, PythonSamples, read_column
+from crossclr.data import Content, Dataset, Ragged, Sample
+from crossclr.data.sample import Rows
 from crossclr.models.space import TrainedEncoder
 from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
 from crossclr.training.checkpoint import random_state as generator_states
@@ -39,14 +41,14 @@ class EncoderTraining:
     def __call__(self, places: Tensor, number: int) -> tuple[nn.Module, Any]:
         """Train on the samples at some places; returns the encoder, and a function that encodes samples by place."""
         several = torch.stack([torch.from_numpy(column.present)[places] for column in self.columns.values()]).sum(0) > 1
-        source = PythonSamples(self.columns, places[several].tolist())
+        data = samples_of(self.columns, places[several].tolist(), self.concepts)
         if self.settings is None:
             raise RuntimeError("the closed form trains nothing")
         config = self.settings.model_copy(update={"seed": (self.settings.seed + number) % 2**31})
         before = generator_states()  # training seeds the global generators, which belong to the caller
         try:
             own = copy.deepcopy(self.loss) if isinstance(self.loss, nn.Module) else None
-            training = _LabelledTraining(config, source, make_fabric(self.device), self.concepts, own)
+            training = JointTraining(config, data, make_fabric(self.device), own)
             memory = MemoryRecorder()
             fit(training, memory)
         except Interrupted:
@@ -64,23 +66,97 @@ class EncoderTraining:
         return encoder, encode
 
 
-class _LabelledTraining(JointTraining):
-    """Training whose batches have the user's concepts as ids."""
+def samples_of(columns: Mapping[str, Column], places: Sequence[int], concepts: Tensor | None = None) -> Dataset:
+    """Some of the samples as a data set.
 
-    def __init__(
-        self, config: FitConfig, source: PythonSamples, fabric: Any, concepts: Tensor | None, loss: nn.Module | None
-    ) -> None:
-        super().__init__(config, source, fabric, loss)
-        self.concepts = concepts
+    Example:
+        >>> columns = {"video": read_column([[1.0], [2.0]], "video"), "text": read_column([[3.0], None], "text")}
+        >>> samples_of(columns, [1])[0].modalities.keys()
+        dict_keys(['video'])
+    """
+    labels = [()] * len(places) if concepts is None else [(str(label),) for label in concepts[list(places)].tolist()]
+    return Dataset.from_samples(
+        Sample(
+            str(place),
+            {name: Content([column.rows[place]]) for name, column in columns.items() if column.present[place]},
+            concepts=label,
+        )
+        for place, label in zip(places, labels, strict=True)
+    )
 
-    def batches(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
-        """The batches of an epoch."""
-        for batch in super().batches(epoch, start):
-            if self.concepts is None:
-                yield batch
-            else:
-                ids = self.concepts[[int(key) for key in batch.keys]]
-                yield replace(batch, ids=ids, video_ids=ids)
+
+@dataclass(frozen=True)
+class Column:
+    """One modality of some samples."""
+
+    rows: list[Rows]  # (rows, channels) of each sample; one row of zeros where it is absent
+    present: npt.NDArray[np.bool_]  # (samples,) which samples have it
+    flat: bool  # whether every sample is one vector, not a sequence
+
+    @property
+    def dim(self) -> int:
+        """Channels of a row."""
+        return int(self.rows[0].shape[1])
+
+    def means(self) -> Rows:
+        """(samples, channels) the mean row of each sample."""
+        return np.stack([rows.mean(axis=0) for rows in self.rows])
+
+
+def read_column(data: Any, name: str, dim: int | None = None) -> Column:
+    """One modality of some samples; a sample that is None or all NaN lacks it.
+
+    The data is (samples, channels) or (samples, rows, channels) as an array, a tensor, a data frame, lists of numbers
+    or a sparse matrix, or a list of (rows, channels) arrays. ``dim`` is the number of channels it must have, if any.
+
+    Example:
+        >>> column = read_column([[1.0, 2.0], None, [float("nan")] * 2], "text")
+        >>> column.present.tolist(), column.dim, column.flat
+        ([True, False, False], 2, True)
+    """
+    if hasattr(data, "toarray"):  # a sparse matrix
+        data = data.toarray()
+    elif hasattr(data, "to_numpy"):  # a data frame or a series
+        data = data.to_numpy()
+    elif hasattr(data, "detach"):  # a tensor
+        data = data.detach().cpu().numpy()
+    if isinstance(data, str | bytes | Mapping) or not hasattr(data, "__len__"):
+        raise ValueError(f"{name} is a {type(data).__name__}; pass an array or a list with one entry for each sample")
+    if not len(data):
+        raise ValueError(f"{name} has no samples")
+    entries = [_entry(entry, f"{name}[{place}]") for place, entry in enumerate(data)]
+    known = [entry for entry in entries if entry is not None]
+    if not known:
+        raise ValueError(f"every sample of {name} is None or NaN")
+    channels = dim or known[0].shape[-1]
+    absent = np.zeros((1, channels), dtype=np.float32)
+    rows = []
+    for place, entry in enumerate(entries):
+        if entry is not None and entry.shape[-1] != channels:
+            raise ValueError(f"{name}[{place}] has {entry.shape[-1]} channels; {channels} are needed")
+        rows.append(absent if entry is None else np.atleast_2d(entry))
+    present = np.array([entry is not None for entry in entries])
+    return Column(rows, present, all(entry.ndim == 1 for entry in known))
+
+
+def _entry(entry: Any, name: str) -> Rows | None:
+    """A vector, a sequence of vectors, or None."""
+    if entry is None:
+        return None
+    if hasattr(entry, "detach"):
+        entry = entry.detach().cpu().numpy()
+    try:
+        found = np.asarray(entry, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is not numeric; pass features, not raw {type(entry).__name__} values") from None
+    if found.ndim not in (1, 2) or not found.size:
+        shape = "a single number" if found.ndim == 0 else f"an array of shape {found.shape}"
+        raise ValueError(f"{name} is {shape}; a vector or a sequence of vectors is needed (reshape(-1, 1) for numbers)")
+    if np.isnan(found).all():
+        return None
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} has NaN or infinite values in some channels; fill them, or make the whole sample NaN")
+    return found
 
 
 def read_columns(X: Any, y: Any) -> dict[str, Column]:

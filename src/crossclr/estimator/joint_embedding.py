@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from crossclr.estimator.encoder_training import EncoderTraining, read_columns, read_labels
+from crossclr.estimator.encoder_training import Column, EncoderTraining, read_column, read_columns, read_labels
 from crossclr.estimator.parameters import Parameters
 from crossclr.evaluation import retrieval_metrics
-from crossclr.features.sources.arrays.python_samples import Column, read_column
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.choice import SpaceData, choose_space
 from crossclr.models.space import Facts, Part, SearchSpace, TrainedEncoder

@@ -1,7 +1,7 @@
 from crossclr.evaluation.baseline import cca_baseline as cca_baseline
 from crossclr.evaluation.baseline import embed_baseline as embed_baseline
 from crossclr.evaluation.baseline import fit_baseline as fit_baseline
-from crossclr.evaluation.baseline import pooled_split as pooled_split
+from crossclr.evaluation.baseline import pooled_rows as pooled_rows
 from crossclr.evaluation.card import model_card as model_card
 from crossclr.evaluation.card import write_card as write_card
 from crossclr.evaluation.embedding_files import load_embeddings as load_embeddings

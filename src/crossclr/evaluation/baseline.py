@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.data import Dataset
+from crossclr.data.sample import Rows, Sample
 from crossclr.evaluation.metrics import evaluate_embeddings
-from crossclr.features.sample import Rows, Sample
-from crossclr.features.source import Source
 from crossclr.models.choice import SpaceData
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.cross_fit import LINEAR, CrossFit
@@ -25,21 +25,19 @@ from crossclr.progress_bar import progress_bar
 BATCH = 256  # samples read at once
 
 
-def pooled_split(source: Source, split: str, progress: bool = False) -> Embeddings:
-    """The mean feature row of every clip and of every whole video of a split."""
-    return join_embeddings(list(pooled_batches(source, source.keys(split), f"reading {split}", progress)))
+def pooled_rows(data: Dataset, progress: bool = False) -> Embeddings:
+    """The mean feature row of every clip and of every whole video."""
+    return join_embeddings(list(pooled_batches(data, f"reading {data.split}", progress)))
 
 
-def pooled_batches(
-    source: Source, keys: Sequence[str], description: str = "reading", progress: bool = False
-) -> Iterator[Embeddings]:
+def pooled_batches(data: Dataset, description: str = "reading", progress: bool = False) -> Iterator[Embeddings]:
     """Mean feature rows, some samples at a time, so that everything that measures embeddings can measure them."""
     with progress_bar(progress) as bar:
-        task = bar.add_task(description, total=len(keys))
-        for start in range(0, len(keys), BATCH):
-            samples = [source.read(key) for key in keys[start : start + BATCH]]
-            columns = EmbeddingColumns(source.dims)
-            columns.add(samples, _means(samples, source))
+        task = bar.add_task(description, total=len(data))
+        for start in range(0, len(data), BATCH):
+            samples = [data[place] for place in range(start, min(start + BATCH, len(data)))]
+            columns = EmbeddingColumns(data.dims)
+            columns.add(samples, _means(samples, data.dims))
             yield columns.joined()
             bar.update(task, completed=start + len(samples))
 
@@ -79,9 +77,9 @@ class Pairs:
         return cls(SpaceData(rows, present, groups, concepts), rows_of, video_of, pooled.video_keys)
 
 
-def _means(samples: Sequence[Sample], source: Source) -> dict[str, Tensor]:
+def _means(samples: Sequence[Sample], dims: Mapping[str, int]) -> dict[str, Tensor]:
     found = {}
-    for name, dim in source.dims.items():
+    for name, dim in dims.items():
         contents = [sample.modalities[name] for sample in samples if name in sample.modalities]
         found[f"clip/{name}"] = _stacked([rows for content in contents for rows in content.clips], dim)
         wholes = [content.whole for content in contents if content.whole is not None]
@@ -101,12 +99,12 @@ FOLDS = 4
 
 
 def cca_baseline(
-    source: Source, split: str, *, train: str = "train", validation: str | None = None, progress: bool = False
+    data: Dataset, split: str, *, train: str = "train", validation: str | None = None, progress: bool = False
 ) -> dict[str, dict[str, float]]:
     """Retrieval metrics of linear CCA on a data set, to compare a learned embedding with.
 
     Args:
-        source: the data.
+        data: the samples.
         split: where to measure.
         train: where to fit.
         validation: where to choose input norm, ridge, dimension and weighting. None chooses them by four folds of the
@@ -116,28 +114,28 @@ def cca_baseline(
     Returns:
         metrics by direction, as `evaluate_embeddings` returns them.
     """
-    return evaluate_embeddings(embed_baseline(source, split, train=train, validation=validation, progress=progress))
+    return evaluate_embeddings(embed_baseline(data, split, train=train, validation=validation, progress=progress))
 
 
 def embed_baseline(
-    source: Source, split: str, *, train: str = "train", validation: str | None = None, progress: bool = False
+    data: Dataset, split: str, *, train: str = "train", validation: str | None = None, progress: bool = False
 ) -> Embeddings:
     """The embeddings that `cca_baseline` measures."""
-    levels = fit_baseline(source, train=train, validation=validation, progress=progress)
-    batches = pooled_batches(source, source.keys(split), f"CCA: {split}", progress)
+    levels = fit_baseline(data, train=train, validation=validation, progress=progress)
+    batches = pooled_batches(data.where(split=split), f"CCA: {split}", progress)
     return join_embeddings([_embed(levels, batch) for batch in batches])
 
 
 def fit_baseline(
-    source: Source, *, train: str = "train", validation: str | None = None, progress: bool = False
+    data: Dataset, *, train: str = "train", validation: str | None = None, progress: bool = False
 ) -> dict[str, ClosedForm]:
     """Linear CCA by level: ``clip`` and, for data of two levels, ``video``; see `cca_baseline`."""
-    training = _some(source.keys(train), MOST)
-    held_out = [] if validation is None else _some(source.keys(validation), HELD_OUT)
-    batches = pooled_batches(source, [*training, *held_out], f"CCA: {train}", progress)
-    pooled = join_embeddings(list(batches))
+    training = _some(data.where(split=train), MOST)
+    chosen = [training] if validation is None else [training, _some(data.where(split=validation), HELD_OUT)]
+    held_out = validation is not None and len(chosen[1]) > 0
+    pooled = join_embeddings([part for own in chosen for part in pooled_batches(own, f"CCA: {train}", progress)])
     found = {"clip": _fit(pooled, len(training) if held_out else None)}
-    if source.two_level:
+    if data.two_level:
         found["video"] = _fit(_whole_videos(pooled), len(training) if held_out else None)
     return found
 
@@ -177,5 +175,5 @@ def _whole_videos(pooled: Embeddings) -> Embeddings:
     return Embeddings(found, pooled.video_keys, count, pooled.video_keys)
 
 
-def _some(keys: Sequence[str], most: int) -> list[str]:
-    return [keys[place] for place in evenly_spaced(len(keys), most).tolist()]
+def _some(data: Dataset, most: int) -> Dataset:
+    return data.select(evenly_spaced(len(data), most).numpy())

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from crossclr.features import DataError, Inputs, ShardsConfig
-from crossclr.features.reading.shard_files import Shard, ShardRows, as_ragged, find_shards, open_shard
-from crossclr.features.sources.shards.shards_config import column_of
+from crossclr.data import DataError, Inputs, Ragged, ShardsConfig
+from crossclr.data.kinds import column_of
+from crossclr.data.sequences import checked_rows
+from crossclr.data.shards import BlockRows, Shard, find_shards, open_shard
 from crossclr.models import SearchSpace
 from crossclr.storage import new_file, write_json
 from crossclr.storage.reading import read_json_object
@@ -47,7 +48,7 @@ def embed_shards(
 
     Args:
         run: a trained run, or its folder.
-        shards: files, patterns or folders of Parquet or HDF5 shards (see `crossclr.features.reading.shard_files`).
+        shards: files, patterns or folders of Parquet or HDF5 shards (see `crossclr.data.shards`).
         out: folder of the result; on a cluster, one that all machines share.
         engine: ``local`` works in this process, ``ray`` on a Ray cluster.
         which: the checkpoint.
@@ -126,15 +127,13 @@ def embed_blocks(
     """The embeddings of a shard, block by block; they do not depend on the batch size."""
     for number in range(len(shard.blocks)):
         block = shard.read(number)
-        columns: dict[str, Any] = {"id": pa.array(block.ids)}
+        columns: dict[str, Any] = {"id": block.words["id"]}
         for modality, column in names.items():
             if column in block.rows:
                 rows = block.rows[column]
                 vectors = _encode(model, modality, shard.path, rows.without_gaps(), batch_size, device)
                 columns[column] = _lists(vectors, rows.present)
-        for name, words in (("text", block.texts), ("group", block.groups)):
-            if words:
-                columns[name] = pa.array(words)
+        columns |= {name: block.words[name] for name in ("text", "group") if name in block.words}
         yield pa.table(columns)
 
 
@@ -149,12 +148,13 @@ def _model(run: str, which: Checkpoint, device: str) -> SearchSpace:
     return Run.open(run).load_space(which).to(device)
 
 
-def _encode(model: SearchSpace, modality: str, path: Path, rows: ShardRows, batch_size: int, device: str) -> Tensor:
+def _encode(model: SearchSpace, modality: str, path: Path, rows: BlockRows, batch_size: int, device: str) -> Tensor:
     wanted = model.dims[modality]
     if not rows.present.any():  # the width of the vectors is needed all the same
-        blank = ShardRows(np.zeros((1, wanted), np.float32), np.array([0, 1]))
+        blank = BlockRows(np.zeros((1, wanted), np.float32), np.array([0, 1]))
         return _encode(model, modality, path, blank, batch_size, device)[:0]
-    sequences = as_ragged(path, rows)
+    values = np.require(checked_rows(rows.values, path, "block"), requirements=["C", "W"])
+    sequences = Ragged(torch.from_numpy(values), torch.from_numpy(np.diff(rows.offsets).astype(np.int64)))
     if sequences.dim != wanted:
         raise DataError(f"{path}: {modality} has {sequences.dim} channels but the model was trained on {wanted}")
     found = []

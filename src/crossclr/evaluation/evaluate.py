@@ -14,11 +14,11 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.evaluation.baseline import embed_baseline, pooled_split
+from crossclr.evaluation.baseline import embed_baseline, pooled_rows
 from crossclr.evaluation.metrics import METRICS, evaluate_embeddings, fused_directions
 from crossclr.evaluation.result_tables import grid_table, is_grid, plain_table
 from crossclr.evaluation.semantics import KEPT, SEMANTIC, Semantics, kept_neighbours
-from crossclr.models import embed_source
+from crossclr.models import embed_data
 from crossclr.models.directions import direction_words
 from crossclr.models.embeddings import Embeddings
 from crossclr.progress_bar import show_progress
@@ -237,10 +237,10 @@ def embed_run(
     """Embeddings of a split by a trained run; see `evaluate_runs` for the arguments."""
     if not isinstance(run, Run):
         run = Run.open(run)
-    source = run.open_source()
     split = split or default_split(run.config)
+    data = run.open_data().where(split=split)
     with show_progress(f"embedding {split} with {run.path.name}", progress) as report:
-        return embed_source(run.load_space(which).to(device), source, split, batch_size, device, report)
+        return embed_data(run.load_space(which).to(device), data, batch_size, device, report)
 
 
 def default_split(config: RunConfig) -> str:
@@ -267,7 +267,7 @@ def _table(title: str, metrics: Sequence[str], rows: Mapping[str, Results]) -> T
 def _neighbours_of(
     runs: Sequence[Run], names: Sequence[str], embedded: Sequence[Embeddings], split: str, progress: bool
 ) -> dict[str, dict[str, float]]:
-    pooled = {key: pooled_split(run.open_source(), split, progress) for key, run in _by_data(runs).items()}
+    pooled = {key: pooled_rows(run.open_data().where(split=split), progress) for key, run in _by_data(runs).items()}
     return {
         name: kept_neighbours(pooled[run.config.data.model_dump_json()], embeddings)
         for run, name, embeddings in zip(runs, names, embedded, strict=True)
@@ -282,7 +282,7 @@ def _baseline_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:
         # If the validation split is measured, folds of the training samples choose the settings of CCA.
         validation = splits.validate_ if splits.validate_ != split else None
         baselines.append(
-            embed_baseline(run.open_source(), split, train=splits.train, validation=validation, progress=progress)
+            embed_baseline(run.open_data(), split, train=splits.train, validation=validation, progress=progress)
         )
     return fuse(baselines) if len(baselines) > 1 else baselines[0]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from crossclr.evaluation.baseline import Pairs, pooled_batches
+from crossclr.data import Dataset
+from crossclr.evaluation.baseline import Pairs, pooled_rows
 from crossclr.evaluation.metrics import evaluate_embeddings
-from crossclr.features import Source, SourceWrapper
-from crossclr.models import SearchSpace, embed_source
+from crossclr.models import SearchSpace, embed_data
 from crossclr.models.choice import Encode, choose_space
-from crossclr.models.embeddings import join_embeddings
 from crossclr.models.space import TrainedEncoder
 from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit, fit_run
 from crossclr.training.recorder import live_progress
@@ -27,19 +27,6 @@ Results = dict[str, dict[str, float]]
 RECALLS = ("R@1", "R@5", "R@10")
 
 
-class ChosenKeys(SourceWrapper):
-    """A source in which a split has other samples."""
-
-    def __init__(self, source: Source, split: str, keys: Sequence[str]) -> None:
-        super().__init__(source)
-        self._split, self._chosen = split, list(keys)
-        self.in_memory = source.in_memory
-
-    def keys(self, split: str) -> Sequence[str]:
-        """Keys of a split."""
-        return self._chosen if split == self._split else self.source.keys(split)
-
-
 class SpaceFit:
     """Fits the search space of a run whose recipe is ``best`` or ``closed-form``, in one process.
 
@@ -47,35 +34,36 @@ class SpaceFit:
     """
 
     def __init__(
-        self, config: RunConfig, source: Source, fabric: Fabric, loss: nn.Module | None, console: Console | None
+        self, config: RunConfig, data: Dataset, fabric: Fabric, loss: nn.Module | None, console: Console | None
     ) -> None:
         if fabric.world_size > 1:
             raise ValueError(f"recipe {config.recipe} trains in one process; use recipe=paper for several")
         if config.schedule.name == "plateau":  # all samples train, so there is no validation that could stall
             schedule = config.schedule.model_copy(update={"name": "cosine"})
             config = config.model_copy(update={"schedule": schedule})
-        self.config, self.source, self.fabric, self.loss, self.console = config, source, fabric, loss, console
-        splits = (config.splits.train, config.splits.validate_)
-        self.keys = list(dict.fromkeys(key for split in splits if split for key in source.keys(split)))
+        self.config, self.data, self.fabric, self.loss, self.console = config, data, fabric, loss, console
+        splits = [split for split in (config.splits.train, config.splits.validate_) if split]
+        keys = dict.fromkeys(key for split in splits for key in data.where(split=split).keys)
         if config.splits.test is not None:  # COOT's data sets report on their validation split
-            held_out = set(source.keys(config.splits.test))
-            self.keys = [key for key in self.keys if key not in held_out]
+            for key in data.where(split=config.splits.test).keys:
+                keys.pop(key, None)
+        self.samples = data.where(keys=list(keys))
 
-    def training(self, keys: Sequence[str] | None = None, number: int = 0) -> JointTraining:
-        """A training on some of the samples."""
+    def training(self, places: Sequence[int] | None = None, number: int = 0) -> JointTraining:
+        """A training on all samples or some of them."""
         config = self.config.model_copy(update={"seed": self.config.seed + number})
-        source = ChosenKeys(self.source, config.splits.train, self.keys if keys is None else keys)
-        return JointTraining(config, source, self.fabric, self.loss)
+        samples = self.samples if places is None else self.samples.select(np.asarray(places, dtype=np.int64))
+        return JointTraining(config, samples, self.fabric, self.loss)
 
     def fit(self, run: Run) -> SearchSpace:
         """Choose and fit the space; the first encoder on all samples is trained in the run folder and resumable."""
-        pooled = join_embeddings(list(pooled_batches(self.source, self.keys)))
-        parents = pooled.groups if self.source.groups_are_parents else ()
-        pairs = Pairs.of(pooled, parents or [self.source.family(key) for key in pooled.video_keys])
+        pooled = pooled_rows(self.samples)
+        parents = pooled.groups if self.data.groups_are_parents else ()
+        pairs = Pairs.of(pooled, parents or self.samples.families().to_pylist())
 
         def train(places: Tensor, number: int) -> tuple[nn.Module, Encode]:
             videos = torch.unique(pairs.video_of[places])
-            training = self.training([pairs.keys[video] for video in videos.tolist()], number)
+            training = self.training(videos.tolist(), number)
             if self.console is not None:
                 what = f"training an encoder on {len(places):,} of {len(pairs.data):,} pairs"
                 self.console.print(what, highlight=False)
@@ -91,15 +79,13 @@ class SpaceFit:
                 training.model.load_state_dict(memory.best)
                 model = training.model.cpu()
             encoder = TrainedEncoder(model)
-            found = embed_source(
-                model, ChosenKeys(self.source, "train", pairs.keys), "train", self.config.validation.batch_size
-            )
+            found = embed_data(model, self.samples, self.config.validation.batch_size)
             return encoder, lambda name, where: found[name].rows[pairs.rows_of[name][where]]
 
         return choose_space(pairs.data, train if self.config.recipe == "best" else None, self.config.seed)
 
 
-def measure_parts(space: SearchSpace, source: Source, split: str, batch_size: int) -> dict[str, Results]:
+def measure_parts(space: SearchSpace, data: Dataset, batch_size: int) -> dict[str, Results]:
     """Metrics of a space and of its parts alone, by the name that a table shows."""
     spaces = {"": space}
     if space.closed_form is not None and (len(space.encoders) or space.hubs is not None):
@@ -107,8 +93,7 @@ def measure_parts(space: SearchSpace, source: Source, split: str, batch_size: in
     if space.closed_form is not None and len(space.encoders):
         spaces["trained encoders alone"] = SearchSpace(space.dims, None, list(space.encoders))
     return {
-        name: evaluate_embeddings(embed_source(one, source, split, batch_size), progress=False)
-        for name, one in spaces.items()
+        name: evaluate_embeddings(embed_data(one, data, batch_size), progress=False) for name, one in spaces.items()
     }
 
 

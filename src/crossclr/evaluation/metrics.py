@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from crossclr.data import Dataset
 from crossclr.evaluation.ranks import Matrix, Targets, retrieval_ranks
-from crossclr.features import Source
-from crossclr.models import JointModel, embed_source
+from crossclr.models import JointModel, embed_data
 from crossclr.models.directions import Direction, directions_of
 from crossclr.models.embeddings import Embeddings
 from crossclr.training import ConfigError
@@ -118,7 +118,7 @@ def evaluate_embeddings(
     """Retrieval metrics from every modality to every other, at every level of the embeddings.
 
     Args:
-        embeddings: as `embed_source` returns them.
+        embeddings: as `embed_data` returns them.
         fused: more directions at clip level, with queries or galleries of several modalities: ``text->video+picture``.
             The vector of such an item is the normalised mean of its present unit vectors.
         progress: show progress bars; None shows them for long computations only.
@@ -196,13 +196,11 @@ def targets_between(query_of: Tensor, item_of: Tensor) -> tuple[Tensor, Targets]
     return asked, Targets(order[torch.repeat_interleave(start, own) + within], own)
 
 
-def retrieval_validator(source: Source, split: str | None, batch_size: int) -> Validate | None:
-    """A function that embeds a split with a model and measures retrieval; None if there is no split."""
-    if split is None:
-        return None
+def retrieval_validator(data: Dataset, batch_size: int) -> Validate:
+    """A function that embeds samples with a model and measures retrieval."""
 
     def validate(model: JointModel, progress: Progress | None = None) -> Validation:
-        embeddings = embed_source(model, source, split, batch_size, model.device, progress)
+        embeddings = embed_data(model, data, batch_size, model.device, progress)
         cosines = [mean_cosine(vectors.rows) for vectors in embeddings.modalities.values()]
         facts = {"gallery": float(len(embeddings.clip_keys)), "mean_cosine": max(cosines)}
         return Validation(flat(evaluate_embeddings(embeddings, progress=False)), facts)

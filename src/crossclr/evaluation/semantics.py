@@ -214,7 +214,7 @@ def kept_neighbours(pooled: Embeddings, embeddings: Embeddings) -> dict[str, flo
     """Percent of input-space neighbours that the joint space keeps within each modality, by its name.
 
     Args:
-        pooled: the mean input row of each clip and sentence, as `pooled_split` returns them.
+        pooled: the mean input row of each clip and sentence, as `pooled_rows` returns them.
         embeddings: of the same samples.
     """
     names = pooled.names

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
+from crossclr.data.order import draw_splits
 from crossclr.extract.contract import Expert, ExpertError
 from crossclr.extract.recordings import Datapoint, Omission
-from crossclr.features.sources.splits import split_by_fraction
 
 FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
 Segments = list[dict[str, Any]]  # as the meta file has them: text, start_sec, stop_sec
@@ -150,10 +150,10 @@ def build_dataset(
                 "split": point.split or "",
                 "segments": segments[point.key],
             }
-    recordings = {key: entry["data_key"] for key, entry in data.meta.items()}
-    for name, keys in split_by_fraction(list(data.meta), fractions, recordings).items():
-        for key in keys:
-            data.meta[key]["split"] = data.meta[key]["split"] or name
+    entries = list(data.meta.values())
+    for name, places in draw_splits([entry["data_key"] for entry in entries], fractions).items():
+        for place in places:
+            entries[place]["split"] = entries[place]["split"] or name
     return data
 
 

@@ -2,7 +2,7 @@ from crossclr.models.coot import export_coot as export_coot
 from crossclr.models.coot import import_coot as import_coot
 from crossclr.models.embeddings import Embeddings as Embeddings
 from crossclr.models.embeddings import Vectors as Vectors
-from crossclr.models.embeddings import embed_source as embed_source
+from crossclr.models.embeddings import embed_data as embed_data
 from crossclr.models.joint_model import JointModel as JointModel
 from crossclr.models.joint_model import build_model as build_model
 from crossclr.models.model_config import EncoderConfig as EncoderConfig

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.features.batch import Inputs
-from crossclr.features.batching.read_ahead import read_ahead
-from crossclr.features.ragged import Ragged
-from crossclr.features.sample import Content, Sample, clip_keys, stable_hash
-from crossclr.features.source import Source
+from crossclr.data.batch import Inputs, Ragged
+from crossclr.data.dataset import Dataset
+from crossclr.data.order import read_ahead
+from crossclr.data.sample import Content, Sample, clip_keys, stable_hash
 from crossclr.models.joint_model import JointModel
 from crossclr.models.norm import StandardNorm
 from crossclr.models.pair_moments import evenly_spaced
@@ -63,7 +62,7 @@ class Embeddings:
 
     Args:
         modalities: vectors by modality.
-        clip_keys: (clips) a unique key per clip, see `crossclr.features.clip_keys`.
+        clip_keys: (clips) a unique key per clip, see `crossclr.data.clip_keys`.
         clip_counts: (videos,) int64 number of clips of each video.
         video_keys: (videos) key of each video in its source.
         groups: (videos) a coarse label of each video, or empty.
@@ -195,48 +194,45 @@ def _renumbered(vectors: Vectors, clips: Tensor, count: int) -> Vectors:
 Progress = Callable[[int, int], None]
 
 
-def embed_source(
+def embed_data(
     model: JointModel | SearchSpace,
-    source: Source,
-    split: str,
+    data: Dataset,
     batch_size: int = 64,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> Embeddings:
-    """Embeddings of all samples of a split, in the order of the source.
+    """Embeddings of all samples of a data set, in its order.
 
     The data is streamed: apart from the result, two batches are in memory. The model runs in evaluation mode on
     ``device``; afterwards its mode and device are restored.
 
     Args:
         model: the model.
-        source: the data, read without randomness.
-        split: which samples.
+        data: the samples, read without randomness.
         batch_size: samples (videos) per step; it does not change the embeddings.
         device: where to compute.
         progress: called after each step with the number of samples done and in total.
 
     Raises:
-        ValueError: the split is unknown or empty, or the data does not fit the model.
+        ValueError: there are no samples, or they do not fit the model.
     """
-    keys = source.keys(split)
-    if not keys:
-        raise ValueError(f"split {split!r} has no samples to embed")
+    if not len(data):
+        raise ValueError(f"split {data.split!r} has no samples to embed")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
 
     def read(start: int) -> list[Sample]:
-        return [source.read(key) for key in keys[start : start + batch_size]]
+        return [data[place] for place in range(start, min(start + batch_size, len(data)))]
 
     was_training, home, place = model.training, model.device, torch.device(device)
     columns = EmbeddingColumns(model.modalities)
     try:
         model.eval().to(place)
         with torch.inference_mode():
-            for samples in read_ahead(read, range(0, len(keys), batch_size), workers=1, pending=2):
+            for samples in read_ahead(read, range(0, len(data), batch_size), workers=1, pending=2):
                 columns.add(samples, encode_samples(model, samples, place))
                 if progress is not None:
-                    progress(len(columns.counts), len(keys))
+                    progress(len(columns.counts), len(data))
     finally:
         model.train(was_training).to(home)
     # Joined outside of inference mode, so that the result can take part in later gradients.
@@ -332,20 +328,19 @@ SAMPLES = 1000  # training samples to read, evenly spaced
 BATCH = 64
 
 
-def fit_standard_norms(model: JointModel, source: Source, split: str) -> None:
+def fit_standard_norms(model: JointModel, data: Dataset) -> None:
     """Fit every `StandardNorm` of a model on training samples; a model without one reads nothing."""
     norms = [module for module in model.modules() if isinstance(module, StandardNorm)]
     if not norms:
         return
-    keys = source.keys(split)
-    places = evenly_spaced(len(keys), SAMPLES).tolist()
+    places = evenly_spaced(len(data), SAMPLES).tolist()
     was_training = model.training
     model.eval()
     for norm in norms:
         norm.observe()
     with torch.no_grad():
         for start in range(0, len(places), BATCH):
-            samples = [source.read(keys[place]) for place in places[start : start + BATCH]]
+            samples = [data[place] for place in places[start : start + BATCH]]
             encode_samples(model, samples, torch.device("cpu"))
     for norm in norms:
         norm.fit()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.features.ragged import Ragged
+from crossclr.data.batch import Ragged
 from crossclr.models.layers import MeanPool, Positions, TransformerLayer, build_pooler, initialise
 from crossclr.models.model_config import GlobalEncoderConfig, MLPEncoderConfig, TransformerEncoderConfig
 from crossclr.models.norm import CootNorm, build_input_norm
@@ -91,7 +91,7 @@ class MLPEncoder(nn.Module):
         )
 
     def _pooled_before(self, part: Ragged) -> bool:
-        """Whether the rows are already pooled to mean and maximum, as `MemorySource` does."""
+        """Whether the rows are already pooled to mean and maximum, as `Dataset.pooled` does."""
         wide = self.sequence_pooling == "mean_max" and part.dim == 2 * self.input_dim
         return wide and len(part) == len(part.values)
 

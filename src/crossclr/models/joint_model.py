@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from crossclr.features.batch import Batch, Inputs, spread
-from crossclr.features.ragged import Ragged
+from crossclr.data.batch import Batch, Inputs, Ragged, spread
 from crossclr.models.encoders import GlobalEncoder, build_local_encoder
 from crossclr.models.model_config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
 
@@ -116,7 +115,7 @@ class JointModel(nn.Module):
 
     Example:
         >>> import torch
-        >>> from crossclr.features import Ragged
+        >>> from crossclr.data import Ragged
         >>> model = JointModel(ModelConfig(dim=16), dims={"video": 3, "text": 5}, two_level=False)
         >>> clips = Ragged.from_list([torch.randn(4, 3), torch.randn(2, 3)])
         >>> model.encode_modality("video", Inputs(clips))["clip"].shape

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
+
+from crossclr.data.config import StrictConfig
 
 InputNorm = Literal["coot", "layer", "l2", "standard", "none"]
 InitialWeights = Annotated[
@@ -18,11 +20,7 @@ WIDEST, MOST_LAYERS = 65_536, 256  # channels and layers; more cannot be meant
 MOST_WEIGHTS = 4_000_000_000  # of an encoder: 16 GB in float32
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class TransformerEncoderConfig(_Strict):
+class TransformerEncoderConfig(StrictConfig):
     """A local encoder for sequences: norm, projection, positions, transformer layers, pooler.
 
     Example:
@@ -57,7 +55,7 @@ class TransformerEncoderConfig(_Strict):
     initial_weights: InitialWeights = "coot"
 
 
-class MLPEncoderConfig(_Strict):
+class MLPEncoderConfig(StrictConfig):
     """A residual MLP for single vectors; sequences are pooled first.
 
     Example:
@@ -103,7 +101,7 @@ EncoderConfig = Annotated[
 ]
 
 
-class GlobalEncoderConfig(_Strict):
+class GlobalEncoderConfig(StrictConfig):
     """The encoder over the clips of a video, with the whole video as context.
 
     Example:
@@ -125,7 +123,7 @@ class GlobalEncoderConfig(_Strict):
     initial_weights: InitialWeights = "coot"
 
 
-class ModelConfig(_Strict):
+class ModelConfig(StrictConfig):
     """The joint model. The defaults are the paper's setting for YouCook2.
 
     Example:

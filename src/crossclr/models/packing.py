@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.features.ragged import Ragged
+from crossclr.data.batch import Ragged
 
 
 class _Permute(torch.autograd.Function):

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossclr.features.batch import Inputs
-from crossclr.features.ragged import Ragged
+from crossclr.data.batch import Inputs, Ragged
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.joint_model import JointModel
 from crossclr.models.pair_moments import evenly_spaced
@@ -312,7 +311,7 @@ def side_by_side(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def mean_rows(rows: Ragged, channels: int) -> Tensor:
-    """(sequences, channels) the mean of each sequence, also if `MemorySource` has joined their means and maxima.
+    """(sequences, channels) the mean of each sequence, also if `Dataset.pooled` has joined their means and maxima.
 
     Example:
         >>> mean_rows(Ragged.from_list([torch.tensor([[1.0], [3.0]]), torch.tensor([[5.0]])]), 1).tolist()

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crossclr.data.emoji_set import is_built_in
 from crossclr.extract.extraction import MEDIA as MEDIA_TABLE
-from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.faiss_graph import IndexSettings
 from crossclr.search.faiss_index import FaissIndex
 from crossclr.search.generations import new_generation
@@ -65,14 +65,13 @@ def build_index(
         raise ValueError("shards contain all that is indexed; give them without splits and media")
     model = run.load_space()
     if shards is None:
-        source = run.open_source()
-        finder = MediaFinder(source, media or extracted_media(run))
+        data, finder = run.open_data(), MediaFinder(media or extracted_media(run))
         chosen = list(splits) if splits else default_splits(run)
         for split in chosen:
-            source.keys(split)  # reports an unknown name before anything is written
+            data.where(split=split)  # reports an unknown name before anything is written
     with new_generation(run.path / INDEX) as folder:
         if shards is None:
-            found = embed_items(model, source, chosen, finder, batch_size, device, progress)
+            found = embed_items(model, data, chosen, finder, batch_size, device, progress)
         else:
             from crossclr.evaluation.bulk import shard_columns
             from crossclr.search.shard_items import read_shard_items  # large, and rarely used

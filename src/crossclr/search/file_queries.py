@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from crossclr.data import EmojiConfig
+from crossclr.data.sample import Rows
+from crossclr.data.sequences import join_rows, limit_rows
 from crossclr.extract import Expert, load
 from crossclr.extract.decoding import Bounds, End, decode_bounded
 from crossclr.extract.extraction import MANIFEST
 from crossclr.extract.media import Frame, Sound
 from crossclr.extract.pipeline import Pipeline
 from crossclr.extract.recordings import Recording
-from crossclr.features import EmojiConfig
-from crossclr.features.reading.row_files import join_rows
-from crossclr.features.reading.sampling import limit_rows
-from crossclr.features.sample import Rows
 from crossclr.models import SearchSpace
 from crossclr.search.index import Vectors
 from crossclr.search.query import QueryError

@@ -11,12 +11,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from crossclr.data.sample import Rows
+from crossclr.data.sequences import clip_bounds, join_rows, limit_rows
 from crossclr.extract import Expert, Settings, TokenExpert, extract, load
 from crossclr.extract.extraction import MANIFEST
 from crossclr.extract.media import RECORDINGS, media_kind
-from crossclr.features.reading.row_files import join_rows
-from crossclr.features.reading.sampling import clip_bounds, limit_rows
-from crossclr.features.sample import Rows
 from crossclr.search.file_queries import run_experts
 from crossclr.search.filters import clip_fields
 from crossclr.search.generations import current_generation

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crossclr.data import Dataset
 from crossclr.extras import requires_extra
-from crossclr.features import Source, one_of_each
 from crossclr.models import JointModel, SearchSpace
 from crossclr.models.encoders import MLPEncoder, TransformerEncoder
 from crossclr.models.layers import AttentionPool, MaxPool, TransformerLayer
@@ -211,11 +211,11 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
     if out.exists() and not (out / EXPORT).is_file():
         raise FileExistsError(f"{out} exists and is not an export; choose another folder with --out")
     model = run.load_space()
-    source = run.open_source()
+    data = run.open_data()
     with new_folder(out, replace=True) as partial:
         report: dict[str, Any] = {"name": run.config.name, "encoders": {}, "items": {}}
         splits = run.config.splits
-        rows = _samples(source, splits.test or splits.validate_ or splits.train)
+        rows = _samples(data.where(split=splits.test or splits.validate_ or splits.train))
         for name, dim in model.dims.items():
             for as_items in (False, True) if model.hubs is not None else (False,):
                 file = f"{'items' if as_items else 'encoder'}_{name}.onnx"
@@ -266,12 +266,14 @@ def write_query_encoder(model: JointModel | SearchSpace, folder: Path, modality:
         path.unlink(missing_ok=True)
 
 
-def _samples(source: Source, split: str) -> dict[str, list[Rows]]:
+def _samples(data: Dataset) -> dict[str, list[Rows]]:
     """By modality, feature rows of some clips, of the first sequence of each."""
-    found: dict[str, list[Rows]] = {name: [] for name in source.modalities}
-    for key in list(source.keys(split))[:CHECKED]:
-        for name, content in one_of_each(source.read(key)).modalities.items():
-            found[name] += [np.asarray(rows, dtype=np.float32) for rows in content.clips]
+    found: dict[str, list[Rows]] = {name: [] for name in data.modalities}
+    for place in range(min(CHECKED, len(data))):
+        for name, content in data[place].modalities.items():
+            found[name] += [
+                np.asarray(content.clips[content.clip_of.index(clip)]) for clip in sorted(set(content.clip_of))
+            ]
     return {name: rows[:CHECKED] for name, rows in found.items()}
 
 

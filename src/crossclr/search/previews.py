@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from crossclr.data.emoji_set import is_built_in
 from crossclr.extract.decoding import decode
 from crossclr.extract.media import MediaError, Sound, as_rgb, decode_image, media_kind
-from crossclr.features.sources.emoji import is_built_in
 from crossclr.search.items import Previews
 from crossclr.search.run_items import EmbeddedItems, Progress
 

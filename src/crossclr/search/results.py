@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crossclr.data.emoji_set import count_images, is_built_in
 from crossclr.extract.media import media_type
-from crossclr.features.sources.emoji import count_images, is_built_in
 from crossclr.search.items import Item
 
 UNLIKELY = 0.05  # if every result is less likely to be right, there is no good match

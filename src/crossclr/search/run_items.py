@@ -6,7 +6,7 @@ Items and vectors from a run's data: each split is embedded once, and what peopl
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from crossclr.data import DataError, Dataset, Inputs, Ragged, Sample
+from crossclr.data.emoji_set import is_built_in
+from crossclr.data.sequences import Form, Sequences
 from crossclr.extract.media import media_kind
-from crossclr.features import DataError, Inputs, Ragged, Sample, Source, SourceWrapper, Variant, clip_keys
-from crossclr.models import Embeddings, JointModel, SearchSpace, embed_source
+from crossclr.models import Embeddings, JointModel, SearchSpace, embed_data
 from crossclr.models import Vectors as Embedded
 from crossclr.search.filters import clip_fields
 from crossclr.search.index import Vectors, unit
@@ -64,18 +66,16 @@ class MediaFinder:
     """Find the file of a clip: in a folder by name, in a table by key, or where the sample itself names it.
 
     Args:
-        source: the data set, which may know the times of its clips.
         place: a folder whose files are named after the samples (or their groups, which are videos in COOT's layout), or
             a JSON file ``{clip key: file or {"file": ..., "start": ..., "stop": ...}}`` with paths relative to it;
             ``fields`` may have values for filters.
-            Default: only what samples name in ``extra`` (``media``, ``start``, ``stop``).
+            Default: only what samples name themselves, as ``media`` and ``times``.
 
     Raises:
         DataError: the place does not exist, or the table has another form.
     """
 
-    def __init__(self, source: Source, place: str | Path | None = None) -> None:
-        self.source = source
+    def __init__(self, place: str | Path | None = None) -> None:
         self.roots: set[str] = set()
         self._by_stem: dict[str, Path] = {}
         self._table: dict[str, Any] = {}
@@ -98,16 +98,15 @@ class MediaFinder:
         entry = self._table.get(key)
         if entry is None and sample.clip_count == 1:
             entry = self._table.get(sample.key)
-        if entry is None and sample.extra.get("media"):
-            entry = {"file": sample.extra["media"], **{n: sample.extra.get(n) for n in ("start", "stop")}}
+        start, stop = sample.times[clip] if clip < len(sample.times) else (None, None)
+        if entry is None and sample.media and not is_built_in(sample.media[clip]):
+            entry = {"file": sample.media[clip], "start": start, "stop": stop}
         if entry is not None:
             return self._from_entry(entry, key)
         names = (key, sample.key, sample.key.rsplit("/", 1)[0], sample.group)
         path = next((self._by_stem[name] for name in names if name in self._by_stem), None)
         if path is None:
             return None
-        times = self.source.clip_times(sample.key)
-        start, stop = times[clip] if clip < len(times) else (None, None)
         return Media(str(media_kind(path)), str(path), start, stop)
 
     def _from_entry(self, entry: Any, key: str) -> Media:
@@ -126,6 +125,7 @@ class MediaFinder:
 
 
 TEXT = "text"  # a modality of this name holds sentences, even if the data does not have them as text
+READ_TOGETHER = 512  # samples in memory at a time
 Progress = Callable[[str, int, int], None]  # the task, the steps done, all steps
 
 
@@ -160,34 +160,9 @@ class EmbeddedItems:
         return mean
 
 
-class RecordingSource(SourceWrapper):
-    """A source that records pooled inputs, media and splits of the samples that are read, and omits keys."""
-
-    def __init__(self, source: Source, finder: MediaFinder, skip: Set[str]) -> None:
-        super().__init__(source)
-        self.finder, self.skip = finder, skip
-        self.pooled: dict[str, list[npt.NDArray[np.float32]]] = {name: [] for name in self.modalities}
-        self.media: list[Media | None] = []
-        self.own_splits: list[str] = []
-
-    def keys(self, split: str) -> Sequence[str]:
-        """Keys of a split without the omitted ones."""
-        return [key for key in self.source.keys(split) if key not in self.skip]
-
-    def read(self, key: str, rng: np.random.Generator | None = None) -> Sample:
-        """One sample, recorded."""
-        sample = self.source.read(key, rng)
-        for name, content in sample.modalities.items():
-            self.pooled[name] += [np.asarray(rows, dtype=np.float32).mean(0) for rows in content.clips]
-        names = clip_keys(sample.key, sample.clip_count)
-        self.own_splits += [sample.split] * len(names)
-        self.media += [self.finder.find(sample, number, name) for number, name in enumerate(names)]
-        return sample
-
-
 def embed_items(
     model: SearchSpace,
-    source: Source,
+    data: Dataset,
     splits: Sequence[str],
     finder: MediaFinder,
     batch_size: int = 64,
@@ -195,32 +170,41 @@ def embed_items(
     progress: Progress | None = None,
 ) -> dict[str, EmbeddedItems]:
     """Items of each modality that has some; a sample of several splits belongs to the first."""
-    parts: dict[str, list[EmbeddedItems]] = {name: [] for name in source.modalities}
+    parts: dict[str, list[EmbeddedItems]] = {name: [] for name in data.modalities}
     seen: set[str] = set()
     for split in splits:
-        recorded = RecordingSource(source, finder, frozenset(seen))
-        if not recorded.keys(split):
-            continue
-
-        def report(done: int, total: int, split: str = split) -> None:
+        samples = data.where(split=split)
+        fresh = [place for place, key in enumerate(samples.keys) if key not in seen]
+        seen.update(samples.keys)
+        for start in range(0, len(fresh), READ_TOGETHER):
+            chosen = samples.select(np.array(fresh[start : start + READ_TOGETHER]))
+            for name, items in _embed_some(model, chosen, split, finder, batch_size, device).items():
+                parts[name].append(items)
             if progress is not None:
-                progress(f"embedding {split}", done, total)
-
-        embedded = embed_source(model, recorded, split, batch_size, device, report)
-        seen.update(recorded.keys(split))
-        clips = _clips(embedded, recorded, split)
-        for name, rows in embedded.modalities.items():
-            if recorded.pooled[name]:
-                is_text = bool(rows.texts) or name == TEXT
-                items = list(_items(name, rows, clips, is_text))
-                found = EmbeddedItems(items, unit(rows.gallery.numpy()), np.stack(recorded.pooled[name]), is_text)
-                parts[name].append(_with_variants(found, source, model, name, device))
+                progress(f"embedding {split}", start + len(chosen), len(fresh))
     if not any(parts.values()):
         raise ValueError(f"there is nothing to index: the splits {', '.join(splits)} have no samples")
     return {name: _joined(found) for name, found in parts.items() if found}
 
 
-def _clips(embedded: Embeddings, recorded: RecordingSource, split: str) -> list[Item]:
+def _embed_some(
+    model: SearchSpace, data: Dataset, split: str, finder: MediaFinder, batch_size: int, device: str
+) -> dict[str, EmbeddedItems]:
+    """The items of some samples, which are read once."""
+    memory = data.in_memory()
+    embedded = embed_data(model, memory, batch_size, device)
+    clips = _clips(embedded, memory, split, finder)
+    found = {}
+    for name, rows in embedded.modalities.items():
+        if len(rows.rows):
+            is_text = bool(rows.texts) or name == TEXT
+            items, means = list(_items(name, rows, clips, is_text)), memory.clips[name].means
+            own = EmbeddedItems(items, unit(rows.gallery.numpy()), means, is_text)
+            found[name] = _with_forms(own, data.clips[name], model, name, device)
+    return found
+
+
+def _clips(embedded: Embeddings, data: Dataset, split: str, finder: MediaFinder) -> list[Item]:
     """What the items of a clip share, for each clip."""
     video_of = np.repeat(np.arange(len(embedded.clip_counts)), embedded.clip_counts.numpy())  # (clips,)
     texts: dict[int, str] = {}
@@ -228,10 +212,11 @@ def _clips(embedded: Embeddings, recorded: RecordingSource, split: str) -> list[
         for clip, text in zip(rows.clip_of.tolist(), rows.texts, strict=False):
             texts.setdefault(clip, text)
     items = []
+    samples = [data[place] for place in range(len(data))]
     for clip, key in enumerate(embedded.clip_keys):
-        group = embedded.groups[video_of[clip]] if embedded.groups else ""
-        item = Item(-1, "", "", key, texts.get(clip, ""), recorded.own_splits[clip] or split, group)
-        media = recorded.media[clip]
+        sample = samples[video_of[clip]]
+        item = Item(-1, "", "", key, texts.get(clip, ""), sample.split or split, sample.group)
+        media = finder.find(sample, clip - int(data.clip_range(video_of[clip])[0]), key)
         if media is not None:
             known = clip_fields(media.file, media.kind, media.start, media.stop, media.fields)
             item = replace(item, media=media.kind, file=media.file, start=media.start, stop=media.stop, fields=known)
@@ -253,27 +238,27 @@ def _items(modality: str, rows: Embedded, clips: Sequence[Item], is_text: bool) 
             yield replace(clip, name=name, modality=modality)
 
 
-def _with_variants(
-    found: EmbeddedItems, source: Source, model: SearchSpace, modality: str, device: str
+def _with_forms(
+    found: EmbeddedItems, sequences: Sequences, model: SearchSpace, modality: str, device: str
 ) -> EmbeddedItems:
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
-    forms = [source.variants(item.key, modality) for item in found.items]
-    if not any(forms):
+    if not sequences.forms:
         return found
     items, vectors, pooled = [], [], []
-    for number, variants in enumerate(zip(*forms, strict=True)):
-        items += [_variant_item(item, variant) for item, variant in zip(found.items, variants, strict=True)]
-        rows = [variant.rows for variant in variants]
+    for place, form in enumerate(sequences.forms):
+        numbers = [int(number) for number in sequences.number]
+        items += [_item_of(item, form, number) for item, number in zip(found.items, numbers, strict=True)]
+        rows = [np.asarray(form.rows.read(number, item.key)) for item, number in zip(found.items, numbers, strict=True)]
         pooled.append(np.stack([part.mean(0) for part in rows]))
         vectors.append(
-            found.vectors if number == 0 else encode_rows(model.eval().to(device), modality, rows, as_items=True)
+            found.vectors if place == 0 else encode_rows(model.eval().to(device), modality, rows, as_items=True)
         )
     return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled), found.is_text)
 
 
-def _variant_item(item: Item, variant: Variant) -> Item:
-    name = f"{item.name}@{variant.name}" if variant.name else item.name
-    return replace(item, name=name, variant=variant.name, media="image", file=variant.image)
+def _item_of(item: Item, form: Form, number: int) -> Item:
+    name = f"{item.name}@{form.name}" if form.name else item.name
+    return replace(item, name=name, variant=form.name, media="image", file=form.media[number])
 
 
 def _unit_length(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from crossclr.data import DataError
+from crossclr.data.shards import BlockRows, find_shards, open_shard
 from crossclr.evaluation.bulk import MARK
-from crossclr.features import DataError
-from crossclr.features.reading.shard_files import ShardRows, find_shards, open_shard
 from crossclr.search.index import Vectors, unit
 from crossclr.search.items import Item
 from crossclr.search.run_items import EmbeddedItems, Progress
@@ -49,12 +49,12 @@ def read_shard_items(
                 places = np.flatnonzero(rows.present)
                 if len(places):
                     vectors[modality].append(_vectors(path, rows, len(places), dim))
-                for place, key in ((place, block.ids[place]) for place in places):
+                words = {name: column.to_pylist() for name, column in block.words.items()}
+                for place, key in ((place, words["id"][place]) for place in places):
                     seen[modality][key] += 1
                     times = seen[modality][key]
                     name = f"{modality}/{key}" + (f"#{times}" if times > 1 else "")
-                    text = block.texts[place] if block.texts else ""
-                    group = block.groups[place] if block.groups else ""
+                    text, group = (words[label][place] if label in words else "" for label in ("text", "group"))
                     items[modality].append(Item(-1, name, modality, key, text, path.stem, group))
         if progress is not None:
             progress("reading shards", done + 1, len(paths))
@@ -67,7 +67,7 @@ def read_shard_items(
     }
 
 
-def _vectors(path: Path, rows: ShardRows, count: int, dim: int) -> Vectors:
+def _vectors(path: Path, rows: BlockRows, count: int, dim: int) -> Vectors:
     if rows.values.shape != (count, dim):
         raise DataError(
             f"{path} has {rows.values.shape[0]} vectors of {rows.values.shape[1]} channels for {count} samples, but "

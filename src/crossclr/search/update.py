@@ -79,11 +79,10 @@ def update_index(
         for gathered in [added] if added else []:
             _join(run, items, indexes, gathered, meta, changes, progress)
         if splits:
-            source = run.open_source()
-            finder = MediaFinder(source, media or extracted_media(run))
+            data, finder = run.open_data(), MediaFinder(media or extracted_media(run))
             model = run.load_space()
             encoder = trial_encoder(model, meta["text_modality"], before)
-            gathered = embed_items(model, source, splits, finder, batch_size, device, progress)
+            gathered = embed_items(model, data, splits, finder, batch_size, device, progress)
             _join(run, items, indexes, gathered, meta, changes, progress)
             media_roots |= finder.roots
         for index in indexes.values():

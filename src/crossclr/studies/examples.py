@@ -12,23 +12,28 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
+from crossclr.data import DataError, Dataset
+from crossclr.data.emoji_set import is_built_in, read_image
 from crossclr.evaluation import SharedCaptions
-from crossclr.features import DataError, Source
 from crossclr.models import Embeddings
 
 SIDE = 64  # pixels
 ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".gif"}
 
 
-def image_uri(source: Source, clip_key: str) -> str:
+def image_uri(data: Dataset, clip_key: str) -> str:
     """The image of a clip as a data URI, from the data or from a sample's image file; empty if there is none."""
-    content = source.image(clip_key)
-    if content is not None:
-        return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
+    key, clip = clip_key, 0
+    if data.clip_starts is not None:
+        key, _, number = clip_key.rpartition("/")
+        clip = int(number) if number.isdigit() else 0
     try:
-        media = Path(source.read(clip_key).extra.get("media", ""))
-    except (DataError, ValueError):
+        place = data.where(keys=[key or clip_key])[0].media[clip]
+    except (DataError, IndexError):
         return ""
+    if is_built_in(place):
+        return f"data:image/webp;base64,{base64.b64encode(read_image(place)).decode()}"
+    media = Path(place)
     return _small(media) if media.suffix.lower() in ENDINGS and media.is_file() else ""
 
 

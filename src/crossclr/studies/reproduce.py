@@ -16,8 +16,8 @@ from typing import Any
 
 from rich.console import Console
 
+from crossclr.data import open_data
 from crossclr.evaluation.result_tables import mean_and_deviation
-from crossclr.features import open_source
 from crossclr.storage import write_file, write_json
 from crossclr.studies.experiment_runs import missing_jobs, run_all, show_trainings
 from crossclr.studies.html_page import Page
@@ -152,9 +152,10 @@ def estimated_seconds(config: RunConfig, in_memory: bool) -> float:
         in_memory: it is one of several on one thread each, with the data in memory. Otherwise it has all threads, and
             reads its data from files.
     """
-    source = open_trainer(config).source if in_memory else open_source(config.data)
+    train = config.splits.train
+    data = open_trainer(config).samples(train) if in_memory else open_data(config.data).where(split=train)
     with torch_threads(1 if in_memory else None), torch_settings(config.training):
-        training = JointTraining(config, source, make_fabric(config.training.accelerator, 1, "32-true"))
+        training = JointTraining(config, data, make_fabric(config.training.accelerator, 1, "32-true"))
         stream = training.batches(0)
         training.step(next(stream))
         count, began = 0, time.monotonic()

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from crossclr.evaluation import Semantics, kept_neighbours, pooled_split
+from crossclr.data import DataConfig, DataError, Dataset, open_data
+from crossclr.data.sequences import Pooling
+from crossclr.evaluation import Semantics, kept_neighbours, pooled_rows
 from crossclr.evaluation.metrics import embedding_ranks, rank_metrics, retrieval_validator
-from crossclr.features import DataConfig, open_source
-from crossclr.features.sources.in_memory import Form, MemorySource
-from crossclr.models import Embeddings, JointModel, embed_source
+from crossclr.models import Embeddings, JointModel, embed_data
 from crossclr.storage import write_file, write_json
 from crossclr.storage.reading import read_json_object
 from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, TrainingError, fit, make_fabric
@@ -37,23 +37,34 @@ BATCH = 512  # samples that are embedded at once
 
 
 class Trainer:
-    """The data of one config, read once; trainings on it run one after the other. See `MemorySource` for ``forms``."""
+    """The data of one config, read once; trainings on it run one after the other.
 
-    def __init__(self, data: DataConfig, forms: Mapping[str, Form] | None = None) -> None:
-        self.raw = open_source(data)
-        self.source = MemorySource(self.raw, forms)
+    ``forms`` says how sequences are kept in memory; see `Dataset.pooled`.
+    """
+
+    def __init__(self, data: DataConfig, forms: Mapping[str, Pooling] | None = None) -> None:
+        self.raw, self.forms = open_data(data), dict(forms or {})
+        if self.raw.varies:
+            raise DataError("data.vary draws other features at each reading, but a study keeps its data in memory")
+        self._samples: dict[str, Dataset] = {}
         self._semantics: dict[str, Semantics | None] = {}
         self._inputs: dict[str, Embeddings] = {}
 
     def inputs(self, split: str) -> Embeddings:
         """The mean input rows of a split."""
         if split not in self._inputs:
-            self._inputs[split] = pooled_split(self.raw, split)
+            self._inputs[split] = pooled_rows(self.raw.where(split=split))
         return self._inputs[split]
+
+    def samples(self, split: str) -> Dataset:
+        """A split in memory, in the form that the encoders take."""
+        if split not in self._samples:
+            self._samples[split] = self.raw.where(split=split).pooled(self.forms)
+        return self._samples[split]
 
     def embed(self, model: JointModel, split: str) -> Embeddings:
         """Embeddings of a split."""
-        return embed_source(model, self.source, split, BATCH)
+        return embed_data(model, self.samples(split), BATCH)
 
     def measure(self, embeddings: Embeddings, split: str, ranks: Ranks | None = None) -> Results:
         """Strict and meaning-aware metrics in all directions, at each level; ``ranks`` if they are known."""
@@ -71,9 +82,11 @@ class Trainer:
         began = time.monotonic()
         with torch_settings(config.training):
             fabric = make_fabric("cpu", 1, config.training.precision)
-            training = JointTraining(config, self.source, fabric)
+            training = JointTraining(config, self.samples(config.splits.train), fabric)
             memory = MemoryRecorder()
-            fit(training, memory, validate=retrieval_validator(self.source, config.splits.validate_, BATCH))
+            validated = config.splits.validate_
+            validate = None if validated is None else retrieval_validator(self.samples(validated), BATCH)
+            fit(training, memory, validate=validate)
             training.model.load_state_dict(memory.best)
             return self._measured(training.model.eval(), config, memory, training.health.warning, began)
 

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crossclr.features import Batch, Source, batches
-from crossclr.features.batching.order import bounds
-from crossclr.features.sample import stable_hash
-from crossclr.features.sources.in_memory import Form, MemorySource
+from crossclr.data import Batch, Dataset, batches
+from crossclr.data.order import bounds
+from crossclr.data.sample import stable_hash
+from crossclr.data.sequences import Pooling
 from crossclr.losses.base import NotFiniteError
 from crossclr.losses.distributed import process_group
 from crossclr.models import JointModel, MLPEncoderConfig, ModelConfig, TransformerEncoderConfig, build_model
@@ -78,11 +78,11 @@ def _set_generators(device: torch.device, state: tuple[Tensor, Tensor | None]) -
 
 
 class JointTraining(Trainable[Batch]):
-    """Trains the joint model on the samples of a source.
+    """Trains the joint model on samples.
 
     Args:
         config: how to train.
-        source: its data.
+        data: the samples to train on.
         fabric: device, precision and processes.
         loss: a loss of your own in place of the one that ``config.loss.local`` names; called like the losses of
             `crossclr.losses`.
@@ -90,25 +90,25 @@ class JointTraining(Trainable[Batch]):
 
     model: JointModel
 
-    def __init__(self, config: FitConfig, source: Source, fabric: Fabric, loss: nn.Module | None = None) -> None:
+    def __init__(self, config: FitConfig, data: Dataset, fabric: Fabric, loss: nn.Module | None = None) -> None:
         seed_everything(config.seed)
-        if config.loss.global_ is not None and not source.two_level:
+        if config.loss.global_ is not None and not data.two_level:
             raise TrainingError(
                 "loss.global needs data of two levels (clips within videos), but this data has one level; set it to "
                 "null"
             )
-        self.config, self.source = config, source
-        self.two_level = source.two_level and config.loss.two_level
-        model = build_model(config.model, source.dims, self.two_level)
+        self.config = config
+        self.two_level = data.two_level and config.loss.two_level
+        model = build_model(config.model, data.input_dims, self.two_level)
         self.objective = Objective(config.loss)
-        self.objective.check(source.modalities)
-        check_pairs_present(source, config.splits.train, self.objective)
+        self.objective.check(data.modalities)
+        check_pairs_present(data, config.splits.train, self.objective)
         if loss is not None:
             self.objective.local = loss
         self.objective.to(fabric.device)
-        self.inputs = inputs_of(source, config)
-        fit_standard_norms(model, self.inputs, config.splits.train)
-        self.samples = len(source.keys(config.splits.train))
+        self.data = inputs_of(data, config)
+        fit_standard_norms(model, self.data)
+        self.samples = len(data)
         super().__init__(
             loop_settings(config.training, config.validation),
             model,
@@ -126,7 +126,7 @@ class JointTraining(Trainable[Batch]):
         config, fabric = self.config, self.fabric
         size, workers = config.training.batch_size, config.training.workers
         share = fabric.global_rank, fabric.world_size
-        return batches(self.inputs, config.splits.train, size, config.seed, epoch, start, workers=workers, share=share)
+        return batches(self.data, size, config.seed, epoch, start, workers=workers, share=share)
 
     def read_first_batch(self) -> Batch:
         """The first batch, to find invalid data before a run folder is written."""
@@ -213,9 +213,9 @@ class JointTraining(Trainable[Batch]):
         return loss
 
 
-def check_pairs_present(source: Source, split: str, objective: Objective) -> None:
+def check_pairs_present(data: Dataset, split: str, objective: Objective) -> None:
     """Check that the training samples have every pair that the loss names, and each modality with another one."""
-    present = source.present(split)
+    present = data.present()
     if present is None:
         return
     named = [
@@ -236,19 +236,20 @@ def check_pairs_present(source: Source, split: str, objective: Objective) -> Non
             )
 
 
-def inputs_of(source: Source, config: FitConfig) -> Source:
-    """The source itself, or the source kept in memory in the form that the encoders take."""
-    if source.in_memory or source.varies or not config.training.in_memory:
-        return source
-    return MemorySource(source, memory_forms(config.model, source.modalities))
+def inputs_of(data: Dataset, config: FitConfig) -> Dataset:
+    """The samples themselves, or kept in memory in the form that the encoders take."""
+    if data.varies or data.is_pooled or not config.training.in_memory:
+        return data
+    forms = memory_forms(config.model, data.modalities)
+    return data if data.is_in_memory and set(forms.values()) == {"rows"} else data.pooled(forms)
 
 
-def memory_forms(model: ModelConfig, modalities: Sequence[str]) -> dict[str, Form]:
+def memory_forms(model: ModelConfig, modalities: Sequence[str]) -> dict[str, Pooling]:
     """How the sequences of each modality can be kept."""
     return {name: memory_form(model.encoder_of(name)) for name in modalities}
 
 
-def memory_form(encoder: MLPEncoderConfig | TransformerEncoderConfig) -> Form:
+def memory_form(encoder: MLPEncoderConfig | TransformerEncoderConfig) -> Pooling:
     """How sequences can be kept for an encoder: pooled if it always pools them in the same way, else as rows."""
     if isinstance(encoder, MLPEncoderConfig) and not encoder.row_dropout:
         return encoder.sequence_pooling

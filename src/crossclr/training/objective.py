@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from crossclr.features import Batch
+from crossclr.data import Batch
 from crossclr.losses import Coot, Loss, LossStats, build_loss
 from crossclr.models.joint_model import at_level
 

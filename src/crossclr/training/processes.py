@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-from crossclr.features import Batch, Inputs, Ragged
+from crossclr.data import Batch, Inputs, Ragged
 from crossclr.losses.distributed import count_rows, gather_rows
 
 if TYPE_CHECKING:  # importing it takes as long as importing PyTorch

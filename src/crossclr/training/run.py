@@ -10,8 +10,8 @@ from typing import Any
 
 from safetensors.torch import save
 
-from crossclr.features import DataError, Source, open_source
-from crossclr.features.check.fingerprint import data_changes, fingerprint
+from crossclr.data import DataError, Dataset, open_data
+from crossclr.data.fingerprint import data_changes, fingerprint
 from crossclr.models import JointModel, build_model
 from crossclr.models.space import SearchSpace, TrainedEncoder
 from crossclr.storage import write_file, write_json
@@ -45,15 +45,13 @@ class Run(RunFolder[RunConfig]):
         return cls(path, load_config(path / CONFIG))
 
     @classmethod
-    def create(
-        cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any], source: Source
-    ) -> "Run":
+    def create(cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any], data: Dataset) -> "Run":
         """Write a run folder with its first checkpoint; it appears complete or not at all."""
         config = config.model_copy(update={"data": config.data.with_absolute_paths()})
         with cls.creating(path, config, shape_of(model)) as folder:
             roles = [config.splits.train, config.splits.validate_, config.splits.test]
-            splits = dict.fromkeys([*source.splits, *(split for split in roles if split is not None)])
-            write_json(folder / DATA, fingerprint(source, list(splits)))
+            splits = dict.fromkeys([*data.splits, *(split for split in roles if split is not None)])
+            write_json(folder / DATA, fingerprint(data, list(splits)))
             save_checkpoint(folder / "last", model.state_dict(), state)
         return cls(path, config)
 
@@ -111,7 +109,7 @@ class Run(RunFolder[RunConfig]):
         file = space if which == "best" and space.is_file() else self.path / which / WEIGHTS
         return file_digest(file)
 
-    def open_source(self, check: bool = True) -> Source:
+    def open_data(self, check: bool = True) -> Dataset:
         """The data of the run.
 
         Args:
@@ -120,14 +118,14 @@ class Run(RunFolder[RunConfig]):
         Raises:
             DataError: the data is not what it was when the run was created.
         """
-        source = open_source(self.config.data)
+        data = open_data(self.config.data)
         before = self.path / DATA
-        if check and before.is_file() and (found := data_changes(read_json_object(before), source)):
+        if check and before.is_file() and (found := data_changes(read_json_object(before), data)):
             raise DataError(
                 f"the data changed since {self.path} was created: {'; '.join(found)}. Restore the data, or, if you "
                 f"changed it on purpose, run: crossclr verify {self.path} --accept"
             )
-        return source
+        return data
 
     @property
     def launch(self) -> str | None:
@@ -185,11 +183,11 @@ def _seal_runs(path: Path) -> None:
 
 def _compare_data(folder: Path, accept: bool) -> list[str]:
     try:
-        source = Run.open(folder).open_source(check=False)
+        data = Run.open(folder).open_data(check=False)
         before = read_json_object(folder / DATA)
-        found = data_changes(before, source)
+        found = data_changes(before, data)
         if accept and found:
-            write_json(folder / DATA, fingerprint(source, [split for split in before if split in source.splits]))
+            write_json(folder / DATA, fingerprint(data, [split for split in before if split in data.splits_of.places]))
             renew(folder)
     except (ReadError, OSError) as error:
         return [str(error)]

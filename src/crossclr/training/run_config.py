@@ -6,16 +6,11 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from crossclr.features.sources.data_config import DataConfig
+from crossclr.data.config import StrictConfig
+from crossclr.data.kinds import DataConfig
 from crossclr.losses.names import check_options
 from crossclr.models.model_config import ModelConfig
 from crossclr.suggestions import suggest
-
-
-class StrictConfig(BaseModel):
-    """A section of a config: unknown fields are errors, and fields cannot be changed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 class TermConfig(BaseModel):

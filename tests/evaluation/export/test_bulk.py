@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from crossclr import api
+from crossclr.data import DataError
 from crossclr.evaluation import bulk
 from crossclr.evaluation.bulk import embed_shards
-from crossclr.features import DataError
-from crossclr.models import embed_source
+from crossclr.models import embed_data
 from crossclr.search.shard_items import read_shard_items
 from crossclr.training.config_files import check_config
 from tests.support.pairs import first, second
@@ -89,7 +89,7 @@ def test_embeddings_equal_those_of_the_source(run, features, tmp_path):
     counts = embed_shards(run, [features], tmp_path / "out", batch_size=7)
     assert counts == {"shards": SHARDS, "samples": SHARDS * ROWS, "embedded": SHARDS}
     ids, (a, b) = joined(tmp_path / "out")
-    wanted = embed_source(run.load_model(), run.open_source(), "all")
+    wanted = embed_data(run.load_model(), run.open_data().where(split="all"))
     assert tuple(ids) == wanted.clip_keys == tuple(f"s{place}" for place in range(SHARDS * ROWS))
     np.testing.assert_allclose(a, first(wanted).rows, atol=1e-6)
     np.testing.assert_allclose(b, second(wanted).rows, atol=1e-6)

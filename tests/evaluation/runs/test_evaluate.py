@@ -20,13 +20,13 @@ from crossclr.evaluation import (
     evaluate_runs,
     kept_neighbours,
     load_embeddings,
-    pooled_split,
+    pooled_rows,
     retrieval_metrics,
     semantic_scores,
 )
-from crossclr.models import embed_source
+from crossclr.models import embed_data
 from crossclr.training import Run, RunConfig
-from tests.support.pairs import first, second
+from tests.support.pairs import first, keys_of, second
 
 
 def write_arrays(folder: Path, dim_a: int) -> dict:
@@ -78,7 +78,7 @@ def test_one_run(runs):
         second(embeddings).rows, first(embeddings).rows
     )
     run = Run.open(runs[0])
-    assert evaluation.baseline == cca_baseline(run.open_source(), "test", validation="val")
+    assert evaluation.baseline == cca_baseline(run.open_data(), "test", validation="val")
     assert run.results is not None
     assert evaluation.runs["one"] == run.results["test"]
 
@@ -99,10 +99,10 @@ def test_several_runs_are_joined_also_across_features(runs):
 
 def test_checkpoint_and_split(runs):
     run = Run.open(runs[0])
-    source = run.open_source()
+    source = run.open_data()
     found = embed_run(run, split="val", which="last")
-    expected = embed_source(run.load_model("last"), source, "val")
-    assert found.video_keys == tuple(source.keys("val"))
+    expected = embed_data(run.load_model("last"), source.where(split="val"))
+    assert found.video_keys == tuple(keys_of(source, "val"))
     torch.testing.assert_close(second(found).rows, second(expected).rows)
     evaluation = evaluate_runs(runs[:1], split="val", which="last", baseline=False)
     assert evaluation.runs["one"] == evaluate_embeddings(expected)
@@ -150,7 +150,7 @@ def test_commands(runs, tmp_path):
         assert "20 clips" in done.stdout
         loaded = load_embeddings(tmp_path / name)
         torch.testing.assert_close(first(loaded).rows, first(embed_run(runs[0], split="val")).rows)
-        assert loaded.video_keys == tuple(Run.open(runs[0]).open_source().keys("val"))
+        assert loaded.video_keys == tuple(Run.open(runs[0]).open_data().where(split="val").keys)
     done = runner.invoke(app, ["embed", str(runs[0]), "--out", str(tmp_path / "out.pt")])
     assert isinstance(done.exception, ValueError)
     assert not (tmp_path / "out.pt").exists()
@@ -167,7 +167,7 @@ def test_texts_bring_scores_that_see_meaning(tmp_path):
     for results in (evaluation.runs["run"], evaluation.baseline):
         assert {"nDCG", "sR@1", "sR@5", "sR@10", "R@1"} <= set(results["clip/text->video"])
     assert evaluation.runs["run"]["clip/video->text"]["nDCG"] == semantic_scores(embeddings)["clip/video->text"]["nDCG"]
-    pooled = pooled_split(Run.open(path).open_source(), "test")
+    pooled = pooled_rows(Run.open(path).open_data().where(split="test"))
     assert evaluation.neighbours == {"run": kept_neighbours(pooled, embeddings)}
     console = Console(width=80, file=io.StringIO())
     console.print(*evaluation.tables())

@@ -15,6 +15,7 @@ from crossclr.evaluation.evaluate import embed_run
 from crossclr.evaluation.fit_space import below_closed_form
 from crossclr.models.embeddings import Embeddings, Vectors
 from crossclr.training import Interrupted, Run, load_config
+from tests.support.pairs import keys_of, read
 from tests.support.tiny_runs import write_config
 
 
@@ -46,8 +47,8 @@ def test_a_closed_form_run_is_measured_with_its_space(closed):
     assert [part["name"] for part in results["space"]["parts"]] == ["closed form", "hub correction"]
     assert results["space"]["estimate"]["error"] > 0
     assert evaluate_runs([closed.path], baseline=False, semantics=False).runs["run"] == results["test"]
-    space, source = closed.load_space(), closed.open_source()
-    samples = [source.read(key) for key in source.keys("test")]
+    space, source = closed.load_space(), closed.open_data()
+    samples = [read(source, key) for key in keys_of(source, "test")]
     queries, items = (
         getattr(space, kind)(name, [sample[name].clips[0] for sample in samples])
         for kind, name in (("queries", "text"), ("items", "video"))
@@ -83,9 +84,9 @@ def test_a_vector_of_the_index_is_an_item_of_the_space(closed):
     pytest.importorskip("faiss")
     from crossclr.search.run_items import MediaFinder, embed_items
 
-    source = closed.open_source()
+    source = closed.open_data()
     found = embed_items(closed.load_space(), source, ["test"], MediaFinder(source, None))
-    rows = [source.read(key)["video"].clips[0] for key in source.keys("test")]
+    rows = [read(source, key)["video"].clips[0] for key in keys_of(source, "test")]
     np.testing.assert_allclose(found["video"].vectors, closed.load_space().items("video", rows).numpy(), atol=1e-6)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from crossclr.features import Ragged
+from crossclr.data import Ragged
 from crossclr.models.encoders import MLPEncoder, TransformerEncoder, build_local_encoder
 from crossclr.models.model_config import MLPEncoderConfig, TransformerEncoderConfig
 from tests.models import naive

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from crossclr.features import Ragged
+from crossclr.data import Ragged
 from crossclr.models import MLPEncoderConfig
 from crossclr.models.encoders import MLPEncoder
 from crossclr.models.packing import Dropout, drop_rows

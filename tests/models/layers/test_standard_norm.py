@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features import open_source, parse_data_config
-from crossclr.models import ModelConfig, build_model, embed_source
+from crossclr.data import open_data, parse_data_config
+from crossclr.models import ModelConfig, build_model, embed_data
 from crossclr.models import embeddings as fit_norms
 from crossclr.models.embeddings import fit_standard_norms
 from crossclr.models.norm import StandardNorm
@@ -38,7 +38,7 @@ def test_rows_of_a_sequence_and_pooled_vectors(data):
     model = build_model(
         ModelConfig(dim=8, encoder=MLP, encoders={"video": TRANSFORMER}), {"video": 4, "text": 5}, two_level=False
     ).train()
-    fit_standard_norms(model, open_source(config), "train")
+    fit_standard_norms(model, open_data(config).where(split="train"))
     assert model.training
     found = model.encoders["video"].local.input_norm, model.encoders["text"].local.input_norm
     rows = a.reshape(-1, 4)
@@ -57,12 +57,12 @@ def test_of_many_samples_some_are_looked_at(data, monkeypatch):
     config, _, b = data
     monkeypatch.setattr(fit_norms, "SAMPLES", 2)
     model = build_model(ModelConfig(dim=8, encoder=MLP), {"video": 4, "text": 5}, two_level=False)
-    fit_standard_norms(model, open_source(config), "train")
+    fit_standard_norms(model, open_data(config).where(split="train"))
     np.testing.assert_allclose(model.encoders["text"].local.input_norm.mean[:5], b[[0, 29]].mean(0), rtol=1e-5)
 
 
 def test_a_model_without_it_reads_nothing():
-    fit_standard_norms(build_model(ModelConfig(dim=8), {"video": 4, "text": 5}, two_level=False), None, "train")
+    fit_standard_norms(build_model(ModelConfig(dim=8), {"video": 4, "text": 5}, two_level=False), None)
 
 
 def test_training_begins_with_it_and_checkpoints_hold_it(data):
@@ -75,13 +75,15 @@ def test_training_begins_with_it_and_checkpoints_hold_it(data):
         "splits": {"validate": None},
     }
     made = RunConfig.model_validate(values)
-    training = JointTraining(made, open_source(config), make_fabric("cpu", 1, "32-true"))
+    training = JointTraining(made, open_data(config).where(split="train"), make_fabric("cpu", 1, "32-true"))
     weights = training.model.state_dict()
     mean = weights["encoders.video.local.input_norm.mean"]
     np.testing.assert_allclose(mean, a.reshape(-1, 4).mean(0), rtol=1e-5)
     fresh = build_model(made.model, {"video": 4, "text": 5}, two_level=False)
     fresh.load_state_dict(weights)
-    one, other = (embed_source(model, open_source(config), "test")["video"].rows for model in (training.model, fresh))
+    one, other = (
+        embed_data(model, open_data(config).where(split="test"))["video"].rows for model in (training.model, fresh)
+    )
     torch.testing.assert_close(one, other)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crossclr.features.sources.emoji import emoji_image, load_emoji
+from crossclr.data.emoji_set import emoji_image, load_emoji
 from crossclr.search import Searcher, add_folder
 from crossclr.search.folders import watch_folder
 from crossclr.search.results import group_hits

@@ -12,26 +12,26 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.features.sources.emoji import EmojiSource, emoji_image
-from crossclr.features.sources.emoji.emoji_catalogue import load_rows
-from crossclr.models import embed_source
+from crossclr.data import EmojiConfig, open_data
+from crossclr.data.emoji_set import emoji_image, load_emoji, load_rows
+from crossclr.models import embed_data
 from crossclr.search import QueryError, Searcher, build_index, update_index
 from crossclr.search.generations import current_generation
 from crossclr.search.update import Changes
-from tests.support.pairs import first, second
+from tests.support.pairs import first, keys_of, second
 
 
 def embedded(run, split):
-    found = embed_source(run.load_model(), run.open_source(), split)
+    found = embed_data(run.load_model(), run.open_data().where(split=split))
     return found, *(
         torch.nn.functional.normalize(part, dim=1).double().numpy() for part in (first(found).rows, second(found).rows)
     )
 
 
 def test_every_clip_and_sentence_is_there_with_its_facts(indexed, searcher):
-    source = EmojiSource()
-    emoji = {item.key: item for item in source.items}
-    keys = [*source.keys("test"), *source.keys("val")]
+    source = open_data(EmojiConfig())
+    emoji = {item.key: item for item in load_emoji()}
+    keys = [*keys_of(source, "test"), *keys_of(source, "val")]
     assert searcher.meta["modalities"]["image"]["count"] == 3 * len(keys)
     assert searcher.meta["modalities"]["text"]["count"] == len(keys)
     assert searcher.meta["filters"][0]["values"] == ["test", "val"]
@@ -52,15 +52,15 @@ def test_every_clip_and_sentence_is_there_with_its_facts(indexed, searcher):
 
 def test_text_to_pictures_equals_a_plain_product(indexed, searcher):
     model = indexed.load_model()
-    source = indexed.open_source()
-    keys = [*source.keys("test"), *source.keys("val")]
-    position = {item.key: place for place, item in enumerate(source.items)}
+    source = indexed.open_data()
+    keys = [*keys_of(source, "test"), *keys_of(source, "val")]
+    position = {item.key: place for place, item in enumerate(load_emoji())}
     rows, names = [], []
     for vendor in ("noto", "fluent", "twemoji"):
         rows += [load_rows(vendor)[position[key]][0] for key in keys]
         names += [f"image/{key}@{vendor}" for key in keys]
+    from crossclr.data import Inputs, Ragged
     from crossclr.extract import TokenEncoder
-    from crossclr.features import Inputs, Ragged
 
     with torch.inference_mode():
         images = Ragged.from_list([torch.tensor(row[None]) for row in rows])
@@ -129,9 +129,9 @@ def test_an_unknown_item(searcher):
 
 def test_items_are_added_replaced_and_deleted_without_a_rebuild(run_copy):
     before = current_generation(run_copy.path / "index")
-    source = run_copy.open_source()
-    key = source.keys("test")[5]
-    counts = update_index(run_copy, delete=[f"image/{key}@noto", source.keys("test")[6]])
+    source = run_copy.open_data()
+    key = keys_of(source, "test")[5]
+    counts = update_index(run_copy, delete=[f"image/{key}@noto", keys_of(source, "test")[6]])
     assert counts == Changes(added=0, replaced=0, deleted=5)
     searcher = Searcher.open(run_copy, text=False)
     assert searcher.meta["modalities"]["image"]["count"] == 3 * 473 - 4
@@ -201,7 +201,7 @@ def test_one_modality_alone(trained, tmp_path):
 
 def test_drawings_that_are_joined_make_one_item_with_all_of_them(tmp_path):
     from crossclr import api
-    from crossclr.features.sources.emoji import read_image
+    from crossclr.data.emoji_set import read_image
     from crossclr.search.results import plain_item
     from crossclr.training import load_config
     from tests.search.conftest import SMALL

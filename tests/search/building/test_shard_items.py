@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crossclr.data import DataError
 from crossclr.evaluation.bulk import embed_shards
-from crossclr.features import DataError
 from crossclr.search import Searcher, build_index
 from crossclr.training import Run
-from tests.support.pairs import first, second
+from tests.support.pairs import first, keys_of, read, second
 from tests.support.vectors import unit
 
 
@@ -27,10 +27,10 @@ def copied(trained, tmp_path_factory):
 def folders(copied, tmp_path_factory):
     """Features and embeddings of the validation split in two shards; one id stands twice."""
     root = tmp_path_factory.mktemp("shards")
-    source = copied.open_source()
-    keys = list(source.keys("val"))
+    source = copied.open_data()
+    keys = list(keys_of(source, "val"))
     keys = [*keys[:60], keys[3]]
-    samples = [source.read(key) for key in keys]
+    samples = [read(source, key) for key in keys]
     (root / "features").mkdir()
     for number, here in enumerate((slice(0, 30), slice(30, None))):
         part = samples[here]

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.features import Inputs, Ragged
+from crossclr.data import Inputs, Ragged
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.space import HubCorrection, SearchSpace
@@ -155,8 +155,8 @@ print(json.dumps([found.tolist(), scores.tolist()]))
 
 
 def test_a_search_with_onnxruntime_alone(exported, trained, tmp_path):
-    source, model = trained.open_source(), trained.load_model()
-    samples = [source.read(key) for key in source.keys("val")]
+    source, model = trained.open_data(), trained.load_model()
+    samples = [source.where(split="val")[place] for place in range(len(source.where(split="val")))]
     queries = [sample["text"].clips[0] for sample in samples[:9]]
     clips = np.concatenate([sample["image"].clips[0] for sample in samples])
     np.savez(tmp_path / "data.npz", clips=clips, tokens=np.concatenate(queries), lengths=[len(q) for q in queries])

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from crossclr import api
-from crossclr.features import DataError
+from crossclr.data import DataError
+from crossclr.data.coot import read_meta
 from crossclr.search import Searcher, build_index
 from crossclr.search.run_items import MediaFinder
 from crossclr.training.config_files import check_config
-from tests.support.pairs import pair_source
+from tests.support.pairs import pair_data, read
 from tests.support.tiny_runs import tiny_values, write_coot
 
 
@@ -21,7 +22,7 @@ def videos(tmp_path_factory):
     values = tiny_values(write_coot(folder / "data"))
     values["training"]["epochs"] = 1
     run = api.train(check_config(values), out=folder / "run", baseline=False)
-    entries = list(run.open_source().entries.values())
+    entries = read_meta(folder / "data" / "meta_all.json")
     (folder / "media" / "deep").mkdir(parents=True)
     for entry in entries[:3]:
         (folder / "media" / "deep" / f"{entry.data_key}.mp4").write_bytes(b"video")
@@ -54,14 +55,14 @@ def test_clips_of_a_video_have_its_file_and_their_seconds(videos):
 
 
 def source():
-    return pair_source(np.ones((3, 4)), np.zeros((3, 5, 2)), ids=["x", "y", "z"])
+    return pair_data(np.ones((3, 4)), np.zeros((3, 5, 2)), ids=["x", "y", "z"])
 
 
 def test_a_table_names_files_and_seconds(tmp_path):
     table = {"x": "one.wav", "y": {"file": "sub/two.mp4", "start": 3, "stop": 4.5}}
     (tmp_path / "table.json").write_text(json.dumps(table))
-    finder = MediaFinder(source(), tmp_path / "table.json")
-    samples = {key: source().read(key) for key in "xyz"}
+    finder = MediaFinder(tmp_path / "table.json")
+    samples = {key: read(source(), key) for key in "xyz"}
     x, y, z = (finder.find(samples[key], 0, key) for key in "xyz")
     assert (x.kind, x.file, x.start) == ("audio", str(tmp_path / "one.wav"), None)
     assert (y.kind, y.file, y.start, y.stop) == ("video", str(tmp_path / "sub" / "two.mp4"), 3.0, 4.5)
@@ -72,9 +73,9 @@ def test_a_table_names_files_and_seconds(tmp_path):
 def test_a_sample_may_name_its_own_file(tmp_path):
     from dataclasses import replace
 
-    sample = replace(source().read("x"), extra={"media": str(tmp_path / "x.png"), "start": "", "stop": "2"})
-    found = MediaFinder(source()).find(sample, 0, "x")
-    assert (found.kind, found.start, found.stop) == ("image", None, 2.0)
+    sample = replace(read(source(), "x"), media=(str(tmp_path / "x.png"),), times=((0.5, 2.0),))
+    found = MediaFinder().find(sample, 0, "x")
+    assert (found.kind, found.start, found.stop) == ("image", 0.5, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +85,9 @@ def test_a_sample_may_name_its_own_file(tmp_path):
 def test_a_wrong_table_is_reported(tmp_path, content, message):
     (tmp_path / "table.json").write_text(content)
     with pytest.raises(DataError, match=message):
-        MediaFinder(source(), tmp_path / "table.json").find(source().read("x"), 0, "x")
+        MediaFinder(tmp_path / "table.json").find(read(source(), "x"), 0, "x")
 
 
 def test_a_place_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
-        MediaFinder(source(), tmp_path / "none")
+        MediaFinder(tmp_path / "none")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crossclr.features.sources.emoji import emoji_image
+from crossclr.data.emoji_set import emoji_image
 from crossclr.search import QueryError
 from crossclr.search.file_queries import Recipe, run_experts
 from crossclr.search.query import Weights, combine, with_sentences

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from crossclr.features.sources.emoji import emoji_image
+from crossclr.data.emoji_set import emoji_image
 from crossclr.search.service.limits import LARGEST_BODY, Limits, PatientProtocol
 from crossclr.search.service.search_routes import MOST_RESULTS
 from crossclr.search.service.server import make_server

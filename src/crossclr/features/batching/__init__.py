@@ -1,1 +1,0 @@
-"""From samples to batches: joining, order of an epoch, reading ahead."""

@@ -1,1 +1,0 @@
-"""How feature files are read: HDF5, folders of arrays, .npy and .npz, Parquet, shards."""

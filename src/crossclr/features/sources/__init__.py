@@ -1,1 +1,0 @@
-"""Data sources, one file for each kind, and the configs that describe them."""

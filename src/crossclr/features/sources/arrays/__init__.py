@@ -1,1 +1,0 @@
-"""Data as plain arrays: .npy, .npz, Parquet, or in memory."""

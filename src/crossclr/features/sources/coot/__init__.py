@@ -1,1 +1,0 @@
-"""Data in COOT's layout."""

@@ -1,5 +1,0 @@
-"""The built-in set: emoji drawn by three vendors, with English names and tags."""
-
-from crossclr.lazy_exports import lazy_exports
-
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,0 @@
-"""Data larger than memory, in shards."""
