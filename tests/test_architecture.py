@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "src" / "crossclr"
 LIMITS = {
-    "files": 245,  # 180 when the redesign is done
+    "files": 207,  # 180 when the redesign is done
     "lines": 36600,  # 30,000
     "folder levels": 3,  # 2
     "files above 400 lines": 0,
@@ -22,14 +22,12 @@ LONGEST_BODY = 40  # lines of a function without its docstring
 LONG_FUNCTIONS = {  # at most ten, of at most 60 lines when the redesign is done
     "_count": 42,
     "add_search": 84,
-    "build_index": 58,
+    "build_index": 57,
     "search": 45,
 }
-CLASSES_DEFINED_TWICE = {
-    "Batch", "Branch", "Variant", "_Modality",
-}  # fmt: skip
+CLASSES_DEFINED_TWICE = {"Branch"}
 FUNCTIONS_DEFINED_TWICE = {
-    "as_ragged", "read_column", "read_meta", "read_values", "unit_rows", "warn",
+    "read_column", "read_meta", "read_values", "unit_rows", "warn",
 }  # fmt: skip
 
 # A module imports only from its own stage and from those before it.

@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from crossclr.data.config import StrictConfig
 from crossclr.data.kinds import DataConfig
@@ -13,7 +13,7 @@ from crossclr.models.model_config import ModelConfig
 from crossclr.suggestions import suggest
 
 
-class TermConfig(BaseModel):
+class TermConfig(StrictConfig):
     """One loss by name; every further key is an option of that loss.
 
     Example:
@@ -21,7 +21,7 @@ class TermConfig(BaseModel):
         {'temperature': 0.05}
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow")
 
     name: str = Field(description="Name of the loss; the other keys of this section are its options.")
 

@@ -4,8 +4,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from crossclr.data.config import StrictConfig
 from crossclr.training import ConfigError, RunConfig, config_names, describe_config, dump_config, load_config
 from crossclr.training.config_files import _models_in
+from crossclr.training.run_config import TermConfig
 
 SHIPPED = [
     "activitynet",
@@ -169,3 +171,11 @@ def test_every_field_has_a_sentence():
 
 def test_type_hints_can_be_resolved():
     assert typing.get_type_hints(RunConfig)["seed"] is int
+
+
+def test_every_section_is_strict():
+    for section in all_models(RunConfig):
+        rules = section.model_config
+        assert issubclass(section, StrictConfig), section
+        assert (rules["frozen"], rules["allow_inf_nan"]) == (True, False), section
+        assert rules["extra"] == ("allow" if section is TermConfig else "forbid"), section
