@@ -67,7 +67,7 @@ def test_runs_are_ordinary_run_folders(tables, study):
 
 def test_ablation_has_all_eight_combinations(tables, study):
     table = tables["ablation"][0]
-    marks = [tuple(str(cell) for cell in row[:3]) for row in table.rows]
+    marks = [tuple(str(cell) for cell in row[:3]) for row in table.rows[:-1]]  # the last row is linear CCA
     assert sorted(marks) == sorted(product("✓–", repeat=3))
     for variant, on in zip(Ablation().variants(study), product((False, True), repeat=3), strict=True):
         options = {n: loss_option(variant.config, n) for n in ("weight_scale", "intra_weight", "prune_threshold")}
@@ -158,3 +158,24 @@ def test_faults_are_named(tmp_path, study, study_file):
     with pytest.raises(ValueError, match="name both"):
         open_study(study_file, tmp_path / "x", ["splits.validate=null"])
     assert not (tmp_path / "x").exists()
+
+
+def test_linear_cca_is_in_every_table_of_scores_and_among_the_rivals(tables, study):
+    baseline = study.baseline()
+    for name in ("losses", "ablation", "sweeps", "positives"):
+        table = tables[name][0]
+        last = table.rows[-1]
+        assert str(last[0]) == "linear CCA"
+        first_score = table.groups[0][1]
+        assert last[first_score].mean == baseline[study.directions[0]]["R@1"]
+    for direction in study.directions:
+        values = Losses().values(study, direction, "R@10")
+        found = Losses().compare(study, "crossclr", direction, "R@10")
+        rivals = {name: np.mean(of_seeds) for name, of_seeds in values.items() if not name.startswith("CrossCLR")}
+        assert found.rival == max(rivals, key=rivals.get)
+
+
+def test_the_sentence_names_the_best_row_of_its_table(tables, study):
+    table = tables["losses"][0]
+    best = max(table.rows, key=lambda row: row[1].mean)
+    assert table.caption.startswith(f"{best[0]} has the best ")

@@ -3,8 +3,12 @@
 import csv
 import io
 import math
+import shutil
+import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
 from rich.console import Console
 
 from crossclr.studies.tables import Cell, Table
@@ -64,6 +68,12 @@ def test_latex_is_escaped():
     assert text.count(r"\\") == 4
 
 
+def test_groups_span_all_columns_of_the_latex_table():
+    wide = replace(TABLE, columns=["a", "b", "R@1", "R@5"], groups=[("", 2), ("${there}", 2)])
+    heads = next(line for line in wide.latex().splitlines() if "multicolumn" in line)
+    assert heads == r"\multicolumn{2}{c}{} & \multicolumn{2}{c}{\$\{there\}} \\"
+
+
 def test_html_is_escaped_and_whole():
     parser = Text()
     parser.feed(TABLE.html())
@@ -81,3 +91,17 @@ def test_the_terminal_shows_each_group():
     assert "A & B: there" in shown
     assert "A & B: back" in shown
     assert "5.5 ± 0.7" in shown
+
+
+def test_latex_compiles_with_booktabs(tmp_path):
+    """Every table in a document; needs a TeX engine (Debian: texlive-latex-base and texlive-latex-recommended)."""
+    engine = next(filter(None, map(shutil.which, ("pdflatex", "lualatex", "xelatex", "tectonic"))), None)
+    if engine is None:
+        pytest.skip("there is no TeX engine")
+    body = TABLE.latex()
+    text = (
+        rf"\documentclass{{article}}\usepackage[T1]{{fontenc}}\usepackage{{booktabs,amssymb}}\begin{{document}}{body}"
+    )
+    (tmp_path / "table.tex").write_text(text + r"\end{document}")
+    subprocess.run([engine, "-interaction=nonstopmode", "table.tex"], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "table.pdf").stat().st_size > 1000

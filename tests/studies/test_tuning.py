@@ -5,8 +5,8 @@ import json
 import pytest
 
 from crossclr.studies import METHODS, open_study, run_experiments
-from crossclr.studies.study import FAILED, objective
 from crossclr.studies.trainings import StoredTrainings
+from crossclr.studies.tuning import FAILED, objective
 from crossclr.studies.worker_pool import Pool
 from tests.studies.conftest import write_study
 

@@ -13,7 +13,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from crossclr.evaluation.result_tables import mean_and_deviation
 from crossclr.studies.significance import Interval, PairedTest, against_best, bootstrap_interval, paired
-from crossclr.studies.study import SEMANTIC, STRICT, Study, Variant, words
+from crossclr.studies.study import BASELINE, SEMANTIC, STRICT, Study, Variant, words
 from crossclr.studies.study_config import METHODS, loss_option
 from crossclr.studies.tables import Cell, Table
 
@@ -149,11 +149,7 @@ class Losses(Experiment):
     def scores(self, study: Study) -> Table:
         """Table 1."""
         rows: dict[tuple[str, ...], Variant] = {(variant.name,): variant for variant in self.variants(study)}
-        table = study.score_table("losses", self.title, ["loss"], rows, self._sentence(study))
-        baseline, metrics = study.baseline(), table.columns[1 : 1 + table.groups[1][1]]
-        cells = [Cell.of([baseline[direction][metric]]) for direction in study.directions for metric in metrics]
-        cca = [Cell(text="linear CCA"), *cells, *(Cell(text="–") for _ in study.names)]
-        return replace(table, rows=[*table.rows, cca])
+        return study.score_table("losses", self.title, ["loss"], rows, self._sentence(study))
 
     def differences(self, study: Study) -> Table:
         """Each loss of ours against the best rival, metric by metric."""
@@ -171,8 +167,9 @@ class Losses(Experiment):
                     rows.append([Cell(text=text) for text in texts])
         heads = ["loss", "metric", "best rival", "difference", "95% interval", "relative", "p"]
         caption = (
-            f"Difference to the rival with the best mean, over {len(study.seeds)} seeds. The interval is a bootstrap "
-            "over queries and seeds (R@K only). p: paired t-test over seeds, not corrected for the number of tests."
+            f"Difference to the rival (a loss or linear CCA) with the best mean, over {len(study.seeds)} seeds. The "
+            "interval is a bootstrap over queries and seeds (R@K only). p: paired t-test over three or more seeds, not "
+            "corrected for the number of tests."
         )
         return Table("losses-differences", "Differences to the best rival", heads, rows, caption)
 
@@ -198,7 +195,7 @@ class Losses(Experiment):
     def compare(self, study: Study, name: str, direction: str, metric: str) -> PairedTest | None:
         """A loss against the best rival in one metric."""
         values = self.values(study, direction, metric)
-        rivals = [METHODS[rival].title for rival in study.methods if not METHODS[rival].ours]
+        rivals = [BASELINE, *(METHODS[rival].title for rival in study.methods if not METHODS[rival].ours)]
         return against_best(METHODS[name].title, values, rivals)
 
     def interval(self, study: Study, title: str, rival: str, direction: str, metric: str) -> Interval | None:
@@ -207,14 +204,18 @@ class Losses(Experiment):
             return None
         cutoff = int(metric.removeprefix("R@"))
         variants = {variant.name: variant for variant in self.variants(study)}
+        if rival not in variants:
+            return None
         ranks = [study.ranks(variants[name], direction) for name in (title, rival)]
         if ranks[0] is None or ranks[1] is None:
             return None
         return bootstrap_interval(100.0 * (ranks[0] <= cutoff), 100.0 * (ranks[1] <= cutoff))
 
     def values(self, study: Study, direction: str, metric: str) -> dict[str, Sequence[float]]:
-        """One metric of every loss, for each seed."""
-        return {variant.name: study.values(variant, direction, metric) for variant in self.variants(study)}
+        """One metric of every loss, for each seed, and of linear CCA, which has none."""
+        baseline = study.baseline()[direction].get(metric, math.nan)
+        values = {variant.name: study.values(variant, direction, metric) for variant in self.variants(study)}
+        return {**values, BASELINE: [baseline] * len(study.seeds)}
 
     def _ours(self, study: Study) -> list[str]:
         return [name for name in study.methods if METHODS[name].ours]

@@ -1,5 +1,6 @@
 """Whether a difference between two losses is more than chance: paired t-tests and bootstrap intervals."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from scipy import stats
 
 DRAWS, CONFIDENCE = 2_000, 95.0
+MIN_SEEDS = 3  # of a test; two seeds have one degree of freedom
 
 
 @dataclass(frozen=True)
@@ -24,22 +26,26 @@ class PairedTest:
     rival: str  # the rival's name
     difference: float  # mean over seeds of (loss - rival)
     relative: float  # the difference in percent of the rival's mean
-    p: float  # two-sided p-value of the paired t-test; NaN for a single seed
+    p: float  # two-sided p-value of the paired t-test; NaN for fewer than three seeds
 
     @property
     def shown(self) -> str:
         """The p-value as a table shows it."""
+        if math.isnan(self.p):
+            return "–"
         return "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
 
     @property
     def p_in_words(self) -> str:
         """The p-value in words."""
+        if math.isnan(self.p):
+            return "too few seeds for a test"
         return f"p {self.shown}" if self.p < 0.001 else f"p = {self.shown}"
 
     def words(self) -> str:
         """The difference in words, with its p-value."""
-        verdict = "n.s." if not self.p < 0.05 else "significant"
-        return f"{self.difference:+.2f} against {self.rival} ({self.relative:+.1f}%, {self.p_in_words}, {verdict})"
+        verdict = "" if math.isnan(self.p) else ", significant" if self.p < 0.05 else ", n.s."
+        return f"{self.difference:+.2f} against {self.rival} ({self.relative:+.1f}%, {self.p_in_words}{verdict})"
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Interval:
 
 
 def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival") -> PairedTest:
-    """Paired t-test over seeds.
+    """Paired t-test over at least three seeds; fewer give a difference without a p-value.
 
     A seed decides the initial weights and the order of the samples. Both losses share them, so trainings of one seed
     form a pair.
@@ -74,10 +80,9 @@ def paired(values: Sequence[float], rival: Sequence[float], name: str = "rival")
     a, b = np.asarray(values, dtype=np.float64), np.asarray(rival, dtype=np.float64)
     difference = float((a - b).mean())
     relative = 100 * difference / float(b.mean()) if b.mean() else float("nan")
-    spread = float((a - b).std(ddof=1)) if len(a) > 1 else float("nan")
-    if len(a) < 2:
+    if len(a) < MIN_SEEDS:
         p = float("nan")
-    elif spread == 0:
+    elif (a - b).std() == 0:
         p = 1.0 if difference == 0 else 0.0
     else:
         p = float(stats.ttest_rel(a, b).pvalue)

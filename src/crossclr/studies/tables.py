@@ -97,7 +97,7 @@ class Table:
         """A ``tabular`` for booktabs."""
         lines = [rf"% {self.title}", rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
         if self.groups:
-            spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(head)}}}" if head else "" for head, n in self.groups]
+            spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(head)}}}" if head or n > 1 else "" for head, n in self.groups]
             lines.append(" & ".join(spans) + r" \\")
         lines += [" & ".join(map(_tex, _lines(self.columns))) + r" \\", r"\midrule"]
         for row in self.marked():
@@ -169,8 +169,10 @@ def _lines(heads: Sequence[str]) -> list[str]:
 
 
 def _tex(text: str) -> str:
-    for plain, escaped in (("\\", r"\textbackslash "), ("&", r"\&"), ("%", r"\%"), ("_", r"\_"), ("#", r"\#")):
-        text = text.replace(plain, escaped)
+    text = text.replace("\\", r"\textbackslash ")
+    for plain in "&%_#${}":
+        text = text.replace(plain, rf"\{plain}")
+    text = text.replace("^", r"\textasciicircum ").replace("~", r"\textasciitilde ")
     for plain, escaped in (("±", r"$\pm$"), ("→", r"$\to$"), ("⊕", r"$\oplus$"), ("–", "--"), ("✓", r"\checkmark")):
         text = text.replace(plain, escaped)
     for plain, name in (("τ", "tau"), ("λ", "lambda"), ("γ", "gamma"), ("κ", "kappa"), ("β", "beta")):
