@@ -1,4 +1,4 @@
-"""The six data sets of docs/protocol.md as `.npz` files, for `crossclr experiment default`.
+"""The data sets of docs/protocol.md as `.npz` files, for `crossclr experiment default`.
 
     python -m benchmarks.protocol_sets DATA sets
     crossclr experiment default --data sets --out studies/default
@@ -152,7 +152,54 @@ def youcook2_spoken(data: Path) -> dict[str, Any]:
     }
 
 
-SETS = {one.__name__.replace("_", "-"): one for one in (vrd, exercises, emoji, msvd, breakfast, youcook2_spoken)}
+def breakfast_2000(data: Path) -> dict[str, Any]:
+    """2,000 random segments for training and 2,000 for testing, a little noise on the texts, and no groups."""
+    rng = np.random.default_rng(0)
+    whole = breakfast(data)
+    some = rng.permutation(len(whole["video"]))[:4000]
+    text = whole["text"][some]
+    noise = 0.3 * float((text - text.mean(0)).std()) * rng.normal(size=text.shape)
+    return {
+        "video": whole["video"][some],
+        "text": (text + noise).astype(np.float32),
+        "sizes": [1800, 200, 2000],
+        "concepts": whole["concepts"][some],
+        "metric": "map",
+    }
+
+
+def emoji_concepts(data: Path) -> dict[str, Any]:
+    """The emoji with Unicode's subgroups as concepts; the groups of `emoji` only split."""
+    whole = emoji(data)
+    units, emojis = whole.pop("groups"), open_data(EmojiConfig())
+    parts = [emojis.where(split=split) for split in emojis.splits]
+    concepts = [label for part in parts for label in part.info["subgroup"].to_pylist()]
+    return {**whole, "units": units, "concepts": concepts, "metric": "map"}
+
+
+def photos_captions(data: Path) -> dict[str, Any]:
+    """800 photos, each with five captions as five samples of one concept; samples of a photo are in one split."""
+    folder = data / "photos"
+    with np.load(folder / "photos.npz") as file:
+        keys, video = [str(key) for key in file["keys"]][:800], file["appearance"][:800].astype(np.float32)
+    captions = json.loads((folder / "captions.json").read_text())
+    text = text_rows({f"{key}/{number}": [text] for key in keys for number, text in enumerate(captions[key])})
+    photo = np.repeat(np.arange(800), [len(captions[key]) for key in keys])
+    return {
+        "video": video[photo],
+        "text": text,
+        "sizes": [1800, 200, 2000],
+        "concepts": photo,
+        "units": photo,
+        "metric": "map",
+    }
+
+
+BUILDERS = (
+    *(vrd, exercises, emoji, msvd, breakfast, youcook2_spoken),
+    *(breakfast_2000, emoji_concepts, photos_captions),
+)
+SETS = {one.__name__.replace("_", "-"): one for one in BUILDERS}
 
 
 def main() -> None:

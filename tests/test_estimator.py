@@ -11,13 +11,16 @@ import scipy.sparse
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, estimator_checks
 
 from crossclr import JointEmbedding
+from crossclr.estimator.encoder_training import read_column, read_labels
 from crossclr.estimator.joint_embedding import _seed
+from crossclr.estimator.parameters import NamedArrays
+from crossclr.notices import CrossCLRWarning
 from tests.test_api import OwnLoss
 
 NAMES = ["checksums.json", "estimator.json", "joint", "model.safetensors"]
@@ -71,9 +74,11 @@ def test_a_loss_of_your_own(data, tmp_path):
     loss = OwnLoss()
     joint = JointEmbedding("paper", loss=loss, dim=8, epochs=2, batch_size=64).fit(*data)
     assert loss.calls == 0  # a copy was trained
-    assert joint.items(a=data[0]).shape == (160, 8)
+    assert joint.encode_items(a=data[0]).shape == (160, 8)
     joint.save(tmp_path / "saved")
-    np.testing.assert_array_equal(JointEmbedding.load(tmp_path / "saved").items(a=data[0]), joint.items(a=data[0]))
+    np.testing.assert_array_equal(
+        JointEmbedding.load(tmp_path / "saved").encode_items(a=data[0]), joint.encode_items(a=data[0])
+    )
 
 
 def test_sequences_get_a_transformer(data):
@@ -82,7 +87,9 @@ def test_sequences_get_a_transformer(data):
     options = {"dim": 16, "epochs": 2, "dropout": 0.0}
     joint = JointEmbedding("paper", **{**SMALL, **options}).fit({"video": sequences, "text": stacked})
     assert {joint.model_config_.encoder_of(name).kind for name in ("video", "text")} == {"transformer"}
-    np.testing.assert_allclose(joint.items(video=sequences[7:8]), joint.items(video=sequences)[7:8], atol=1e-5)
+    np.testing.assert_allclose(
+        joint.encode_items(video=sequences[7:8]), joint.encode_items(video=sequences)[7:8], atol=1e-5
+    )
 
 
 def test_named_modalities_with_gaps():
@@ -112,13 +119,13 @@ def test_whatever_holds_numbers_is_accepted(data, closed, convert):
 
 
 def test_vectors_are_unit_rows_and_queries_may_differ_from_items(data, closed):
-    for vectors in (closed.queries(a=data[0]), closed.items(a=data[0]), closed.transform(data[0])):
+    for vectors in (closed.encode_queries(a=data[0]), closed.encode_items(a=data[0]), closed.transform(data[0])):
         assert vectors.dtype == np.float32
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
 def test_score_counts_first_places(data, trained):
-    za, zb = trained.queries(a=data[0][:40]).astype(float), trained.queries(b=data[1][:40]).astype(float)
+    za, zb = trained.encode_queries(a=data[0][:40]).astype(float), trained.encode_queries(b=data[1][:40]).astype(float)
     similarity, rows = za @ zb.T, np.arange(40)
     expected = (np.mean(similarity.argmax(1) == rows) + np.mean(similarity.argmax(0) == rows)) / 2
     assert trained.score(data[0][:40], data[1][:40]) == pytest.approx(expected)
@@ -133,7 +140,7 @@ def test_one_seed_one_result_and_the_global_generator_is_left_alone(data, traine
     torch.manual_seed(5)
     again = JointEmbedding("paper", **SMALL).fit(*data)
     assert torch.equal(torch.rand(1), expected)
-    np.testing.assert_array_equal(again.items(b=data[1]), trained.items(b=data[1]))
+    np.testing.assert_array_equal(again.encode_items(b=data[1]), trained.encode_items(b=data[1]))
 
 
 @pytest.mark.parametrize("kind", ["closed", "trained"])
@@ -141,8 +148,8 @@ def test_save_and_load(data, request, tmp_path, kind):
     joint = request.getfixturevalue(kind)
     joint.save(tmp_path / "joint")
     loaded = JointEmbedding.load(tmp_path / "joint")
-    np.testing.assert_array_equal(loaded.items(a=data[0]), joint.items(a=data[0]))
-    np.testing.assert_array_equal(loaded.queries(b=data[1]), joint.queries(b=data[1]))
+    np.testing.assert_array_equal(loaded.encode_items(a=data[0]), joint.encode_items(a=data[0]))
+    np.testing.assert_array_equal(loaded.encode_queries(b=data[1]), joint.encode_queries(b=data[1]))
     assert loaded.get_params() == joint.get_params()
     assert loaded.parts_ == joint.parts_
     assert sorted(path.name for path in tmp_path.rglob("*")) == NAMES
@@ -169,24 +176,53 @@ def test_scikit_learns_manners(data, closed):
     assert pipeline.transform(data[0]).shape[0] == 160
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        "check_do_not_raise_errors_in_init_or_set_params",
-        "check_estimator_cloneable",
-        "check_estimator_repr",
-        "check_estimator_tags_renamed",
-        "check_get_params_invariance",
-        "check_mixin_order",
-        "check_no_attributes_set_in_init",
-        "check_parameters_default_constructible",
-        "check_set_params",
-        "check_valid_tag_types",
-    ],
-)
-def test_the_checks_of_scikit_learn_that_apply(check):
-    """Those of `check_estimator` that do not fit on labels: a joint embedding has no labels."""
-    getattr(estimator_checks, check)("JointEmbedding", JointEmbedding())
+NOT_FOR_PAIRS = {
+    "check_array_api_input": "needs an environment variable of SciPy",
+    "check_dtype_object": "a sample may be an object that is a sequence",
+    "check_estimators_dtypes": "its second array is constant",
+    "check_estimators_empty_data_messages": "the message names the modality",
+    "check_estimators_pickle": "a sample lacks a modality if all of its values are NaN, not some",
+    "check_estimator_sparse_array": "its second array is a list of labels",
+    "check_estimator_sparse_matrix": "its second array is a list of labels",
+    "check_fit2d_1feature": "its second array is constant",
+    "check_fit2d_predict1d": "the message names the modality",
+    "check_n_features_in": "each modality has its own number, in n_features_",
+    "check_n_features_in_after_fitting": "each modality has its own number, in n_features_",
+    "check_requires_y_none": "the message says what is needed",
+    "check_transformer_data_not_an_array": "its second array is a list of labels",
+    "check_transformer_general": "its second array is a list of labels",
+    "check_transformer_preserve_dtypes": "its second array is a list of labels",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_checks_of_scikit_learn():
+    """All of `check_estimator` but those that fit on labels or on one modality."""
+    estimator = JointEmbedding("closed-form", verbose=False)
+    results = estimator_checks.check_estimator(estimator, expected_failed_checks=NOT_FOR_PAIRS, on_fail="raise")
+    passed = {result["check_name"] for result in results if result["status"] == "passed"}
+    assert {"check_fit_idempotent", "check_methods_subset_invariance", "check_dict_unchanged"} <= passed
+    assert len(passed) >= 25
+
+
+def test_named_arrays_are_split_by_scikit_learn(data):
+    rows = NamedArrays(video=pd.DataFrame(data[0]), text=data[1].tolist())
+    assert rows.shape == (160, 2)
+    np.testing.assert_array_equal(rows[np.arange(160) % 2 == 0]["video"], data[0][::2])
+    joint = JointEmbedding("closed-form", verbose=False)
+    scores = cross_val_score(joint, rows, cv=2, params={"concepts": np.arange(160) // 2})
+    halves = [np.arange(80), np.arange(80, 160)]
+    for score, test, train in zip(scores, halves, halves[::-1], strict=True):
+        fitted = clone(joint).fit(data[0][train], data[1][train], concepts=train // 2)
+        assert score == pytest.approx(fitted.score(data[0][test], data[1][test]))
+
+
+def test_fit_transform_is_fit_and_transform(data, closed):
+    joint = JointEmbedding("closed-form")
+    np.testing.assert_array_equal(joint.fit_transform(*data), closed.transform(data[0]))
+    both = joint.fit_transform({"a": data[0], "b": data[1]})
+    np.testing.assert_array_equal(both["b"], closed.transform(b=data[1]))
 
 
 def test_parameters_of_a_search(data):
@@ -219,7 +255,7 @@ def test_equal_concepts_are_never_negatives():
     [
         (lambda A, B: ((A[:-1], B), {}), "same number of samples, row i is sample i; got a 159, b 160"),
         (lambda A, B: ((A, B), {"concepts": [1]}), "160 samples but 1 concepts"),
-        (lambda A, B: ((np.where(A[3, 2] == A, np.nan, A), B), {}), r"a\[3\] has NaN or infinite values"),
+        (lambda A, B: ((np.where(A[3, 2] == A, np.nan, A), B), {}), r"a\[3\] has NaN, masked or infinite values"),
         (lambda A, B: ((A[:1], B[:1]), {}), "at least 2 samples"),
         (lambda A, B: (([*list(A[:2]), np.ones((2, 3))], B[:3]), {}), r"a\[2\] has 3 channels; 20 are needed"),
         (lambda A, B: ((A,), {}), "at least two modalities"),
@@ -228,6 +264,19 @@ def test_equal_concepts_are_never_negatives():
         (lambda A, B: ((A, ["word"] * 160), {}), r"b\[0\] is not numeric"),
         (lambda A, B: ((A, "text"), {}), "b is a str"),
         (lambda A, B: (([None, *A[1:]], [None, *B[1:]]), {}), "sample 0 has no modality; drop it"),
+        (lambda A, B: ((A.astype("datetime64[s]"), B), {}), r"a\[0\] is not numeric.*datetime64"),
+        (lambda A, B: ((A.astype("timedelta64[s]"), B), {}), r"a\[0\] is not numeric.*timedelta64"),
+        (lambda A, B: ((A.astype(complex), B), {}), r"a\[0\] is complex"),
+        (lambda A, B: ((A, B.astype(str)), {}), r"b\[0\] is not numeric"),
+        (lambda A, B: ((np.ma.masked_equal(A, A[3, 2]), B), {}), r"a\[3\] has NaN, masked or infinite values"),
+        (lambda A, B: (({1: A, "1": B},), {}), r"names of modalities are strings, got 1 \(int\)"),
+        (lambda A, B: ((A, B), {"concepts": set(range(160))}), "concepts is a set"),
+        (lambda A, B: ((A, B), {"concepts": "x" * 160}), "concepts is a str"),
+        (lambda A, B: ((A, B), {"groups": np.zeros((160, 2))}), r"groups\[0\] is a list; one label"),
+        (lambda A, B: ((A, B), {"concepts": [*range(159), None]}), r"concepts\[159\] is None; every sample"),
+        (lambda A, B: ((A, B), {"concepts": [*range(159), np.nan]}), r"concepts\[159\] is nan; every sample"),
+        (lambda A, B: ((A, B), {"groups": pd.Series([*range(159), pd.NA])}), r"groups\[159\] is <NA>"),
+        (lambda A, B: ((A * (np.arange(160) == 3)[:, None], B), {}), "rows of modality 'a' are equal"),
         (
             lambda A, B: (({"video": [*A[:9], None], "text": [*B[:9], None], "sound": [None] * 9 + [B[9]]},), {}),
             "no sample has sound and another modality; add some, or omit sound",
@@ -241,7 +290,7 @@ def test_bad_input_is_one_line(data, change, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("method", ["transform", "queries", "items"])
+@pytest.mark.parametrize("method", ["transform", "encode_queries", "encode_items"])
 def test_an_unknown_modality_is_named(data, closed, method):
     with pytest.raises(ValueError, match="there is no modality 'sound'; it was fitted with a, b"):
         getattr(closed, method)(sound=data[0])
@@ -259,6 +308,9 @@ def test_an_unknown_modality_is_named(data, closed, method):
         ({"epochs": -1}, "epochs: "),
         ({"dropout": 2}, "dropout: "),
         ({"encoder": "cnn"}, "cnn"),
+        ({"select_by": "mAP"}, "select_by: 'mAP' is not auto, recall or map"),
+        ({"device": "toaster"}, "device: this machine has no device 'toaster'; use one of auto, cpu"),
+        ({"device": "mps"}, "device: this machine has no device 'mps'"),
     ],
 )
 def test_bad_parameters_show_at_fit_in_one_line(data, options, message):
@@ -266,6 +318,90 @@ def test_bad_parameters_show_at_fit_in_one_line(data, options, message):
     with pytest.raises(ValueError, match=message) as caught:
         joint.fit(*data)
     assert "\n" not in str(caught.value)
+
+
+def test_labels_of_different_types_are_different(data):
+    told = JointEmbedding("paper", loss="clip", dim=8, epochs=1, batch_size=32)
+    told.fit(*pairs(32), concepts=[0, "0"] * 16)
+    assert told.history_[0]["loss"] > 0.1  # they are negatives of each other
+    assert read_labels([0, "0", np.int64(0), 0.0], 4, "concepts").tolist() == [0, 1, 0, 0]
+    assert read_labels(torch.tensor([5, 3, 5]), 3, "groups").tolist() == [0, 1, 0]
+    assert read_labels(pd.Categorical(["b", "a", "b"]), 3, "groups").tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda rows: torch.tensor(rows).bfloat16(),
+        lambda rows: torch.tensor(rows).to_sparse(),
+        lambda rows: torch.tensor(rows).to_sparse_csr(),
+    ],
+)
+def test_tensors_of_any_kind_are_read(data, convert):
+    column = read_column(convert(data[0]), "video")
+    np.testing.assert_allclose(np.concatenate(column.rows), data[0], rtol=1e-2)
+
+
+def test_masked_samples_lack_the_modality(data):
+    masked = np.ma.masked_array(data[0], mask=np.zeros_like(data[0], dtype=bool))
+    masked[3] = np.ma.masked
+    gaps = data[0].copy()
+    gaps[3] = np.nan
+    expected = JointEmbedding("closed-form").fit(gaps, data[1]).transform(data[0])
+    np.testing.assert_array_equal(JointEmbedding("closed-form").fit(masked, data[1]).transform(data[0]), expected)
+
+
+def test_columns_of_a_data_frame_are_compared_by_name(data, tmp_path):
+    frame = pd.DataFrame(data[0], columns=[f"c{number}" for number in range(20)])
+    joint = JointEmbedding("closed-form").fit({"video": frame, "text": data[1]})
+    joint.save(tmp_path / "joint")
+    turned = frame[["c1", "c0", *frame.columns[2:]]]
+    for model in (joint, JointEmbedding.load(tmp_path / "joint")):
+        assert model.score({"video": frame, "text": data[1]}) > 0.9
+        with pytest.raises(ValueError, match=r"columns of video are not those of fit in their order.*'c1'"):
+            model.transform(video=turned)
+        with pytest.raises(ValueError, match=r"columns of video are not those of fit in their order.*'c1'"):
+            model.score({"video": turned, "text": data[1]})
+        with pytest.raises(ValueError, match="'renamed'"):
+            model.encode_items(video=frame.rename(columns={"c5": "renamed"}))
+        np.testing.assert_array_equal(
+            model.transform(video=turned[model.feature_names_["video"]]), model.transform(frame)
+        )
+        with pytest.warns(CrossCLRWarning, match="video was fitted with names of columns"):
+            model.transform(video=data[0])
+
+
+@pytest.mark.parametrize("recipe", ["closed-form", "best"])
+def test_features_far_from_zero_are_found(recipe):
+    """At an offset of 10^7, float32 keeps differences of 1, which is enough here."""
+    views = [1e7 + np.round(100 * view) for view in pairs(120)]
+    far = JointEmbedding(recipe, epochs=1, dim=8, verbose=False).fit(*views)
+    assert far.score(*views) > 0.9
+
+
+def test_the_measure_follows_the_data_unless_it_is_given(data):
+    concepts = np.arange(160) // 2
+    joint = JointEmbedding("closed-form", verbose=False)
+    assert joint.fit(*data).estimate_.measure == "recall"
+    assert joint.fit(*data, concepts=concepts).estimate_.measure == "map"
+    assert joint.set_params(select_by="recall").fit(*data, concepts=concepts).estimate_.measure == "recall"
+
+
+def test_a_fit_says_what_is_in_the_space(data, capsys):
+    joint = JointEmbedding(epochs=2, dim=16).fit(*data)
+    *_, line = capsys.readouterr().err.splitlines()  # progress comes before, if this takes long
+    assert line == joint.space_.facts.sentence()
+    for words in ("closed form (share", "hub correction (", "trained encoders (", "mean of R@1, R@5 and R@10 of"):
+        assert words in line
+    assert f"{joint.estimate_.score:.1f} ± {joint.estimate_.error:.1f} among 40 new items" in line
+    assert line.endswith("by cross-fitting on 160 samples")
+    table = joint.summary().splitlines()
+    assert table[0] == "JointEmbedding of a (20 channels), b (15 channels)"
+    assert [row.split("  ")[0] for row in table[2:5]] == ["closed form", "hub correction", "trained encoders"]
+    assert f"{joint.parts_[1].gain:+.1f} ± {joint.parts_[1].error:.1f}" in table[3]
+    assert table[-1] == line
+    JointEmbedding("closed-form", verbose=False).fit(*data)
+    assert capsys.readouterr().err == ""
 
 
 def test_import_is_quick_and_lazy():

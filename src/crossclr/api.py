@@ -254,11 +254,9 @@ class _Session:
 
     def _finish_space(self, run: Run, space_fit: SpaceFit) -> Run:
         """Fit the search space of a run and measure it."""
-        config, console = run.config, self.console
+        config = run.config
         try:
             with torch_settings(config.training):
-                if console is not None:
-                    console.print("choosing the search space by cross-fitting", highlight=False)
                 space = space_fit.fit(run)
         except Interrupted:
             raise Interrupted(run.path) from None

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from crossclr.estimator import JointEmbedding
 from crossclr.models.closed_form import ClosedForm
-from crossclr.models.cross_fit import LINEAR, CrossFit, query_recalls
+from crossclr.models.cross_fit import LINEAR, MEASURES, CrossFit, Grid, Measure
 from crossclr.notices import CrossCLRWarning
 from crossclr.storage import write_json
 from crossclr.studies.significance import paired
@@ -37,7 +37,8 @@ class PairedSet:
     sizes: tuple[int, int, int]  # number of training, validation and test samples
     concepts: Tensor | None  # (samples,) samples of one concept are right answers to each other, or None
     groups: Tensor | None  # (samples,) samples of one group are in one split, or None
-    metric: str  # ``recall`` (mean of R@1, R@5, R@10) or ``map``
+    units: Tensor | None  # (samples,) samples of one unit are in one split, but no method knows units, or None
+    metric: Measure  # ``recall`` (mean of R@1, R@5, R@10) or ``map``
 
     @classmethod
     def read(cls, path: Path) -> PairedSet:
@@ -46,22 +47,25 @@ class PairedSet:
             if absent := {"video", "text", "sizes"} - set(found):
                 raise ValueError(f"{path} lacks the array {sorted(absent)[0]!r}; see docs/protocol.md")
             rows = {name: torch.from_numpy(found[name].astype(np.float32)) for name in ("video", "text")}
-            labels = [
-                torch.from_numpy(np.unique(found[name], return_inverse=True)[1].ravel()) if name in found else None
-                for name in ("concepts", "groups")
-            ]
-            metric = str(found["metric"]) if "metric" in found else "recall"
+            labels = {
+                name: torch.from_numpy(np.unique(found[name], return_inverse=True)[1].ravel())
+                if name in found
+                else None
+                for name in ("concepts", "groups", "units")
+            }
+            metric: Measure = "map" if "metric" in found and str(found["metric"]) == "map" else "recall"
             train, val, test = (int(size) for size in found["sizes"])
-        return cls(path.stem, rows, (train, val, test), labels[0], labels[1], metric)
+        return cls(path.stem, rows, (train, val, test), **labels, metric=metric)
 
     def resplit(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
         """Places of the training, validation and test samples of a random re-split."""
         count, generator = len(self.rows["text"]), np.random.default_rng(number)
-        if self.groups is None:
+        units = self.groups if self.units is None else self.units
+        if units is None:
             order = generator.permutation(count)
         else:
-            rank = generator.permutation(int(self.groups.max()) + 1)
-            order = np.argsort(rank[self.groups.numpy()], kind="stable")
+            rank = generator.permutation(int(units.max()) + 1)
+            order = np.argsort(rank[units.numpy()], kind="stable")
         train, val, _ = self.sizes
         places = torch.from_numpy(order)
         return places[:train], places[train : train + val], places[train + val :]
@@ -78,27 +82,12 @@ class PairedSet:
         found: dict[str, float] = {}
         for query, item in (("text", "video"), ("video", "text")):
             scores = queries(query, self.rows[query][test]) @ items(item, self.rows[item][test]).T
-            values = (
-                query_recalls(scores, concepts) if self.metric == "recall" else average_precisions(scores, concepts)
-            )
+            values = MEASURES[self.metric](scores, concepts)
             first = scores.argmax(dim=1)
             own = torch.arange(len(test)) if concepts is None else concepts
             right = (own[first] == own).float()
             found |= {f"{query}->{item}": 100 * float(values.mean()), f"{query}->{item}/R@1": 100 * float(right.mean())}
         return found
-
-
-def average_precisions(scores: Tensor, concepts: Tensor | None) -> Tensor:
-    """(queries,) average precision; items of the query's concept are right.
-
-    Example:
-        >>> average_precisions(torch.tensor([[0.9, 0.8, 0.7]]).expand(3, 3), torch.tensor([0, 1, 0]))[0].item()
-        0.8333333730697632
-    """
-    own = torch.arange(len(scores)) if concepts is None else concepts
-    right = (own.unsqueeze(1) == own).gather(1, scores.argsort(dim=1, descending=True, stable=True)).float()
-    places = torch.arange(1, scores.shape[1] + 1)
-    return (right * right.cumsum(1) / places).sum(1) / right.sum(1)
 
 
 def run_default(
@@ -109,7 +98,7 @@ def run_default(
     Args:
         folder: of the data sets, one ``.npz`` file each.
         out: where results are stored, one JSON file for each method and split; finished ones are never repeated.
-        draws: settings that are tried to tune each loss.
+        draws: settings that are tried to tune each loss; 0: no loss is trained.
         report: called with a line for each finished step.
     """
     paths = sorted(Path(folder).glob("*.npz"))
@@ -120,10 +109,13 @@ def run_default(
 
 def _run_set(data: PairedSet, results: _Results, draws: int) -> Table:
     for split in RESULT_SPLITS:
-        results.once(f"linear-validation-{split}", partial(linear, data, split, by_folds=False))
-        results.once(f"linear-folds-{split}", partial(linear, data, split, by_folds=True))
+        results.once(f"linear-validation-{split}", partial(closed_form, data, split, LINEAR, by_folds=False))
+        results.once(f"linear-folds-{split}", partial(closed_form, data, split, LINEAR))
+        results.once(f"kernel-folds-{split}", partial(closed_form, data, split, Grid()))
         results.once(f"default-{split}", partial(default, data, split))
-    for loss in LOSSES:
+        if data.concepts is not None:
+            results.once(f"default-untold-{split}", partial(default, data, split, told=False))
+    for loss in LOSSES if draws else ():
         found = [results.once(f"tune-{loss}-{number}", partial(draw, data, loss, number)) for number in range(draws)]
         best = max(found, key=lambda one: one["score"])["options"]
         for split in RESULT_SPLITS:
@@ -155,30 +147,39 @@ class _Results:
         return [(x + y) / 2 for x, y in zip(there, back, strict=True)]
 
 
-def linear(data: PairedSet, split: int, by_folds: bool) -> dict[str, float]:
-    """Linear CCA: four folds of train and validation choose its settings, or the validation part alone does.
+def closed_form(data: PairedSet, split: int, grid: Grid, by_folds: bool = True) -> dict[str, float]:
+    """Linear or kernel CCA with the best settings of a grid, the same for both modalities.
 
-    It is refitted on both parts if folds choose, and fitted on the training part otherwise.
+    Four folds of train and validation choose them, or the validation part alone does. The model is refitted on both
+    parts if folds choose, and fitted on the training part otherwise.
     """
     train, val, test = data.resplit(split)
     both = torch.cat([train, val])
     held_out = torch.cat([torch.full((len(train),), -1), torch.zeros(len(val), dtype=torch.int64)])
-    groups, concepts = (None if one is None else one[both] for one in (data.groups, data.concepts))
+    groups, concepts = (None if labels is None else labels[both] for labels in (data.groups, data.concepts))
     rows = {name: values[both] for name, values in data.rows.items()}
-    search = CrossFit(rows, groups=groups, concepts=concepts, folds=4 if by_folds else held_out)
+    folds = 4 if by_folds else held_out
+    search = CrossFit(rows, groups=groups, concepts=concepts, measure=data.metric, folds=folds)
     used = both if by_folds else train
-    model = ClosedForm(search.search(LINEAR)[0].settings).fit({name: rows[used] for name, rows in data.rows.items()})
+    settings = search.search_all(grid)[0].settings
+    model = ClosedForm(settings).fit({name: values[used] for name, values in data.rows.items()})
     return data.measure(model.encode, model.encode, test)
 
 
-def default(data: PairedSet, split: int) -> dict[str, Any]:
-    """`JointEmbedding()` on train and validation."""
+def default(data: PairedSet, split: int, told: bool = True) -> dict[str, Any]:
+    """`JointEmbedding()` on train and validation; ``told``: it gets the concepts."""
     train, val, test = data.resplit(split)
+    known = data.at(torch.cat([train, val]))
+    if not told:
+        del known["concepts"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrossCLRWarning)
-        joint = JointEmbedding().fit(**data.at(torch.cat([train, val])))
-    found: dict[str, Any] = data.measure(joint.space_.queries, joint.space_.items, test)
-    return found | {"parts": {part.name: part.share for part in joint.parts_}}
+        joint = JointEmbedding(verbose=False).fit(**known)
+    measured: dict[str, Any] = data.measure(joint.space_.queries, joint.space_.items, test)
+    return measured | {
+        "parts": {part.name: part.share for part in joint.parts_},
+        "settings": joint.space_.facts.settings,
+    }
 
 
 def draw(data: PairedSet, loss: str, number: int) -> dict[str, Any]:
@@ -213,7 +214,9 @@ def _table(data: PairedSet, results: _Results, draws: int) -> Table:
     methods = {
         "linear CCA, chosen on validation": "linear-validation",
         "linear CCA, chosen by folds": "linear-folds",
-        **{f"{loss}, best of {draws} draws": loss for loss in LOSSES},
+        "kernel CCA, chosen by folds": "kernel-folds",
+        **({f"{loss}, best of {draws} draws": loss for loss in LOSSES} if draws else {}),
+        **({"default, not told of concepts": "default-untold"} if data.concepts is not None else {}),
         "default": "default",
     }
     keys = ("text->video", "video->text", "text->video/R@1", "video->text/R@1")

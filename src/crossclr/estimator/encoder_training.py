@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +27,7 @@ class EncoderTraining:
     """
 
     def __init__(
-        self,
-        loss: Any,
-        settings: FitConfig | None,
-        device: str,
-        columns: Mapping[str, Column],
-        concepts: Tensor | None,
+        self, loss: Any, settings: FitConfig | None, device: str, columns: Mapping[str, Column], concepts: Tensor | None
     ) -> None:
         self.loss, self.settings, self.device = loss, settings, device
         self.columns, self.concepts = columns, concepts
@@ -92,6 +87,7 @@ class Column:
     rows: list[Rows]  # (rows, channels) of each sample; one row of zeros where it is absent
     present: npt.NDArray[np.bool_]  # (samples,) which samples have it
     flat: bool  # whether every sample is one vector, not a sequence
+    names: tuple[str, ...] = ()  # of the channels, if a data frame has them
 
     @property
     def dim(self) -> int:
@@ -104,7 +100,7 @@ class Column:
 
 
 def read_column(data: Any, name: str, dim: int | None = None) -> Column:
-    """One modality of some samples; a sample that is None or all NaN lacks it.
+    """One modality of some samples; a sample that is None, all NaN or wholly masked lacks it.
 
     The data is (samples, channels) or (samples, rows, channels) as an array, a tensor, a data frame, lists of numbers
     or a sparse matrix, or a list of (rows, channels) arrays. ``dim`` is the number of channels it must have, if any.
@@ -114,13 +110,13 @@ def read_column(data: Any, name: str, dim: int | None = None) -> Column:
         >>> column.present.tolist(), column.dim, column.flat
         ([True, False, False], 2, True)
     """
-    if hasattr(data, "toarray"):  # a sparse matrix
-        data = data.toarray()
-    elif hasattr(data, "to_numpy"):  # a data frame or a series
+    labels = [str(label) for label in getattr(data, "columns", ()) if isinstance(label, str)]
+    if hasattr(data, "to_numpy"):  # a data frame or a series
         data = data.to_numpy()
-    elif hasattr(data, "detach"):  # a tensor
-        data = data.detach().cpu().numpy()
-    if isinstance(data, str | bytes | Mapping) or not hasattr(data, "__len__"):
+    data = _dense(data)
+    if hasattr(data, "__array__") and not hasattr(data, "__len__"):
+        data = np.asarray(data)
+    if isinstance(data, str | bytes | Mapping | Set) or not hasattr(data, "__len__") or getattr(data, "ndim", 1) == 0:
         raise ValueError(f"{name} is a {type(data).__name__}; pass an array or a list with one entry for each sample")
     if not len(data):
         raise ValueError(f"{name} has no samples")
@@ -136,27 +132,51 @@ def read_column(data: Any, name: str, dim: int | None = None) -> Column:
             raise ValueError(f"{name}[{place}] has {entry.shape[-1]} channels; {channels} are needed")
         rows.append(absent if entry is None else np.atleast_2d(entry))
     present = np.array([entry is not None for entry in entries])
-    return Column(rows, present, all(entry.ndim == 1 for entry in known))
+    names = tuple(labels) if len(labels) == channels else ()
+    return Column(rows, present, all(entry.ndim == 1 for entry in known), names)
+
+
+def _dense(data: Any) -> Any:
+    """Sparse matrices, tensors and masked arrays as NumPy arrays; NaN where they are masked."""
+    if hasattr(data, "toarray"):  # a sparse matrix
+        return data.toarray()
+    if hasattr(data, "detach"):  # a tensor, dense or sparse
+        tensor = data.detach().cpu()
+        tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
+        return (tensor.float() if tensor.is_floating_point() else tensor).numpy()  # NumPy has no bfloat16
+    if isinstance(data, np.ma.MaskedArray) and data.dtype.kind in "biuf":
+        return np.ma.filled(data.astype(np.float64), np.nan)
+    return data
 
 
 def _entry(entry: Any, name: str) -> Rows | None:
     """A vector, a sequence of vectors, or None."""
-    if entry is None:
+    if entry is None or entry is np.ma.masked:
         return None
-    if hasattr(entry, "detach"):
-        entry = entry.detach().cpu().numpy()
     try:
-        found = np.asarray(entry, dtype=np.float32)
+        values = np.asarray(_dense(entry))
+    except ValueError:  # rows of different lengths
+        raise ValueError(f"{name} is not numeric; pass a vector, or rows of equal length") from None
+    if values.dtype.kind == "c":
+        raise ValueError(f"{name} is complex. Complex data not supported; pass real and imaginary parts as channels")
+    try:
+        if values.dtype.kind not in "biufO":
+            raise TypeError
+        with np.errstate(over="ignore"):  # the check for infinite values says it
+            values = values.astype(np.float32)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is not numeric; pass features, not raw {type(entry).__name__} values") from None
-    if found.ndim not in (1, 2) or not found.size:
-        shape = "a single number" if found.ndim == 0 else f"an array of shape {found.shape}"
+        kind = getattr(entry, "dtype", type(entry).__name__)
+        raise ValueError(f"{name} is not numeric; pass features, not raw {kind} values") from None
+    if values.ndim not in (1, 2) or not values.size:
+        shape = "a single number" if values.ndim == 0 else f"an array of shape {values.shape}"
         raise ValueError(f"{name} is {shape}; a vector or a sequence of vectors is needed (reshape(-1, 1) for numbers)")
-    if np.isnan(found).all():
+    if np.isnan(values).all():
         return None
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name} has NaN or infinite values in some channels; fill them, or make the whole sample NaN")
-    return found
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"{name} has NaN, masked or infinite values in some channels; fill them, or make the whole sample NaN"
+        )
+    return values
 
 
 def read_columns(X: Any, y: Any) -> dict[str, Column]:
@@ -164,7 +184,9 @@ def read_columns(X: Any, y: Any) -> dict[str, Column]:
     if isinstance(X, Mapping):
         if y is not None:
             raise ValueError("pass one mapping of modalities, or two arrays, not both")
-        given = {str(name): values for name, values in X.items()}
+        given = dict(X)
+        if wrong := [name for name in given if not isinstance(name, str)]:
+            raise ValueError(f"names of modalities are strings, got {wrong[0]!r} ({type(wrong[0]).__name__})")
     elif y is None:
         raise ValueError("a joint embedding needs at least two modalities; pass two arrays or a mapping of arrays")
     else:
@@ -180,15 +202,15 @@ def read_columns(X: Any, y: Any) -> dict[str, Column]:
     if not owned.all():
         raise ValueError(f"sample {int(owned.argmin())} has no modality; drop it")
     if (paired := int((owned > 1).sum())) < 2:
-        raise ValueError(f"at least 2 samples with two modalities are needed, got {paired}")
+        raise ValueError(f"at least 2 samples with two modalities are needed, got n_samples = {paired}")
     for name, column in columns.items():
         if not (column.present & (owned > 1)).any():
             raise ValueError(f"no sample has {name} and another modality; add some, or omit {name}")
     return columns
 
 
-def read_labels(labels: Sequence[Any] | None, count: int, name: str) -> Tensor | None:
-    """(samples,) equal labels as equal numbers.
+def read_labels(labels: Any, count: int, name: str) -> Tensor | None:
+    """(samples,) equal labels as equal numbers, in the order in which they appear. 0 and "0" are different labels.
 
     Example:
         >>> read_labels(["x", "y", "x"], 3, "concepts")
@@ -196,6 +218,24 @@ def read_labels(labels: Sequence[Any] | None, count: int, name: str) -> Tensor |
     """
     if labels is None:
         return None
+    if isinstance(labels, str | bytes | Mapping | Set) or not hasattr(labels, "__len__"):
+        raise ValueError(f"{name} is a {type(labels).__name__}; pass a list or an array with one label for each sample")
     if len(labels) != count:
         raise ValueError(f"there are {count} samples but {len(labels)} {name}")
-    return torch.from_numpy(np.unique(np.asarray(labels), return_inverse=True)[1].ravel().astype(np.int64))
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    for place, value in enumerate(values):
+        if isinstance(value, list | tuple | Set | Mapping) or hasattr(value, "shape"):
+            raise ValueError(f"{name}[{place}] is a {type(value).__name__}; one label for each sample is needed")
+        if value is None or (value == value) is not True:  # NaN is not equal to itself
+            raise ValueError(f"{name}[{place}] is {value}; every sample needs a label")
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return torch.tensor([numbers[value] for value in values])
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that this machine does not have."""
+    there = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device):
+        usable = ", ".join(name for name, found in there.items() if found)
+        raise ValueError(f"device: this machine has no device {device!r}; use one of {usable}")

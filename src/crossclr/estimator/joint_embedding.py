@@ -1,7 +1,7 @@
 """A joint embedding with scikit-learn's interface: arrays in, arrays out."""
 
 from collections.abc import Mapping, Sequence
-from itertools import permutations
+from itertools import permutations, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,16 +9,26 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import ValidationError
+from rich.console import Console
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from crossclr.estimator.encoder_training import Column, EncoderTraining, read_column, read_columns, read_labels
+from crossclr.estimator.encoder_training import (
+    Column,
+    EncoderTraining,
+    check_device,
+    read_column,
+    read_columns,
+    read_labels,
+)
 from crossclr.estimator.parameters import Parameters
 from crossclr.evaluation import retrieval_metrics
 from crossclr.models import ModelConfig, build_model
-from crossclr.models.choice import SpaceData, choose_space
+from crossclr.models.choice import SpaceData, choose_space, measure_of
+from crossclr.models.cross_fit import MEASURES
 from crossclr.models.space import Facts, Part, SearchSpace, TrainedEncoder
 from crossclr.notices import warn
+from crossclr.progress_bar import show_steps
 from crossclr.storage import new_folder, write_file, write_json
 from crossclr.storage.manifest import check_sealed
 from crossclr.storage.reading import read_json_object
@@ -54,13 +64,17 @@ class JointEmbedding(Parameters):
         learning_rate: peak rate of AdamW; it rises for a tenth of the epochs and falls along a cosine.
         weight_decay: weight decay of AdamW.
         device: where encoders are trained: ``cpu``, ``cuda``, ``mps`` or ``auto``.
+        select_by: what a good setting is: ``recall`` (mean of R@1, R@5 and R@10), ``map`` (mean average precision), or
+            ``auto``: ``map`` if `fit` is given concepts, else ``recall``.
         random_state: seed; equal seeds give equal embeddings.
+        verbose: show on standard error what takes longer than two seconds, and one sentence about the result.
 
     Attributes:
         space_: the fitted search space.
-        parts_: what it consists of, and what each part gains.
+        parts_: what it consists of, and what each part gains; `summary` shows them as a table.
         estimate_: the cross-fitted score with its standard error, or None.
         n_features_: channels of an input row of each modality.
+        feature_names_: names of the channels of each modality that was given as a data frame.
 
     Example:
         >>> import numpy as np
@@ -68,8 +82,8 @@ class JointEmbedding(Parameters):
         >>> hidden = rng.normal(size=(200, 4))
         >>> video, text = hidden @ rng.normal(size=(4, 12)), hidden @ rng.normal(size=(4, 9))
         >>> joint = JointEmbedding(recipe="closed-form").fit({"video": video[:150], "text": text[:150]})
-        >>> found = joint.queries(text=text[150:]) @ joint.items(video=video[150:]).T
-        >>> bool((found.argmax(1) == np.arange(50)).mean() > 0.9)
+        >>> scores = joint.encode_queries(text=text[150:]) @ joint.encode_items(video=video[150:]).T
+        >>> bool((scores.argmax(1) == np.arange(50)).mean() > 0.9)
         True
     """
 
@@ -87,7 +101,9 @@ class JointEmbedding(Parameters):
         learning_rate: float = 1e-3,
         weight_decay: float = 0.01,
         device: Literal["auto", "cpu", "cuda", "mps"] = "cpu",
+        select_by: Literal["auto", "recall", "map"] = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = True,
     ) -> None:
         self.recipe = recipe
         self.loss = loss
@@ -100,71 +116,90 @@ class JointEmbedding(Parameters):
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.device = device
+        self.select_by = select_by
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        concepts: Sequence[Any] | None = None,
-        groups: Sequence[Any] | None = None,
+        self, X: Any, y: Any = None, *, concepts: Sequence[Any] | None = None, groups: Sequence[Any] | None = None
     ) -> "JointEmbedding":
-        """Fit the search space.
+        """Fit the search space; returns the estimator itself.
 
         Args:
             X: a mapping from modalities to arrays (see `read_column` for what is accepted), or the first of two arrays.
             y: the second array; the two are then called ``a`` and ``b``.
-            concepts: a label for each sample. Samples of one label show the same thing: they are never negatives of
-                each other, and any of them is a right answer.
-            groups: a label for each sample; samples of one group, such as clips of one video, are held out together.
-
-        Returns:
-            the estimator itself.
+            concepts: what is equal: a label for each sample, such as the dish that a clip shows. Samples of one label
+                are never negatives of each other, and any of them is a right answer.
+            groups: what must not be split: a label for each sample, such as the video that a clip was cut from.
+                Samples of one group are held out together. Without groups, each sample is held out by itself, also
+                if others show the same concept: new samples of known concepts are what is searched.
         """
         if self.recipe not in RECIPES:
             raise ValueError(f"there is no recipe {self.recipe!r}; {suggest(str(self.recipe), RECIPES)}")
+        if self.select_by not in ("auto", *MEASURES):
+            raise ValueError(f"select_by: {self.select_by!r} is not auto, {' or '.join(MEASURES)}")
+        check_device(self.device)
         columns = read_columns(X, y)
         count = len(next(iter(columns.values())).rows)
         labels = {"concepts": read_labels(concepts, count, "concepts"), "groups": read_labels(groups, count, "groups")}
         seed = _seed(self.random_state)
-        together = labels["groups"] if labels["groups"] is not None else labels["concepts"]
         settings = None if self.recipe == "closed-form" else self._config(columns, seed)
         train = EncoderTraining(self.loss, settings, self.device, columns, labels["concepts"])
-        if self.recipe == "paper":
-            encoder, _ = train(torch.arange(count), 0)
-            dims = {name: column.dim for name, column in columns.items()}
-            space = SearchSpace(dims, None, [encoder], facts=Facts((Part("trained encoder", 1.0),)))
-        else:
-            data = SpaceData(
-                {name: torch.from_numpy(column.means()) for name, column in columns.items()},
-                {name: torch.from_numpy(column.present) for name, column in columns.items()},
-                together,
-                labels["concepts"],
-            )
-            space = choose_space(data, None if self.recipe == "closed-form" else train, seed=seed % 1000)
-            _report(space)
-        self._take(space, None if settings is None else settings.model)
+        with show_steps(self.verbose) as report:
+            if self.recipe == "paper":
+                report(f"training an encoder on {count:,} samples")
+                encoder, _ = train(torch.arange(count), 0)
+                dims = {name: column.dim for name, column in columns.items()}
+                space = SearchSpace(dims, None, [encoder], facts=Facts((Part("trained encoder", 1.0),)))
+            else:
+                data = SpaceData(
+                    {name: torch.from_numpy(column.means()) for name, column in columns.items()},
+                    {name: torch.from_numpy(column.present) for name, column in columns.items()},
+                    **labels,
+                    measure=measure_of(self.select_by, labels["concepts"] is not None),
+                )
+                encoders = None if self.recipe == "closed-form" else train
+                space = choose_space(data, encoders, seed=seed % 1000, report=report)
+        if self.verbose:
+            Console(stderr=True).print(space.facts.sentence(), highlight=False, soft_wrap=True)
+        names = {name: list(column.names) for name, column in columns.items() if column.names}
+        self._take(space, None if settings is None else settings.model, names)
         self.history_ = train.history
         return self
 
-    def queries(self, **data: Any) -> Any:
-        """Unit vectors of samples as queries, such as ``queries(text=T)``; an array, or a mapping for several names."""
+    def fit_transform(self, X: Any, y: Any = None, **labels: Any) -> Any:
+        """`fit`, then `transform` of X: vectors of the first array, or of each modality of the mapping."""
+        return self.fit(X, y, **labels).transform(X)
+
+    def summary(self) -> str:
+        """What the search space consists of, what each part gains, and what to expect on new samples."""
+        self._check_fitted("space_")
+        facts: Facts = self.space_.facts
+        rows = [("part", "used with", "score", "gain"), *facts.rows()]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        dims = ", ".join(f"{name} ({dim:,} channels)" for name, dim in self.n_features_.items())
+        return "\n".join([f"JointEmbedding of {dims}", *table, f"settings: {facts.settings}", facts.sentence()])
+
+    def encode_queries(self, **data: Any) -> Any:
+        """Unit vectors of samples as queries: ``encode_queries(text=T)``; a mapping of arrays for several names."""
         return self._encoded(data, "queries")
 
-    def items(self, **data: Any) -> Any:
+    def encode_items(self, **data: Any) -> Any:
         """Unit vectors of samples as search targets; a query's inner product with them ranks them."""
         return self._encoded(data, "items")
 
     def transform(self, X: Any = None, **data: Any) -> Any:
         """Unit vectors of samples for other models: ``transform(video=V)``, or ``transform(A)`` for the first modality.
 
-        All modalities have the same kind of vector. For search, compare `queries` with `items`, which may differ.
+        All modalities have the same kind of vector. For search, compare `encode_queries` with `encode_items`.
         """
         self._check_fitted("space_")
         if (X is None) == (not data):
             raise ValueError(f"pass one array, or name it: transform({self.space_.modalities[0]}=...)")
-        return self._encoded(data or {self.space_.modalities[0]: X}, "plain")
+        if X is not None:
+            data = dict(X) if isinstance(X, Mapping) else {self.space_.modalities[0]: X}
+        return self._encoded(data, "plain")
 
     def score(self, X: Any, y: Any = None, concepts: Sequence[Any] | None = None) -> float:
         """Share of samples that find their partner first in the other modality; mean over all directions.
@@ -176,6 +211,8 @@ class JointEmbedding(Parameters):
         """
         self._check_fitted("space_")
         columns = read_columns(X, y)
+        for name, column in columns.items():
+            self._check_names(name, column)
         labels = read_labels(concepts, len(next(iter(columns.values())).rows), "concepts")
         found = []
         for query, item in permutations(columns, 2):
@@ -209,6 +246,7 @@ class JointEmbedding(Parameters):
             "model": None if self.model_config_ is None else self.model_config_.model_dump(mode="json"),
             "space": self.space_.description(),
             "history": self.history_,
+            "feature_names": self.feature_names_,
         }
         tensors = self.space_.tensors()
         for number, encoder in enumerate(self.space_.trained):
@@ -235,12 +273,12 @@ class JointEmbedding(Parameters):
             encoders.append(TrainedEncoder(model))
         own = {key: value for key, value in tensors.items() if not key.startswith("encoder/")}
         estimator = cls(**content["parameters"])
-        estimator._take(SearchSpace.restore(own, description, encoders), config)
+        estimator._take(SearchSpace.restore(own, description, encoders), config, content["feature_names"])
         estimator.history_ = content["history"]
         return estimator
 
-    def _take(self, space: SearchSpace, config: ModelConfig | None) -> None:
-        self.space_ = space.eval()
+    def _take(self, space: SearchSpace, config: ModelConfig | None, names: dict[str, list[str]]) -> None:
+        self.space_, self.feature_names_ = space.eval(), names
         self.model_config_ = config if len(space.encoders) else None
         self.n_features_, self.estimate_ = dict(space.dims), space.facts.estimate
 
@@ -253,10 +291,24 @@ class JointEmbedding(Parameters):
             if name not in self.n_features_:
                 raise ValueError(f"there is no modality {name!r}; it was fitted with {', '.join(self.n_features_)}")
             column = read_column(values, name, self.n_features_[name])
+            self._check_names(name, column)
             if not column.present.all():
                 raise ValueError(f"{name}[{int(column.present.argmin())}] is empty; there is nothing to encode")
             found[name] = self._vectors(column, name, kind)
         return next(iter(found.values())) if len(found) == 1 else found
+
+    def _check_names(self, name: str, column: Column) -> None:
+        """The columns of a data frame must be those of `fit`, in their order."""
+        known = tuple(self.feature_names_.get(name, ()))
+        if bool(known) != bool(column.names):
+            lacks = "fitted without" if column.names else "fitted with"
+            warn(f"{name} was {lacks} names of columns, so their order is not checked")
+        elif known != column.names:
+            other = next(label for label, right in zip_longest(column.names, known) if label != right)
+            raise ValueError(
+                f"the columns of {name} are not those of fit in their order, the first that differs is {other!r}; "
+                f"select them with data[model.feature_names_[{name!r}]]"
+            )
 
     def _vectors(self, column: Column, name: str, kind: str) -> Vectors:
         encoded: Tensor = getattr(self.space_, kind)(name, column.rows)
@@ -300,16 +352,6 @@ class JointEmbedding(Parameters):
         heads = next(count for count in (8, 4, 2, 1) if self.dim % count == 0)
         shape = {"heads": heads, "pooler_heads": min(2, heads)}
         return {"kind": "transformer", **shape, "dropout": self.dropout, "input_norm": "layer"}
-
-
-def _report(space: SearchSpace) -> None:
-    """Say that encoders were trained and are not used."""
-    for part in space.parts:
-        if part.name == "trained encoders" and not part.share:
-            warn(
-                f"trained encoders are not used: next to the closed form they gain {part.gain:+.1f} ± {part.error:.1f} "
-                "points; recipe='closed-form' gives the same result in seconds"
-            )
 
 
 def _seed(random_state: Any) -> int:

@@ -3,6 +3,8 @@
 import inspect
 from typing import Any, Self
 
+import numpy as np
+
 from crossclr.suggestions import suggest
 
 
@@ -38,8 +40,14 @@ class Parameters:
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator  # scikit-learn itself calls this
+        from sklearn.utils import TransformerTags
 
-        return BaseEstimator().__sklearn_tags__()
+        tags = BaseEstimator().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags()
+        tags.target_tags.required = tags.target_tags.multi_output = True  # y is the second modality
+        tags.target_tags.single_output = False
+        tags.input_tags.sparse = True
+        return tags
 
     def _check_fitted(self, attribute: str) -> None:
         if not hasattr(self, attribute):
@@ -51,3 +59,30 @@ class Parameters:
     def _defaults(cls) -> dict[str, Any]:
         arguments = list(inspect.signature(cls.__init__).parameters.values())[1:]
         return {argument.name: argument.default for argument in arguments}
+
+
+class NamedArrays(dict[str, Any]):
+    """Modalities by name whose samples scikit-learn can select: for `cross_val_score`, searches and splits.
+
+    Example:
+        >>> pairs = NamedArrays(video=np.arange(6).reshape(3, 2), text=["a", "b", "c"])
+        >>> pairs.shape, pairs[[0, 2]]
+        ((3, 2), {'video': array([[0, 1],
+               [4, 5]]), 'text': ['a', 'c']})
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples and of modalities."""
+        first = next(iter(self.values()))
+        return (first.shape[0] if hasattr(first, "shape") else len(first)), len(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        """A modality by its name, or all modalities of some samples by their places."""
+        if isinstance(key, str):
+            return super().__getitem__(key)
+        places = np.arange(self.shape[0])[key[0] if isinstance(key, tuple) else key]
+        rows = {name: getattr(values, "iloc", values) for name, values in self.items()}
+        return NamedArrays(
+            {name: [one[at] for at in places] if isinstance(one, list) else one[places] for name, one in rows.items()}
+        )

@@ -11,6 +11,7 @@ from typing import Any
 from crossclr.evaluation.metrics import METRICS
 from crossclr.evaluation.result_tables import GRID, grid_rows, is_grid, modalities_of
 from crossclr.models.directions import Direction, direction_words
+from crossclr.models.space import Facts
 from crossclr.storage import write_file
 from crossclr.storage.reading import read_json_object
 from crossclr.training import Run, RunConfig
@@ -133,20 +134,16 @@ def _results(results: Mapping[str, Any] | None) -> str:
 
 def _space(space: Mapping[str, Any]) -> str:
     """What the search space consists of, and what to expect on new samples."""
-    lines = []
-    for part in space["parts"]:
-        use = f"{part['share']:g}" if part["share"] else "not used"
-        gain = "" if part["gain"] is None else f", gain {part['gain']:+.1f} ± {part['error']:.1f}"
-        lines.append(f"- {part['name']}: {use}{gain}")
-    estimate = space["estimate"]
-    if estimate is not None:
-        lines.append(
-            f"- expected on new samples (mean of R@1, R@5, R@10 among {estimate['gallery']:,} items, cross-fitted): "
-            f"{estimate['score']:.1f} ± {estimate['error']:.1f}"
-        )
-    return "The search space, with the share or weight of its parts:\n\n" + "\n".join(
-        [*lines, f"- {space['settings']}"]
-    )
+    facts = Facts.from_dict(space)
+    table = [
+        "| part | used with | score | gain |",
+        "|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in facts.rows()),
+    ]
+    words = f"The search space. Settings: {facts.settings}."
+    if facts.estimate is not None:
+        words += f" On new samples, expect {facts.estimate}."
+    return f"{words}\n\n" + "\n".join(table)
 
 
 def _row(name: str, metrics: Mapping[str, float]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +16,7 @@ from crossclr.data import Dataset
 from crossclr.evaluation.baseline import Pairs, pooled_rows
 from crossclr.evaluation.metrics import evaluate_embeddings
 from crossclr.models import SearchSpace, embed_data
-from crossclr.models.choice import Encode, choose_space
+from crossclr.models.choice import Encode, choose_space, measure_of
 from crossclr.models.space import TrainedEncoder
 from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit, fit_run
 from crossclr.training.recorder import live_progress
@@ -64,9 +66,6 @@ class SpaceFit:
         def train(places: Tensor, number: int) -> tuple[nn.Module, Encode]:
             videos = torch.unique(pairs.video_of[places])
             training = self.training(videos.tolist(), number)
-            if self.console is not None:
-                what = f"training an encoder on {len(places):,} of {len(pairs.data):,} pairs"
-                self.console.print(what, highlight=False)
             if len(places) == len(pairs.data) and number == 0:
                 weights, state = run.load_state()
                 training.load_state_dict(weights, state)
@@ -82,7 +81,10 @@ class SpaceFit:
             found = embed_data(model, self.samples, self.config.validation.batch_size)
             return encoder, lambda name, where: found[name].rows[pairs.rows_of[name][where]]
 
-        return choose_space(pairs.data, train if self.config.recipe == "best" else None, self.config.seed)
+        measure = measure_of(self.config.select_by, pooled.concepts is not None)
+        encoders = train if self.config.recipe == "best" else None
+        report = (lambda step: None) if self.console is None else partial(self.console.print, highlight=False)
+        return choose_space(replace(pairs.data, measure=measure), encoders, self.config.seed, report)
 
 
 def measure_parts(space: SearchSpace, data: Dataset, batch_size: int) -> dict[str, Results]:

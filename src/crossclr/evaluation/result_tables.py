@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossclr.models.directions import Direction, direction_words
+from crossclr.models.space import Facts
 
 SHOWN, GRID = ("R@1", "R@5", "R@10", "MdR"), ("R@1", "R@10")
 Results = dict[str, dict[str, float]]
@@ -117,19 +118,11 @@ def grid_rows(results: Results) -> list[list[str]]:
 
 def parts_table(space: Mapping[str, Any]) -> Table:
     """What a search space consists of, what each part gains, and what to expect on new samples."""
-    estimate = space["estimate"]
-    title = "Search space"
-    if estimate is not None:
-        title += (
-            f": mean of R@1, R@5, R@10 expected among {estimate['gallery']:,} items: "
-            f"{estimate['score']:.1f} ± {estimate['error']:.1f}"
-        )
+    facts = Facts.from_dict(space)
+    title = "Search space" if facts.estimate is None else f"Search space: expect {facts.estimate}"
     table = plain_table(title, ["used with", "score", "gain"])
-    for part in space["parts"]:
-        gain = "" if part["gain"] is None else f"{part['gain']:+.1f} ± {part['error']:.1f}"
-        score = "" if part["score"] is None else f"{part['score']:.1f}"
-        use = f"weight {part['share']:g}" if part["name"] == "hub correction" else f"share {part['share']:g}"
-        table.add_row(part["name"], use if part["share"] else "not used", score, gain)
+    for row in facts.rows():
+        table.add_row(*row)
     return table
 
 

@@ -54,8 +54,8 @@ class Problem:
                 raise ValueError(f"all training rows of modality {name!r} are equal; CCA has nothing to correlate")
 
     @classmethod
-    def of(cls, moments: Moments, between: Mapping[tuple[str, str], Tensor] | None = None) -> "Problem":
-        """The problem of these training samples; ``between`` replaces the covariances between modalities."""
+    def of(cls, moments: Moments) -> "Problem":
+        """The problem of these training samples."""
         for name in moments.names:
             shared = max(moments.count(name, other) for other in moments.names if other != name)
             if shared < 2:
@@ -63,11 +63,15 @@ class Problem:
                     f"CCA needs at least two training samples with {name!r} and another modality, got {shared}"
                 )
         own = {name: moments.covariance(name, name) for name in moments.names}
-        return cls(own, between or {pair: moments.covariance(*pair) for pair in combinations(moments.names, 2)})
+        return cls(own, {pair: moments.covariance(*pair) for pair in combinations(moments.names, 2)})
 
-    def solve(self, ridge: float, width: int | None = None) -> Canonical:
-        """The directions for a ridge, a multiple of each modality's mean variance that is added to all variances."""
-        white = {name: _whitening(own, ridge, self.scales[name]) for name, own in self.own.items()}
+    def solve(self, ridge: Mapping[str, float] | float, width: int | None = None) -> Canonical:
+        """The directions for a ridge of each modality, or one for all.
+
+        It is a multiple of the modality's mean variance that is added to all of its variances.
+        """
+        ridges = ridge if isinstance(ridge, Mapping) else dict.fromkeys(self.own, ridge)
+        white = {name: _whitening(own, ridges[name], self.scales[name]) for name, own in self.own.items()}
         blocks = {(x, y): white[x].T @ between @ white[y] for (x, y), between in self.between.items()}
         if len(white) == 2:
             (block,) = blocks.values()

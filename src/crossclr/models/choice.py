@@ -3,21 +3,24 @@
 The plain closed form is always a candidate. Whatever is added must gain more than the standard error of its gain.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from crossclr.models.closed_form import ClosedForm, ClosedFormSettings
-from crossclr.models.cross_fit import CrossFit, FoldVectors, assign_folds, recalls_of_pairs
+from crossclr.models.closed_form import ClosedForm
+from crossclr.models.cross_fit import CrossFit, FoldVectors, Measure, assign_folds, score_pairs
+from crossclr.models.feature_map import ClosedFormSettings
 from crossclr.models.pair_moments import evenly_spaced
 from crossclr.models.space import MOST, Estimate, Facts, HubCorrection, Part, SearchSpace, shares, side_by_side
+from crossclr.notices import warn
 
 FOLDS, ENCODER_FOLDS, ENCODERS = 4, 2, 2
 MANY = 20_000  # samples that decide; with more groups than this, a validation set decides instead of folds
 VALIDATION = 2000
-LEAST = 16  # fewer samples than this are not split
+LEAST, LEAST_GROUPS = 16, 8  # fewer samples or groups than this are not split
 SHARES = (0.25, 0.4, 0.55)
 HUB_WEIGHTS = (0.25, 0.5)
 Rows = Mapping[str, Tensor]
@@ -33,42 +36,72 @@ class SpaceData:
     present: Mapping[str, Tensor]  # (samples,) bool of each modality
     groups: Tensor | None = None  # (samples,) samples of one group stay in one fold
     concepts: Tensor | None = None  # (samples,) samples of one concept are right answers to each other
+    measure: Measure = "recall"  # what decides
 
     def __len__(self) -> int:
         return len(next(iter(self.rows.values())))
 
     def at(self, places: Tensor) -> "SpaceData":
         """Some of the samples."""
-        return SpaceData(
-            {name: rows[places] for name, rows in self.rows.items()},
-            {name: mask[places] for name, mask in self.present.items()},
-            None if self.groups is None else self.groups[places],
-            None if self.concepts is None else self.concepts[places],
+        return replace(
+            self,
+            rows={name: rows[places] for name, rows in self.rows.items()},
+            present={name: mask[places] for name, mask in self.present.items()},
+            groups=None if self.groups is None else self.groups[places],
+            concepts=None if self.concepts is None else self.concepts[places],
         )
 
 
-def choose_space(data: SpaceData, train: Train | None = None, seed: int = 0) -> SearchSpace:
+def choose_space(
+    data: SpaceData, train: Train | None = None, seed: int = 0, report: Callable[[str], None] = lambda step: None
+) -> SearchSpace:
     """Choose a search space by cross-fitting on train and validation samples, and fit it on all of them.
 
     ``train`` trains an encoder on some of the samples; None leaves the closed form alone. It is called twice on parts
-    of the samples and, if encoders gain something, twice on all of them. ``facts`` of the result say how it was chosen.
+    of the samples and, if encoders gain something, twice on all of them. ``report`` is called with each step that
+    begins. ``facts`` of the result say how it was chosen.
     """
     dims = {name: rows.shape[1] for name, rows in data.rows.items()}
-    chosen = _Choice.of(data, seed)
-    if chosen is None:  # too few samples to hold any out
-        settings, share, weight = ClosedFormSettings(ridge=3.0), 0.0, 0.0
-        facts = Facts((Part("closed form", 1.0),), None, _words(settings, dims))
+    settings, share, weight = ClosedFormSettings(), 0.0, 0.0  # good on average; see docs/closed-form.md
+    facts = Facts((Part("closed form", 1.0),), None, _words(settings, dims))
+    if (lack := _lack(data)) is not None:
+        warn(f"{lack}, so nothing is chosen: settings are those that are good on average, and encoders are not used")
     else:
-        settings, weight = chosen.settings, chosen.hub_weight()
-        share = 0.0 if train is None else chosen.encoder_share(train)
-        facts = chosen.facts(dims, share)
+        report("choosing settings by cross-fitting")
+        choice = _Choice(data, seed)
+        settings, weight = choice.settings, choice.hub_weight()
+        share = 0.0 if train is None else choice.encoder_share(train, report)
+        facts = choice.facts(dims, share)
+        del choice  # its features take more memory than what follows
+    report("fitting the closed form")
     closed = ClosedForm(settings).fit(data.rows, data.present)
-    everything = torch.arange(len(data))
-    trained = [train(everything, number) for number in range(ENCODERS)] if train is not None and share else []
+    trained = []
+    if train is not None and share:
+        for number in range(ENCODERS):
+            report(f"training encoder {number + 1} of {ENCODERS} on all {len(data):,} samples")
+            trained.append(train(torch.arange(len(data)), number))
     space = SearchSpace(dims, closed, [module for module, _ in trained], share, None, facts)
     if weight:
         space.hubs = HubCorrection(_training_vectors(data, closed, [encode for _, encode in trained], share), weight)
     return space
+
+
+def measure_of(select_by: Literal["auto", "recall", "map"], concepts: bool) -> Measure:
+    """The measure that decides; ``auto`` follows the data: mAP with concepts, else mean recall."""
+    if select_by == "auto":
+        return "map" if concepts else "recall"
+    return select_by
+
+
+def _lack(data: SpaceData) -> str | None:
+    """Why nothing can be chosen, or None."""
+    if len(data) < LEAST:
+        return f"there are {len(data)} samples, and {LEAST} are needed to hold some out"
+    if data.groups is not None and (groups := len(torch.unique(data.groups))) < LEAST_GROUPS:
+        return f"there are {groups} groups, and {LEAST_GROUPS} are needed to hold some out"
+    if data.concepts is not None and len(torch.unique(data.concepts)) < 2:
+        return "all samples have one concept, so every answer is right"
+    return None
 
 
 def _training_vectors(
@@ -76,48 +109,52 @@ def _training_vectors(
 ) -> dict[str, Tensor]:
     """(samples, width) of each modality, zero where absent; large sets are subsampled."""
     some = evenly_spaced(len(data), MOST)
-    vectors = {}
-    for name, rows in data.rows.items():
-        present = data.present[name][some]
-        there = some[present]
-        parts = [closed.encode(name, rows[there]), *(encode(name, there) for encode in encoders)]
-        joined = side_by_side(parts, shares(share, len(parts), closed_form=True))
-        vectors[name] = torch.zeros(len(some), joined.shape[1])
-        vectors[name][present] = joined
+
+    def joined(name: str, there: Tensor) -> Tensor:
+        parts = [closed.encode(name, data.rows[name][there]), *(encode(name, there) for encode in encoders)]
+        return side_by_side(parts, shares(share, len(parts), closed_form=True))
+
+    return {name: _scattered(name, some, mask[some], joined) for name, mask in data.present.items()}
+
+
+def _scattered(name: str, places: Tensor, present: Tensor, encode: Encode) -> Tensor:
+    """(places, width) vectors of a modality, 0 where absent."""
+    rows = encode(name, places[present])
+    vectors = torch.zeros(len(places), rows.shape[1])
+    vectors[present] = rows
     return vectors
 
 
 class _Choice:
     """What cross-fitting decides."""
 
-    def __init__(self, data: SpaceData, places: Tensor, search: CrossFit) -> None:
-        self.data, self.places, self.search = data, places, search
-        self.best = search.search()[0]
-        self.settings = self.best.settings
-        self.folds = [search.vectors(self.settings, fold) for fold in range(search.folds)]
+    def __init__(self, data: SpaceData, seed: int) -> None:
+        self.places = evenly_spaced(len(data), MANY)
+        self.data = some = data.at(self.places)
+        folds: int | Tensor = FOLDS
+        if (len(data) if data.groups is None else len(torch.unique(data.groups))) > MANY:
+            # One part is held out, the others always train.
+            fold_of = assign_folds(len(some), MANY // VALIDATION, some.groups, some.concepts, seed)
+            folds = torch.where(fold_of == 0, 0, -1)
+        self.search = CrossFit(
+            some.rows,
+            some.present,
+            groups=some.groups,
+            concepts=some.concepts,
+            measure=some.measure,
+            folds=folds,
+            seed=seed,
+        )
+        self.settings = self.search.search()[0].settings
+        self.folds = [self.search.vectors(self.settings, fold) for fold in range(self.search.folds)]
         self.weight = 0.0
         self.parts: list[Part] = []
 
-    @classmethod
-    def of(cls, data: SpaceData, seed: int) -> "_Choice | None":
-        """None if there are too few samples."""
-        groups = len(data) if data.groups is None else len(torch.unique(data.groups))
-        if groups < LEAST:
-            return None
-        places = evenly_spaced(len(data), MANY)
-        some = data.at(places)
-        folds: int | Tensor = FOLDS
-        if groups > MANY:  # one part is held out, the others always train
-            fold_of = assign_folds(len(some), MANY // VALIDATION, some.groups, seed)
-            folds = torch.where(fold_of == 0, 0, -1)
-        search = CrossFit(some.rows, some.present, groups=some.groups, concepts=some.concepts, folds=folds, seed=seed)
-        return cls(some, places, search)
-
     def hub_weight(self) -> float:
         """The weight of the hub correction, 0 if it does not gain more than its error."""
-        plain = torch.cat([self._recalls(fold, 0.0) for fold in self.folds])
+        plain = torch.cat([self._scores(fold, 0.0) for fold in self.folds])
         self.parts.append(Part("closed form", 1.0, _percent(plain), None, _error(plain)))
-        scores = {weight: torch.cat([self._recalls(fold, weight) for fold in self.folds]) for weight in HUB_WEIGHTS}
+        scores = {weight: torch.cat([self._scores(fold, weight) for fold in self.folds]) for weight in HUB_WEIGHTS}
         weight = max(scores, key=lambda one: float(scores[one].mean()))
         gain = scores[weight] - plain
         self.weight = weight if _percent(gain) > _error(gain) else 0.0
@@ -125,18 +162,23 @@ class _Choice:
         self.estimate = scores[weight] if self.weight else plain
         return self.weight
 
-    def encoder_share(self, train: Train) -> float:
+    def encoder_share(self, train: Train, report: Callable[[str], None]) -> float:
         """The share of trained encoders, 0 if they do not gain more than their error."""
         plain, alone = [], []
         joined: dict[float, list[Tensor]] = {share: [] for share in SHARES}
         for number in range(min(ENCODER_FOLDS, self.search.folds)):
             fold = self.folds[number]
-            _, encode = train(self.places[fold.training_places], number)
-            encoded = self._encoded(fold, encode)
-            plain.append(self._recalls(fold, self.weight))
-            alone.append(self._recalls(encoded, 0.0))
+            places = self.places[fold.training]
+            report(f"training encoder {number + 1} of {ENCODER_FOLDS} on {len(places):,} of {len(self.data):,} samples")
+            _, encode = train(places, number)
+            present = self.data.present.items()
+            encoded = replace(
+                fold, vectors={name: _scattered(name, self.places, mask, encode) for name, mask in present}
+            )
+            plain.append(self._scores(fold, self.weight))
+            alone.append(self._scores(encoded, 0.0))
             for share, found in joined.items():
-                found.append(self._recalls(_join(fold, encoded, share), self.weight))
+                found.append(self._scores(_join(fold, encoded, share), self.weight))
         base, scores = torch.cat(plain), {share: torch.cat(found) for share, found in joined.items()}
         share = max(scores, key=lambda one: float(scores[one].mean()))
         gain = scores[share] - base
@@ -152,44 +194,26 @@ class _Choice:
         """What was found, with the shares that are used."""
         first, *others = self.parts
         parts = (Part(first.name, 1 - share, first.score, first.gain, first.error), *others)
-        estimate = Estimate(_percent(self.estimate), _error(self.estimate), len(self.folds[0].places))
+        samples = sum(len(fold.held_out) for fold in self.folds)
+        gallery = len(self.folds[0].held_out)
+        estimate = Estimate(_percent(self.estimate), _error(self.estimate), gallery, samples, self.data.measure)
         return Facts(parts, estimate, _words(self.settings, dims))
 
-    def _encoded(self, fold: FoldVectors, encode: Encode) -> FoldVectors:
-        def vectors(places: Tensor) -> dict[str, Tensor]:
-            found = {}
-            for name in fold.held_out:
-                there = self.data.present[name][places]
-                rows = encode(name, self.places[places[there]])
-                found[name] = torch.zeros(len(places), rows.shape[1])
-                found[name][there] = rows
-            return found
-
-        return FoldVectors(fold.places, vectors(fold.places), vectors(fold.training_places), fold.training_places)
-
-    def _recalls(self, fold: FoldVectors, weight: float) -> Tensor:
-        present = {name: mask[fold.places] for name, mask in self.data.present.items()}
-        concepts = None if self.data.concepts is None else self.data.concepts[fold.places]
-        queries: Rows = fold.held_out
-        items: Rows = fold.held_out
+    def _scores(self, fold: FoldVectors, weight: float) -> Tensor:
+        present = {name: mask[fold.held_out] for name, mask in self.data.present.items()}
+        concepts = None if self.data.concepts is None else self.data.concepts[fold.held_out]
+        queries = items = {name: rows[fold.held_out] for name, rows in fold.vectors.items()}
         if weight:
-            masks = {name: mask[fold.training_places].unsqueeze(1) for name, mask in self.data.present.items()}
-            correction = HubCorrection({name: rows * masks[name] for name, rows in fold.training.items()}, weight)
-            queries = {name: correction.queries(rows) for name, rows in fold.held_out.items()}
-            items = {name: correction.items(name, rows) for name, rows in fold.held_out.items()}
-        return recalls_of_pairs(queries, items, present, concepts)
+            correction = HubCorrection({name: rows[fold.training] for name, rows in fold.vectors.items()}, weight)
+            items = {name: correction.items(name, rows) for name, rows in items.items()}
+            queries = {name: correction.queries(rows) for name, rows in queries.items()}
+        return score_pairs(queries, items, present, concepts, self.data.measure)
 
 
 def _join(fold: FoldVectors, encoded: FoldVectors, share: float) -> FoldVectors:
-    def both(x: Rows, y: Rows) -> dict[str, Tensor]:
-        return {name: side_by_side([x[name], y[name]], [1 - share, share]) for name in x}
-
-    return FoldVectors(
-        fold.places,
-        both(fold.held_out, encoded.held_out),
-        both(fold.training, encoded.training),
-        fold.training_places,
-    )
+    weights = [1 - share, share]
+    joined = {name: side_by_side([rows, encoded.vectors[name]], weights) for name, rows in fold.vectors.items()}
+    return replace(fold, vectors=joined)
 
 
 def _percent(values: Tensor) -> float:
@@ -201,10 +225,10 @@ def _error(values: Tensor) -> float:
     return 100 * float(values.std() / len(values) ** 0.5)
 
 
-def _words(settings: ClosedFormSettings, names: Sequence[str] | Mapping[str, int]) -> str:
+def _words(settings: ClosedFormSettings, names: Iterable[str]) -> str:
     features = []
     for name in names:
         spec = settings.of(name)
         kernel = "linear" if spec.bandwidth is None else f"Gaussian kernel of {spec.bandwidth:g} median distances"
-        features.append(f"{name}: {kernel}, input norm {spec.input_norm}")
-    return f"{'; '.join(features)}; ridge {settings.ridge:g}, {settings.width} channels, exponent {settings.exponent:g}"
+        features.append(f"{name}: {kernel}, input norm {spec.input_norm}, ridge {settings.ridge_of(name):g}")
+    return f"{'; '.join(features)}; {settings.width} channels, exponent {settings.exponent:g}"

@@ -1,24 +1,26 @@
-"""Retrieval between paired vectors, as it chooses settings: the mean of R@1, R@5 and R@10 in both directions.
+"""Choose the settings of the closed form by cross-fitting: fit on all folds but one, score on that one.
 
-Choose the settings of the closed form by cross-fitting: fit on all folds but one, score on that one.
-
-Input norms, bandwidths and the ridge are chosen one after the other. A feature map is decomposed once, and one solution
-serves all widths and exponents.
+Candidates compete in rounds. All combinations of input norm, bandwidth and ridge that treat the modalities alike are
+scored on one fold. The leading ones, and mixtures of them that treat each modality differently, are scored on a second
+fold, and the best of these on all folds. One solution serves all widths and exponents.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from crossclr.models.canonical import Canonical, Problem
-from crossclr.models.closed_form import LANDMARKS, ClosedFormSettings, FeatureMap, FeatureSpec, InputNorm
+from crossclr.models.feature_map import LANDMARKS, ClosedFormSettings, FeatureSpec, FoldFeatures, InputNorm
 from crossclr.models.pair_moments import PairMoments, evenly_spaced
 
 CUTS = (1, 5, 10)
+Measure = Literal["recall", "map"]
 
 
 def query_recalls(similarities: Tensor, concepts: Tensor | None = None) -> Tensor:
@@ -43,87 +45,69 @@ def query_recalls(similarities: Tensor, concepts: Tensor | None = None) -> Tenso
     return torch.stack([(ranks < cut).float() for cut in CUTS]).mean(dim=0)
 
 
-def mean_recall(similarities: Tensor, concepts: Tensor | None = None) -> float:
-    """Mean of `query_recalls` in both directions."""
-    both = query_recalls(similarities, concepts), query_recalls(similarities.T, concepts)
-    return float(torch.cat(both).mean())
+def average_precisions(similarities: Tensor, concepts: Tensor | None = None) -> Tensor:
+    """(queries,) average precision of each query; a tie counts against it. See `query_recalls`.
+
+    Example:
+        >>> average_precisions(torch.tensor([[0.9, 0.8, 0.7]] * 3), torch.tensor([0, 1, 0])).tolist()
+        [0.8333333333333334, 0.5, 0.8333333333333334]
+    """
+    own = torch.arange(len(similarities)) if concepts is None else concepts
+    right = (own.unsqueeze(1) == own).numpy()
+    # The lowest bit of a positive similarity says whether its item is right. So sorting plain numbers is enough, which
+    # takes a fifth of the time of sorting places.
+    least = (similarities.min() - 1).clamp_max(0)
+    marked = (similarities - least).float().contiguous().numpy().view(np.int32) | 1
+    marked = np.sort(marked ^ right, axis=1)  # (queries, items) the best last
+    items = marked.shape[1]
+    query, place = np.divmod(np.flatnonzero(~marked & 1), items)
+    counts = np.bincount(query, minlength=len(marked))
+    better = (counts.cumsum())[query] - np.arange(len(query))  # right items down to this one
+    return torch.from_numpy(np.bincount(query, better / (items - place)) / counts)
 
 
-def recalls_of_pairs(
+MEASURES: dict[Measure, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "recall": query_recalls,
+    "map": average_precisions,
+}
+
+
+def score_pairs(
     queries: Mapping[str, Tensor],
     items: Mapping[str, Tensor],
     present: Mapping[str, Tensor],
     concepts: Tensor | None = None,
+    measure: Measure = "recall",
 ) -> Tensor:
-    """(queries of all directions,) `query_recalls` of every ordered pair of modalities that share samples."""
-    found = []
+    """(queries of all directions,) the measure of every ordered pair of modalities that share samples."""
+    scores = []
     for x, y in combinations(queries, 2):
         both = present[x] & present[y]
-        own = None if concepts is None else concepts[both]
-        for query, item in ((x, y), (y, x)):
-            found.append(query_recalls(queries[query][both] @ items[item][both].T, own))
-    return torch.cat(found)
-
-
-def score_pairs(
-    embeddings: Mapping[str, Tensor], present: Mapping[str, Tensor], concepts: Tensor | None = None
-) -> float:
-    """Mean of `mean_recall` over all pairs of modalities that share samples."""
-    scores = []
-    for x, y in combinations(embeddings, 2):
-        both = present[x] & present[y]
-        if bool(both.any()):
-            similarities = embeddings[x][both] @ embeddings[y][both].T
-            scores.append(mean_recall(similarities, None if concepts is None else concepts[both]))
-    return sum(scores) / len(scores)
+        if not bool(both.any()):
+            continue
+        labels = None if concepts is None else concepts[both]
+        there = queries[x][both] @ items[y][both].T
+        back = there.T if queries is items else queries[y][both] @ items[x][both].T
+        scores += [MEASURES[measure](similarities, labels).float() for similarities in (there, back)]
+    return torch.cat(scores)
 
 
 HELD_OUT = 1000  # maximum number of samples that score one fold
-RANK = 400  # leading directions within which settings are compared; a final fit uses all
-BLOCK = 4096
-Features = Mapping[str, FeatureSpec]
-Candidate = tuple[tuple[tuple[str, FeatureSpec], ...], float]  # features of each modality, and the ridge
-
-
-class ReducedFeatures:
-    """Features of all samples in float32, turned to their leading directions.
-
-    Directions are those of all samples, held-out ones included. They depend on one modality alone, so no pairs leak.
-    """
-
-    def __init__(self, rows: Tensor, present: Tensor, spec: FeatureSpec, landmarks: int) -> None:
-        self.present = present
-        feature_map = FeatureMap.fit(rows[present], spec, landmarks)
-        self.channels = feature_map.dim
-        features = torch.cat([feature_map(block).float() for block in torch.split(rows[present], BLOCK)])
-        moments = PairMoments.of(features, features)
-        leading = torch.linalg.eigh(moments.products / moments.count)[1][:, -RANK:]  # (features, rank)
-        self.values = torch.zeros(len(rows), leading.shape[1])  # 0 where absent
-        self.values[present] = (features - moments.mean_x) @ leading
-        self._covariances: dict[int, Tensor] = {}
-
-    def covariance(self, fold: int, training: Tensor) -> Tensor:
-        """Over the training rows of one fold, computed once."""
-        if fold not in self._covariances:
-            rows = self.values[training & self.present]
-            self._covariances[fold] = covariance(rows, rows)
-        return self._covariances[fold]
-
-
-def covariance(x: Tensor, y: Tensor) -> Tensor:
-    """(channels of x, channels of y) of paired rows."""
-    moments = PairMoments.of(x, y)
-    return moments.products / max(moments.count, 1)
+CONSTANT = 1e-9  # share of the variance of all samples below which a fold's training rows are equal
+KEPT, MIXED, LAST = 6, 6, 4  # candidates after the first round, mixtures of them, candidates that see all folds
+Choice = tuple[str, FeatureSpec, float]  # a modality, its features and its ridge
+Key = tuple[str, FeatureSpec]  # a modality and its features
+Candidate = tuple[Choice, ...]  # of each modality, in their order
+Output = tuple[int, float]  # width and exponent
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings that are tried."""
+    """The settings that are tried. Norms and bandwidths and ridges are combined, for each modality."""
 
-    # tried at the middle bandwidth for all modalities together, then for each by itself
-    input_norms: Sequence[InputNorm] = ("l2", "standardise")
-    bandwidths: Sequence[float | None] = (0.5, 1.0, 2.0)  # tried with the best norms, in the same way; None is linear
-    ridges: Sequence[float] = (0.3, 1.0, 3.0, 10.0)  # see `ClosedFormSettings`, as the others
+    input_norms: Sequence[InputNorm] = ("l2", "standardise")  # the first counts as the simplest
+    bandwidths: Sequence[float | None] = (0.5, 1.0, 2.0)  # None is linear
+    ridges: Sequence[float] = (0.02, 0.1, 0.3, 1.0, 3.0, 10.0)  # see `ClosedFormSettings`, as the others
     widths: Sequence[int] = (128, 256, 400)  # the largest is capped by the number of directions there are
     exponents: Sequence[float] = (0.5, 1.0, 2.0)  # of the correlations
 
@@ -137,22 +121,31 @@ class Trial:
     """One tried setting."""
 
     settings: ClosedFormSettings  # what was tried
-    scores: tuple[float, ...]  # its mean recall on each held-out fold, in 0 to 1
+    values: tuple[Tensor, ...]  # for each held-out fold, (queries,) the measure in 0 to 1
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The mean of each fold."""
+        return tuple(float(values.mean()) for values in self.values)
 
     @property
     def score(self) -> float:
         """Mean over the folds."""
-        return sum(self.scores) / len(self.scores)
+        return sum(self.scores) / len(self.values)
+
+    def gains_on(self, other: "Trial") -> bool:
+        """Whether it is better by more than the standard error of the difference."""
+        difference = torch.cat(self.values) - torch.cat(other.values)
+        return float(difference.mean()) > float(difference.std() / len(difference) ** 0.5)
 
 
 @dataclass(frozen=True)
 class FoldVectors:
     """Vectors of one fold, from a fit on the other folds."""
 
-    places: Tensor  # of the held-out samples
-    held_out: dict[str, Tensor]  # by modality, (held-out samples, width) unit vectors
-    training: dict[str, Tensor]  # by modality, (samples of the other folds, width)
-    training_places: Tensor  # of those
+    held_out: Tensor  # places of the held-out samples
+    training: Tensor  # places of the others
+    vectors: Mapping[str, Tensor]  # by modality, (samples, width) unit vectors, 0 where absent
 
 
 class CrossFit:
@@ -163,6 +156,7 @@ class CrossFit:
         present: (samples,) bool for each modality that has gaps.
         groups: (samples,) whole numbers; samples of one group, such as clips of one video, stay in one fold.
         concepts: (samples,) whole numbers; samples of one concept are right answers to each other.
+        measure: what a good setting is, ``recall`` or ``map``.
         folds: number of folds, or (samples,) the fold of each sample; samples of fold -1 are never held out.
     """
 
@@ -173,130 +167,206 @@ class CrossFit:
         *,
         groups: Tensor | None = None,
         concepts: Tensor | None = None,
+        measure: Measure = "recall",
         folds: int | Tensor = 4,
         landmarks: int = LANDMARKS,
         seed: int = 0,
     ) -> None:
         count = len(next(iter(rows.values())))
         everywhere = torch.ones(count, dtype=torch.bool)
-        self.rows, self.landmarks, self.concepts = rows, landmarks, concepts
+        self.rows, self.landmarks, self.concepts, self.measure, self.seed = rows, landmarks, concepts, measure, seed
         self.present = {name: (present or {}).get(name, everywhere) for name in rows}
-        self.fold_of = folds if isinstance(folds, Tensor) else assign_folds(count, folds, groups, seed)
+        self.fold_of = folds if isinstance(folds, Tensor) else assign_folds(count, folds, groups, concepts, seed)
         self.folds = int(self.fold_of.max()) + 1
-        self._reductions: dict[tuple[str, FeatureSpec], ReducedFeatures] = {}
-        self._tried: dict[Candidate, dict[int, list[float]]] = {}
+        self._features: dict[Key, FoldFeatures] = {}
+        self._moments: dict[tuple[Key, Key, int], PairMoments] = {}
+        self._values: dict[Candidate, dict[int, dict[Output, Tensor]]] = {}
 
     def search(self, grid: Grid | None = None) -> list[Trial]:
-        """Score the grid; the best setting comes first."""
+        """Score the grid; the chosen setting comes first, then the others by their score.
+
+        A setting is simpler if all modalities have the same, and simplest if their norm is also the grid's first. A
+        difference below its own standard error does not leave the simpler setting.
+        """
         grid = grid or Grid()
-        self._tried = {}
-        middle = grid.bandwidths[len(grid.bandwidths) // 2]
-        start = [dict.fromkeys(self.rows, FeatureSpec(middle, norm)) for norm in grid.input_norms]
-        features, ridge = self._explore(start, grid, grid.ridges)
-        for name, norm in product(self.rows, grid.input_norms):
-            changed = replace(features[name], input_norm=norm)
-            features, ridge = self._explore([features | {name: changed}], grid, (ridge,))
-        for names, width in product((list(self.rows), *([name] for name in self.rows)), grid.bandwidths):
-            changes = {name: replace(features[name], bandwidth=width) for name in names}
-            features, ridge = self._explore([features | changes], grid, (ridge,))
-        self._explore([features], grid, _around(ridge, grid.ridges))
-        trials = [trial for candidate in self._tried for trial in self._trials(candidate, grid)]
+        kept: list[Candidate] = []
+        coarse = grid.ridges[1::2] if len(grid.ridges) > 4 else grid.ridges
+        for norm in grid.input_norms:
+            kept = self._best([*kept, *self._alike(norm, grid, coarse)], grid, 1, KEPT)
+            self._forget(kept)
+        kept = self._best([*kept, *self._steps(kept[0], grid), *self._mixtures(kept)], grid, 2, LAST)
+        self._forget(kept)
+        kept = self._best(kept, grid, self.folds, LAST)
+        kept = list(dict.fromkeys([*kept, *self._steps(kept[0], grid)]))
+        self._score_all(kept, grid, self.folds)
+        trials = [(_kind(one, grid), trial) for one in kept for trial in self._trials(one, grid, self.folds)]
+        chosen = max((trial for kind, trial in trials if kind == 0), key=lambda trial: trial.score)
+        for most in (1, 2):
+            best = max((trial for kind, trial in trials if kind <= most), key=lambda trial: trial.score)
+            chosen = best if best.gains_on(chosen) else chosen
+        settings = chosen.settings
+        self._forget([tuple((name, settings.of(name), settings.ridge_of(name)) for name in self.rows)])
+        return sorted((trial for _, trial in trials), key=lambda trial: (trial is not chosen, -trial.score))
+
+    def search_all(self, grid: Grid) -> list[Trial]:
+        """Score all settings of the grid that are the same for all modalities, on all folds; the best comes first."""
+        candidates = [candidate for norm in grid.input_norms for candidate in self._alike(norm, grid, grid.ridges)]
+        self._score_all(candidates, grid, self.folds)
+        trials = [trial for candidate in candidates for trial in self._trials(candidate, grid, self.folds)]
         return sorted(trials, key=lambda trial: -trial.score)
 
-    def _explore(
-        self, options: Sequence[Features], grid: Grid, ridges: Sequence[float]
-    ) -> tuple[dict[str, FeatureSpec], float]:
-        """Score candidates; returns the features and the ridge that lead so far."""
-        for features, fold in product(options, range(self.folds)):
-            self._score(features, ridges, grid, fold)
-        leading, ridge = max(self._tried, key=lambda one: max(trial.score for trial in self._trials(one, grid)))
-        return dict(leading), ridge
+    def _alike(self, norm: InputNorm, grid: Grid, ridges: Sequence[float]) -> list[Candidate]:
+        """Candidates that treat all modalities alike; their features are computed together, which shares distances."""
+        for name in self.rows:
+            self._prepare(name, norm, grid.bandwidths)
+        choices = [(FeatureSpec(bandwidth, norm), ridge) for bandwidth in grid.bandwidths for ridge in ridges]
+        return [tuple((name, spec, ridge) for name in self.rows) for spec, ridge in choices]
 
-    def _trials(self, candidate: Candidate, grid: Grid) -> list[Trial]:
-        folds = [self._tried[candidate][fold] for fold in range(self.folds)]
+    def _best(self, candidates: Sequence[Candidate], grid: Grid, folds: int, count: int) -> list[Candidate]:
+        """The best on the first folds, and the best of each kind that is simpler than they are."""
+        self._score_all(candidates, grid, folds)
+
+        def score(candidate: Candidate) -> float:
+            return max(trial.score for trial in self._trials(candidate, grid, folds))
+
+        order = sorted(dict.fromkeys(candidates), key=score, reverse=True)
+        kinds = [_kind(candidate, grid) for candidate in order]
+        return [one for at, one in enumerate(order) if at < count or (kinds[at] < 2 and kinds[at] not in kinds[:at])]
+
+    def _mixtures(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Each modality's choice from another of the candidates."""
+        generator = torch.Generator().manual_seed(self.seed)
+        draws = torch.randint(len(candidates), (4 * MIXED, len(self.rows)), generator=generator).tolist()
+        mixed = dict.fromkeys(tuple(candidates[at][place] for place, at in enumerate(draw)) for draw in draws)
+        return [candidate for candidate in mixed if candidate not in candidates][:MIXED]
+
+    def _steps(self, candidate: Candidate, grid: Grid) -> list[Candidate]:
+        """The candidate with the ridge of each modality, or of all, one step down or up."""
+        names = range(len(candidate))
+        changed = []
+        for places, step in product([{place} for place in names] + [set(names)], (-1, 1)):
+            ridges = [grid.ridges.index(one[2]) + step * (place in places) for place, one in enumerate(candidate)]
+            if min(ridges) >= 0 and max(ridges) < len(grid.ridges):
+                changed.append(tuple((*one[:2], grid.ridges[at]) for one, at in zip(candidate, ridges, strict=True)))
+        return changed
+
+    def _forget(self, candidates: Sequence[Candidate]) -> None:
+        """Free the features that no candidate uses."""
+        used = {choice[:2] for candidate in candidates for choice in candidate}
+        self._features = {key: value for key, value in self._features.items() if key in used}
+        self._moments = {key: value for key, value in self._moments.items() if used.issuperset(key[:2])}
+
+    def _score_all(self, candidates: Sequence[Candidate], grid: Grid, folds: int) -> None:
+        """Score candidates on the first folds; one fold after the other, so that its features are in memory alone."""
+        for fold in range(min(folds, self.folds)):
+            for candidate in candidates:
+                if fold not in self._values.setdefault(candidate, {}):
+                    self._values[candidate][fold] = self._score(candidate, grid, fold)
+            for features in self._features.values():
+                features.forget()
+
+    def _trials(self, candidate: Candidate, grid: Grid, folds: int) -> list[Trial]:
+        features, ridges = _named(candidate)
+        scored = [self._values[candidate][fold] for fold in range(min(folds, self.folds))]
         return [
-            Trial(ClosedFormSettings(dict(candidate[0]), candidate[1], width, exponent), scores)
-            for (width, exponent), scores in zip(
-                product(grid.widths, grid.exponents), zip(*folds, strict=True), strict=True
-            )
+            Trial(ClosedFormSettings(features, ridges, *output), tuple(fold[output] for fold in scored))
+            for output in product(grid.widths, grid.exponents)
         ]
 
-    def _score(self, features: Features, ridges: Sequence[float], grid: Grid, fold: int) -> None:
-        """Score all widths and exponents on one held-out fold, unless that is done."""
-        key = tuple(features.items())
-        missing = [ridge for ridge in ridges if fold not in self._tried.setdefault((key, ridge), {})]
-        if not missing:
-            return
-        problem, centred = self._problem(features, fold)
-        held_out = self._held_out(fold)
-        present = {name: mask[held_out] for name, mask in self.present.items()}
-        concepts = None if self.concepts is None else self.concepts[held_out]
-        for ridge in missing:
-            found = problem.solve(ridge, max(grid.widths))
-            projected = {name: rows[held_out] @ found.bases[name] for name, rows in centred.items()}
-            self._tried[key, ridge][fold] = [
-                score_pairs(
-                    {name: _encoded(rows, found, width, exponent) for name, rows in projected.items()},
-                    present,
-                    concepts,
-                )
-                for width, exponent in product(grid.widths, grid.exponents)
-            ]
+    def _score(self, candidate: Candidate, grid: Grid, fold: int) -> dict[Output, Tensor]:
+        """All widths and exponents on one held-out fold."""
+        features, ridges = _named(candidate)
+        directions = self._problem(features, fold).solve(ridges, max(grid.widths))
+        places = self._held_out(fold)
+        projected = {key[0]: self._centred(key, fold, places) @ directions.bases[key[0]] for key in features.items()}
+        present = {name: mask[places] for name, mask in self.present.items()}
+        concepts = None if self.concepts is None else self.concepts[places]
+        scores = {}
+        for width, exponent in product(grid.widths, grid.exponents):
+            vectors = {name: _weighted(rows, directions, width, exponent) for name, rows in projected.items()}
+            scores[width, exponent] = score_pairs(vectors, vectors, present, concepts, self.measure)
+        return scores
 
     def vectors(self, settings: ClosedFormSettings, fold: int) -> FoldVectors:
-        """The vectors of all samples of a fold, and of the samples they were fitted on."""
-        problem, centred = self._problem({name: settings.of(name) for name in self.rows}, fold)
-        found = problem.solve(settings.ridge, settings.width)
-        places, training = self._held_out(fold), (self.fold_of != fold).nonzero().flatten()
-        encoded = {
-            name: _encoded(rows @ found.bases[name], found, settings.width, settings.exponent)
-            for name, rows in centred.items()
-        }
-        return FoldVectors(
-            places,
-            {name: rows[places] for name, rows in encoded.items()},
-            {name: rows[training] for name, rows in encoded.items()},
-            training,
-        )
+        """The vectors of all samples from a fit without a fold."""
+        features = {name: settings.of(name) for name in self.rows}
+        directions = self._problem(features, fold).solve(settings.ridge, settings.width)
+        everything = torch.arange(len(self.fold_of))
+        vectors = {}
+        for name, spec in features.items():
+            rows = self._centred((name, spec), fold, everything) @ directions.bases[name]
+            rows = _weighted(rows, directions, settings.width, settings.exponent)
+            vectors[name] = rows * self.present[name].unsqueeze(1)
+        return FoldVectors(self._held_out(fold), (self.fold_of != fold).nonzero().flatten(), vectors)
 
     def _held_out(self, fold: int) -> Tensor:
         places = (self.fold_of == fold).nonzero().flatten()
         return places[evenly_spaced(len(places), HELD_OUT)]
 
-    def _problem(self, features: Features, fold: int) -> tuple[Problem, dict[str, Tensor]]:
-        """What a fold's directions follow from, and the centred features of all samples."""
-        parts = {name: self._reduced(name, spec) for name, spec in features.items()}
-        training = self.fold_of != fold
-        between = {}
-        for x, y in combinations(parts, 2):
-            both = training & self.present[x] & self.present[y]
-            between[x, y] = covariance(parts[x].values[both], parts[y].values[both])
-        own = {name: part.covariance(fold, training) for name, part in parts.items()}
-        problem = Problem(own, between, {name: part.channels for name, part in parts.items()})
-        centred = {name: part.values - part.values[training & part.present].mean(dim=0) for name, part in parts.items()}
-        return problem, centred
+    def _centred(self, key: Key, fold: int, places: Tensor) -> Tensor:
+        """(places, rank) features minus the mean of the fold's training samples."""
+        return self._reduced(key).values(fold)[places] - self._moments_of(key, key, fold).mean_x
 
-    def _reduced(self, name: str, spec: FeatureSpec) -> ReducedFeatures:
-        if (name, spec) not in self._reductions:
-            self._reductions[name, spec] = ReducedFeatures(self.rows[name], self.present[name], spec, self.landmarks)
-        return self._reductions[name, spec]
+    def _problem(self, features: Mapping[str, FeatureSpec], fold: int) -> Problem:
+        """What a fold's directions follow from."""
+        keys = list(features.items())
+        own = {key[0]: self._moments_of(key, key, fold).covariance for key in keys}
+        for key in keys:
+            if float(own[key[0]].trace()) <= CONSTANT * self._reduced(key).variance:
+                raise ValueError(f"rows of modality {key[0]!r} are equal but for a few samples; omit the modality")
+        between = {(x[0], y[0]): self._moments_of(x, y, fold).covariance for x, y in combinations(keys, 2)}
+        return Problem(own, between, {key[0]: self._reduced(key).channels for key in keys})
+
+    def _moments_of(self, x: Key, y: Key, fold: int) -> PairMoments:
+        """Moments of the fold's training samples that have both."""
+        if (x, y, fold) not in self._moments:
+            both = (self.fold_of != fold) & self.present[x[0]] & self.present[y[0]]
+            rows = self._reduced(x).values(fold)[both], self._reduced(y).values(fold)[both]
+            self._moments[x, y, fold] = PairMoments.of(*rows)
+        return self._moments[x, y, fold]
+
+    def _prepare(self, name: str, norm: InputNorm, bandwidths: Sequence[float | None]) -> None:
+        """Features of several bandwidths, which share distances."""
+        rows, present = self.rows[name], self.present[name]
+        several = FoldFeatures.each(rows, present, self.fold_of, norm, bandwidths, self.landmarks)
+        for bandwidth, features in zip(bandwidths, several, strict=True):
+            self._features[name, FeatureSpec(bandwidth, norm)] = features
+
+    def _reduced(self, key: Key) -> FoldFeatures:
+        if key not in self._features:
+            self._prepare(key[0], key[1].input_norm, [key[1].bandwidth])
+        return self._features[key]
 
 
-def assign_folds(count: int, folds: int, groups: Tensor | None = None, seed: int = 0) -> Tensor:
-    """(count,) the fold of each sample; samples of one group share theirs."""
+def assign_folds(
+    count: int, folds: int, groups: Tensor | None = None, concepts: Tensor | None = None, seed: int = 0
+) -> Tensor:
+    """(count,) the fold of each sample.
+
+    Samples of one group share theirs. Without groups, the samples of each concept are spread evenly over the folds.
+    """
     members = torch.arange(count) if groups is None else torch.unique(groups, return_inverse=True)[1]
     total = int(members.max()) + 1
     if not 2 <= folds <= total:
         raise ValueError(f"cannot split {total} groups of samples into {folds} folds; use 2 to {total} folds")
     order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
-    return (order % folds)[members]
+    if groups is not None or concepts is None:
+        return (order % folds)[members]
+    shuffled = order[concepts[order].argsort(stable=True)]  # samples of one concept follow each other
+    return torch.empty_like(order).scatter_(0, shuffled, torch.arange(count) % folds)
 
 
-def _encoded(rows: Tensor, found: Canonical, width: int, exponent: float) -> Tensor:
-    return functional.normalize(rows[:, :width] * found.correlations[:width] ** exponent, dim=1)
+def _kind(candidate: Candidate, grid: Grid) -> int:
+    """0 for the simplest, 2 for modalities that are treated differently."""
+    if len({choice[1:] for choice in candidate}) > 1:
+        return 2
+    return int(candidate[0][1].input_norm != grid.input_norms[0])
 
 
-def _around(value: float, values: Sequence[float]) -> tuple[float, ...]:
-    """A value and its neighbours."""
-    place = values.index(value)
-    return tuple(values[max(0, place - 1) : place + 2])
+def _named(candidate: Candidate) -> tuple[dict[str, FeatureSpec], dict[str, float]]:
+    """Features and ridge by modality."""
+    return {name: spec for name, spec, _ in candidate}, {name: ridge for name, _, ridge in candidate}
+
+
+def _weighted(rows: Tensor, directions: Canonical, width: int, exponent: float) -> Tensor:
+    return functional.normalize(rows[:, :width] * directions.correlations[:width] ** exponent, dim=1)

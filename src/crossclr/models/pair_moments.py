@@ -32,6 +32,11 @@ class PairMoments:
     mean_y: Tensor  # (dim_y,) mean of the second modality
     products: Tensor  # (dim_x, dim_y) sum of the products of deviations from the means
 
+    @property
+    def covariance(self) -> Tensor:
+        """(dim_x, dim_y), divided by the number of rows."""
+        return self.products / max(self.count, 1)
+
     @classmethod
     def empty(cls, dim_x: int, dim_y: int) -> "PairMoments":
         """Moments of no rows."""
@@ -109,8 +114,7 @@ class Moments:
     def covariance(self, x: str, y: str) -> Tensor:
         """(channels of x, channels of y) covariance over the rows that have both, divided by their number."""
         pair, turned = self._pair(x, y)
-        covariance = pair.products / max(pair.count, 1)
-        return covariance.T if turned else covariance
+        return pair.covariance.T if turned else pair.covariance
 
     def _pair(self, x: str, y: str) -> tuple[PairMoments, bool]:
         turned = (x, y) not in self._pairs

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from crossclr.data.batch import Inputs, Ragged
 from crossclr.models.closed_form import ClosedForm
+from crossclr.models.cross_fit import Measure
 from crossclr.models.joint_model import JointModel
 from crossclr.models.pair_moments import evenly_spaced
 
@@ -94,6 +95,7 @@ class TrainedEncoder(nn.Module):
 
 
 Samples = Ragged | Tensor | Sequence[Any]
+MEASURE_NAMES: dict[Measure, str] = {"recall": "mean of R@1, R@5 and R@10", "map": "mAP"}
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,29 @@ class Part:
     gain: float | None = None  # what it adds to the parts before it, in points; None for the first
     error: float | None = None  # standard error of the gain, or of the score of the first part
 
+    @property
+    def use(self) -> str:
+        """How it is used, in words."""
+        if not self.share:
+            return "not used"
+        return f"weight {self.share:g}" if self.name == "hub correction" else f"share {self.share:g}"
+
 
 @dataclass(frozen=True)
 class Estimate:
     """What to expect on new samples, by cross-fitting."""
 
-    score: float  # mean of R@1, R@5 and R@10 in all directions, in percent
+    score: float  # the measure in all directions, in percent
     error: float
     gallery: int  # number of items that were searched
+    samples: int  # number of samples that were held out once
+    measure: Measure  # mean of R@1, R@5 and R@10, or mAP
+
+    def __str__(self) -> str:
+        return (
+            f"{MEASURE_NAMES[self.measure]} of {self.score:.1f} ± {self.error:.1f} among {self.gallery:,} new items, "
+            f"by cross-fitting on {self.samples:,} samples"
+        )
 
 
 @dataclass(frozen=True)
@@ -123,6 +140,26 @@ class Facts:
     parts: tuple[Part, ...] = ()  # what it consists of, and what was tried
     estimate: Estimate | None = None  # what to expect; None if there were too few samples to tell
     settings: str = ""  # of the closed form, for people
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """A table for people: each part, how it is used, its score and its gain."""
+        return [
+            (
+                part.name,
+                part.use,
+                "" if part.score is None else f"{part.score:.1f}",
+                "" if part.gain is None else f"{part.gain:+.1f} ± {part.error:.1f}",
+            )
+            for part in self.parts
+        ]
+
+    def sentence(self) -> str:
+        """What the space consists of, and what to expect."""
+        used = ", ".join(f"{part.name} ({part.use})" for part in self.parts)
+        expected = (
+            "nothing was held out, so no score is expected" if self.estimate is None else f"expect {self.estimate}"
+        )
+        return f"the search space has {used}; {expected}"
 
     def to_dict(self) -> dict[str, Any]:
         """In types that JSON has."""

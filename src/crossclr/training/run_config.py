@@ -209,6 +209,11 @@ class FitConfig(StrictConfig):
         description="`best`: closed form and trained encoders, chosen by cross-fitting; `closed-form`: no training; "
         "`paper`: encoders trained with the loss. Default: `best` if there is no section `loss`, else `paper`.",
     )
+    select_by: Literal["auto", "recall", "map"] = Field(
+        default="auto",
+        description="`best` and `closed-form`: what decides, the mean of R@1, R@5 and R@10 or mean average precision; "
+        "`auto`: `map` if the data has concepts, else `recall`.",
+    )
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="Seed of weights, order of samples, frame sampling and dropout."
     )

@@ -64,7 +64,7 @@ def test_best_trains_encoders_and_resumes_to_the_same_space(config_file, tmp_pat
     shown = io.StringIO()
     console = Console(file=shown, width=80)
     whole = api.train(config_file, ["recipe=best"], out=tmp_path / "whole", baseline=False, console=console)
-    assert "training an encoder on 93 of 125 pairs\nepoch 1/3" in shown.getvalue()
+    assert "training encoder 1 of 2 on 93 of 125 samples\nepoch 1/3" in shown.getvalue()
     names = [part["name"] for part in whole.results["space"]["parts"]]
     assert names == ["closed form", "hub correction", "trained encoders"]
     monkeypatch.setattr("crossclr.evaluation.fit_space.choose_space", _interrupted)

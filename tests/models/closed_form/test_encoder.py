@@ -6,7 +6,8 @@ import scipy.linalg
 import torch
 from safetensors.torch import load, save
 
-from crossclr.models.closed_form import ClosedForm, ClosedFormSettings, FeatureSpec
+from crossclr.models.closed_form import ClosedForm
+from crossclr.models.feature_map import ClosedFormSettings, FeatureSpec
 
 
 def curved(count=200, seed=0):
@@ -109,7 +110,7 @@ def test_absent_rows_may_hold_anything():
     for name, mask in present.items():
         holes[name][~mask] = torch.nan
     found = ClosedForm(settings).fit(holes, present)
-    assert expected.modalities == found.modalities == ("video", "sound", "text")
+    assert tuple(expected.branches) == tuple(found.branches) == ("video", "sound", "text")
     for name, values in rows.items():
         torch.testing.assert_close(found.encode(name, values), expected.encode(name, values))
     assert top_one(found, rows, "text", "video") > 0.3
@@ -130,7 +131,7 @@ def test_tensors_restore_the_same_vectors():
         tensors = model.tensors()
         assert {value.dtype for value in tensors.values()} == {torch.float32, torch.bool}
         restored = ClosedForm.from_tensors(load(save(tensors)))
-        assert set(restored.modalities) == set(model.modalities)
+        assert set(restored.branches) == set(model.branches)
         for name, values in rows.items():
             assert torch.equal(restored.encode(name, values), model.encode(name, values))
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from crossclr.models.closed_form import FeatureMap, FeatureSpec, RowNorm
+from crossclr.models.feature_map import FeatureMap, FeatureSpec, RowNorm
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ from torch.nn import functional
 
 from crossclr.models.choice import SpaceData, choose_space
 from crossclr.models.closed_form import ClosedForm
+from crossclr.models.feature_map import ClosedFormSettings
 from crossclr.models.space import SHARPNESS, HubCorrection, SearchSpace
+from crossclr.notices import CrossCLRWarning
 
 
 def pairs(count=240, noise=0.7, seed=0):
@@ -132,9 +134,57 @@ def test_gaps_groups_and_few_samples():
     rows["text"][~present["text"]] = torch.nan
     space = choose_space(data(rows, present, groups=torch.arange(240) // 2))
     assert bool(space.items("video", rows["video"]).isfinite().all())
-    few = choose_space(data({name: values[:10] for name, values in pairs().items()}))
-    assert few.facts.estimate is None
-    assert few.items("video", pairs()["video"]).shape[0] == 240
+
+
+@pytest.mark.parametrize(
+    ("count", "labels", "reason"),
+    [
+        (10, {}, "there are 10 samples, and 16 are needed"),
+        (240, {"groups": torch.arange(240) % 7}, "there are 7 groups, and 8 are needed"),
+        (240, {"concepts": torch.zeros(240, dtype=torch.int64)}, "all samples have one concept"),
+    ],
+)
+def test_where_nothing_can_be_chosen_one_warning_says_so(count, labels, reason):
+    rows = {name: values[:count] for name, values in pairs().items()}
+    with pytest.warns(CrossCLRWarning, match=reason) as caught:
+        space = choose_space(data(rows, **labels), lambda places, number: pytest.fail("nothing is trained"))
+    assert len(caught) == 1
+    assert space.facts.estimate is None
+    expected = ClosedForm(ClosedFormSettings()).fit(rows)
+    torch.testing.assert_close(space.items("video", rows["video"]), expected.encode("video", rows["video"]))
+
+
+@pytest.mark.parametrize("measure", ["recall", "map"])
+def test_the_measure_decides_and_is_stated(measure):
+    concepts = torch.arange(240) % 6
+    space = choose_space(data(pairs(noise=3.0), concepts=concepts, measure=measure))
+    estimate = space.facts.estimate
+    assert (estimate.measure, estimate.samples, estimate.gallery) == (measure, 240, 60)
+    assert {"recall": "mean of R@1, R@5 and R@10", "map": "mAP"}[measure] in space.facts.sentence()
+    other = choose_space(data(pairs(noise=3.0), concepts=concepts, measure={"recall": "map", "map": "recall"}[measure]))
+    assert estimate.score != other.facts.estimate.score
+
+
+def test_known_concepts_are_not_held_out_as_a_whole():
+    """Samples of few concepts without noise within them: known concepts are found, unknown ones could not be."""
+    generator = torch.Generator().manual_seed(0)
+    concepts = torch.arange(240) % 12
+    rows = {
+        name: torch.randn(12, dim, generator=generator)[concepts] + 0.1 * torch.randn(240, dim, generator=generator)
+        for name, dim in {"video": 30, "text": 20}.items()
+    }
+    told = choose_space(data(rows, concepts=concepts, measure="map")).facts.estimate
+    split = choose_space(data(rows, concepts=concepts, groups=concepts, measure="map")).facts.estimate
+    assert told.score > 95
+    assert split.score < 80
+
+
+def test_each_step_is_reported():
+    rows, steps = pairs(), []
+    choose_space(data(rows), trainer(rows, maps(), []), report=steps.append)
+    assert steps[0] == "choosing settings by cross-fitting"
+    assert "training encoder 1 of 2 on 180 of 240 samples" in steps
+    assert "fitting the closed form" in steps
 
 
 @pytest.mark.parametrize(("count", "kept"), [(20, [15, 15]), (180, [162])])
