@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "crossclr"
 LIMITS = {
     "files": 207,  # 180 when the redesign is done
-    "lines": 36950,  # 30,000
-    "folder levels": 3,  # 2
+    "lines": 36970,  # 30,000
+    "folder levels": 2,  # 2
     "files above 400 lines": 0,
 }
 LONGEST_BODY = 40  # lines of a function without its docstring
