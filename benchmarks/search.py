@@ -50,7 +50,7 @@ def recall(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64]) -> float:
 def make_index(folder: Path, vectors: Array) -> dict[str, float]:
     """An index with items in the form that the service opens; the time is of the vectors alone."""
     from crossclr.search.faiss_index import FaissIndex
-    from crossclr.search.index_files import CODES, FORMAT, ITEMS, MAP, META
+    from crossclr.search.index import CODES, FORMAT, ITEMS, MAP, META
     from crossclr.search.items import Item, Items
     from crossclr.storage.manifest import seal
 

@@ -32,8 +32,7 @@ BUSY = "import time, sys\nend = time.monotonic() + float(sys.argv[1])\nwhile tim
 def make_run(root: Path, rows: int, dim: int) -> Path:
     """A folder with an index and previews, as the service opens it; returns the generation."""
     from crossclr.search.faiss_index import FaissIndex
-    from crossclr.search.generations import current_generation, new_generation
-    from crossclr.search.index_files import CODES, FORMAT, INDEX, ITEMS, MAP, META
+    from crossclr.search.index import CODES, FORMAT, INDEX, ITEMS, MAP, META, current_generation, new_generation
     from crossclr.search.items import Item, Items, Previews
 
     with new_generation(root / INDEX) as folder:
@@ -105,8 +104,7 @@ class Load:
 
 def rebuild(root: Path, times: int, seconds: float, stop: threading.Event) -> None:
     """Replace the index by a new generation, spread over the time."""
-    from crossclr.search.generations import current_generation, new_generation
-    from crossclr.search.index_files import INDEX
+    from crossclr.search.index import INDEX, current_generation, new_generation
 
     for _ in range(times):
         if stop.wait(seconds / (times + 1)):

@@ -12,7 +12,6 @@ import crossclr.captions.pipeline
 import crossclr.cli
 import crossclr.extract
 import crossclr.search.create
-import crossclr.search.update
 import crossclr.studies.report
 
 _PROCESSES = multiprocessing.get_context("forkserver")

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from crossclr.search import Searcher
-from crossclr.search.service.app import create_app
+from crossclr.search.service.server import create_app
 from tests.fuzz.verdicts import broken_bytes, share
 
 BATCHES, CASES = share(2_000, 10)

@@ -11,8 +11,7 @@ from crossclr import api
 from crossclr.models import embed_data
 from crossclr.search import QueryError, Searcher, build_index, update_index
 from crossclr.search.faiss_index import FaissIndex, fuse_items
-from crossclr.search.generations import current_generation
-from crossclr.search.index_files import META, read_meta
+from crossclr.search.index import META, current_generation, read_meta
 from crossclr.search.items import Item, Items
 from crossclr.search.onnx_queries import QUERY_ENCODER
 from crossclr.search.query import Weights

@@ -9,11 +9,10 @@ import threading
 import pytest
 
 from crossclr.search import Searcher, update_index
-from crossclr.search.index_files import INDEX
+from crossclr.search.index import INDEX
 from crossclr.search.onnx_queries import open_onnx_queries
 from crossclr.search.query import Weights
-from crossclr.search.quick_search import ask_running_service, open_without_torch
-from crossclr.search.service.running_service import ANNOUNCED, announce
+from crossclr.search.quick_search import ANNOUNCED, announce, ask_running_service, open_without_torch
 from crossclr.search.service.server import make_server
 from tests.support.commands import ENVIRONMENT
 

@@ -12,7 +12,7 @@ from crossclr.cli.options import Device, Media, RunFolder, progress_bar, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crossclr.search.update import Changes
+    from crossclr.search.create import Changes
 
 
 def index(

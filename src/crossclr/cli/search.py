@@ -15,7 +15,7 @@ from crossclr.cli.options import Host, Json, Port, RunFolder, say
 
 if TYPE_CHECKING:
     from crossclr.search import Hit, Searcher
-    from crossclr.search.file_queries import FileQuery
+    from crossclr.search.query_encoders import FileQuery
 
 PARTS = {"train": "training data", "val": "validation data", "test": "test data", "added": "added files"}
 
@@ -128,8 +128,7 @@ def serve(
     from rich.console import Console
 
     from crossclr.search import serve_run
-    from crossclr.search.generations import current_generation
-    from crossclr.search.index_files import INDEX
+    from crossclr.search.index import INDEX, current_generation
     from crossclr.search.service.access import read_token
     from crossclr.training import Run
 

@@ -71,8 +71,7 @@ def prepare(folder: Path, captions: Path | None, base: Path, console: Console) -
     from crossclr import api
     from crossclr.cli.extract import show_files, show_problems
     from crossclr.search import build_index
-    from crossclr.search.generations import current_generation
-    from crossclr.search.index_files import INDEX
+    from crossclr.search.index import INDEX, current_generation
     from crossclr.training import Run
 
     features, run = base / "features", base / "run"

@@ -16,13 +16,12 @@ from crossclr.data.sequences import clip_bounds, join_rows, limit_rows
 from crossclr.extract import Expert, Settings, TokenExpert, extract, load
 from crossclr.extract.extraction import MANIFEST
 from crossclr.extract.media import RECORDINGS, media_kind
-from crossclr.search.file_queries import run_experts
+from crossclr.search.create import Changes, update_index
 from crossclr.search.filters import clip_fields
-from crossclr.search.generations import current_generation
-from crossclr.search.index_files import INDEX, ITEMS
+from crossclr.search.index import INDEX, ITEMS, current_generation
 from crossclr.search.items import Item, Items
+from crossclr.search.query_encoders import run_experts
 from crossclr.search.run_items import EmbeddedItems, Progress, encode_rows
-from crossclr.search.update import Changes, update_index
 from crossclr.storage.reading import read_json_object
 from crossclr.training import Run
 

@@ -1,12 +1,29 @@
-"""The contract of an index back end: vectors with integer ids, found by inner product."""
+"""The contract of an index back end, and the files of an index.
+
+Every change of an index writes a new complete folder, a generation, and one file names the current one. Readers open
+several files of a generation one after another, so the previous generation stays until the next change.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from crossclr.storage import FolderLock, new_folder, write_file
+from crossclr.storage.manifest import check_sealed
+from crossclr.storage.reading import ReadError, read_json_object
+
+if TYPE_CHECKING:
+    from crossclr.search.confidence import Encoder
+    from crossclr.search.items import Items
 
 Vectors = npt.NDArray[np.float32]  # (items, dim)
 Ids = npt.NDArray[np.int64]  # (items,) 0 or above
@@ -105,3 +122,106 @@ def allows(allowed: Mask, ids: Ids) -> Mask:
     """
     inside: Mask = ids < len(allowed)
     return inside & allowed[np.minimum(ids, max(len(allowed) - 1, 0))] if len(allowed) else inside
+
+
+INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
+FORMAT = 7
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """What a generation says about itself."""
+    check_sealed(folder, "rebuild it")
+    meta = read_json_object(folder / META, "format", "backend", "modalities", "weights")
+    if meta["format"] != FORMAT:
+        raise ReadError(f"{folder} has the format of another version of crossclr; run crossclr index again")
+    return meta
+
+
+def open_backend(meta: Mapping[str, Any], folder: Path, modality: str) -> Index:
+    """Open the saved vectors of a modality."""
+    if meta["backend"] == "milvus":
+        from crossclr.search.milvus_index import MilvusIndex
+
+        return MilvusIndex.open(folder / modality)
+    from crossclr.search.faiss_index import FaissIndex
+
+    return FaissIndex.open(folder / modality)
+
+
+def write_index(
+    folder: Path, items: Items, indexes: Mapping[str, Index], meta: dict[str, Any], encoder: Encoder | None = None
+) -> None:
+    """Write the vectors and everything that follows from the items, and close the items.
+
+    Probabilities of results are fitted again if there is an encoder of sentences.
+    """
+    import numpy as np
+
+    from crossclr.search.confidence import fit_confidence
+    from crossclr.search.filters import collect_filters
+    from crossclr.search.item_map import map_points
+
+    for modality, index in indexes.items():
+        index.save(folder / modality)
+        about = meta["modalities"][modality]
+        about["count"], about["kind"], about["recall"] = len(index), index.kind, index.recall
+        about["media"] = sorted({row[0] for row in items.columns("media", where=modality) if row[0]})
+    meta["filters"], codes = collect_filters(items)
+    np.save(folder / CODES, codes)
+    if encoder is not None:
+        fit_confidence(items, indexes, meta, encoder)
+    points = json.dumps(map_points(items, indexes, meta["filters"], codes), separators=(",", ":"), ensure_ascii=False)
+    (folder / MAP).write_text(points, encoding="utf-8")
+    (folder / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False), encoding="utf-8")
+    items.close()
+
+
+POINTER = "CURRENT"
+_NAME = re.compile(r"generation-\d{6,}")
+
+
+def current_generation(root: Path) -> Path | None:
+    """The folder of the last complete generation, or None if there is none yet.
+
+    Raises:
+        ValueError: the pointer names a folder that does not exist.
+    """
+    try:
+        name = (root / POINTER).read_text().strip()
+    except FileNotFoundError:
+        return None
+    if not _NAME.fullmatch(name) or not (root / name).is_dir():
+        raise ValueError(f"{root / POINTER} names {name!r}, which does not exist; delete {root} and rebuild the index")
+    return root / name
+
+
+@contextlib.contextmanager
+def new_generation(root: Path) -> Iterator[Path]:
+    """A folder to fill; it becomes the current generation when the block ends without an error.
+
+    Only one process can change an index at a time. The previous generation is kept for readers that are about to open
+    it; older ones, and what a killed process left behind, are removed.
+
+    Example:
+        >>> import tempfile
+        >>> root = Path(tempfile.mkdtemp())
+        >>> with new_generation(root) as folder:
+        ...     _ = (folder / "data").write_text("1")
+        >>> current_generation(root).name
+        'generation-000001'
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with FolderLock(root):
+        before = current_generation(root)
+        number = 1 + max((int(path.name.split("-")[1]) for path in _generations(root)), default=0)
+        folder = root / f"generation-{number:06d}"
+        with new_folder(folder) as temporary:
+            yield temporary
+        write_file(root / POINTER, folder.name)
+        for other in _generations(root):
+            if other not in (folder, before):
+                shutil.rmtree(other, ignore_errors=True)
+
+
+def _generations(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if _NAME.fullmatch(path.name))

@@ -12,15 +12,24 @@ import numpy as np
 from crossclr.search.confidence import Calibration
 from crossclr.search.faiss_index import fuse_items
 from crossclr.search.filters import make_mask
-from crossclr.search.generations import current_generation
-from crossclr.search.index import Index, Mask, Vectors
-from crossclr.search.index_files import CODES, INDEX, ITEMS, MAP, open_backend, read_meta
+from crossclr.search.index import (
+    CODES,
+    INDEX,
+    ITEMS,
+    MAP,
+    Index,
+    Mask,
+    Vectors,
+    current_generation,
+    open_backend,
+    read_meta,
+)
 from crossclr.search.items import Item, Items, Previews
 from crossclr.search.query import QueryError, Weights, combine, with_sentences
 from crossclr.search.results import Hit
 
 if TYPE_CHECKING:
-    from crossclr.search.file_queries import FileQueries, FileQuery
+    from crossclr.search.query_encoders import FileQueries, FileQuery
     from crossclr.training import Run
 
 MOST = 1000  # results of one query
@@ -92,8 +101,7 @@ class Searcher:
             FileNotFoundError: the run has no index yet.
             ValueError: the index was built from other weights.
         """
-        from crossclr.search.file_queries import open_file_queries
-        from crossclr.search.text_queries import open_text_queries
+        from crossclr.search.query_encoders import open_file_queries, open_text_queries
         from crossclr.training import Run
 
         run = run if isinstance(run, Run) else Run.open(run)

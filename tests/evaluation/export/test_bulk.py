@@ -13,7 +13,7 @@ from crossclr.data import DataError
 from crossclr.evaluation import bulk
 from crossclr.evaluation.bulk import embed_shards
 from crossclr.models import embed_data
-from crossclr.search.shard_items import read_shard_items
+from crossclr.search.run_items import read_shard_items
 from crossclr.training.config_files import check_config
 from tests.support.pairs import first, second
 

