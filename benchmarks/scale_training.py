@@ -41,7 +41,18 @@ def write_shards(data: Dataset, path: Path) -> None:
 
 def recall(config: str, folder: Path, name: str, *options: str) -> list[float]:
     """R@1 (mean of both directions) of every seed, trained with the command line in separate processes."""
-    command = [sys.executable, "-m", "crossclr", "train", config, "--no-baseline", "--seeds", ",".join(map(str, SEEDS))]
+    command = [
+        sys.executable,
+        "-m",
+        "crossclr",
+        "train",
+        config,
+        "--recipe",
+        "paper",
+        "--no-baseline",
+        "--seeds",
+        ",".join(map(str, SEEDS)),
+    ]
     done = subprocess.run(
         [*command, "--out", str(folder / name), *options], capture_output=True, text=True, check=False
     )
@@ -74,7 +85,7 @@ def run(config: str = "emoji", *parts: str) -> dict[str, float]:
 def from_shards(config: str, folder: Path) -> dict[str, list[float]]:
     """R@1 of every seed with a full shuffle, and with windows of a few row groups."""
     results = {}
-    loaded = load_config(config)
+    loaded = load_config(config, ["recipe=paper"])
     data = open_data(loaded.data)
     splits = dict.fromkeys(s for s in (loaded.splits.train, loaded.splits.validate_, loaded.splits.test) if s)
     for split in splits:

@@ -286,7 +286,7 @@ def measure_typing(folder: Path) -> dict[str, Any]:
     from crossclr import api
     from crossclr.search import build_index
 
-    run = api.train("emoji", ["training.epochs=1"], out=folder / "run", baseline=False)
+    run = api.train("emoji", ["recipe=paper", "training.epochs=1"], out=folder / "run", baseline=False)
     build_index(run)
     rng = np.random.default_rng(0)
     texts = []

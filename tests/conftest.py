@@ -22,7 +22,6 @@ SLOW = (  # places that train, start processes or drive a browser; single tests 
     "losses/test_distributed.py",
     "search",
     "test_api.py",
-    "test_demo.py",
     "test_docs.py",
     "test_doctor.py",
     "test_estimator.py",

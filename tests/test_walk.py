@@ -37,7 +37,7 @@ def test_one_call_of_the_loss():
 @pytest.mark.slow
 def test_training_indexing_and_searching(tmp_path):
     run = str(tmp_path / "run")
-    check("train", "train", "emoji", "--set", "training.epochs=1", "--out", run)
+    check("train", "train", "emoji", "--recipe", "paper", "--set", "training.epochs=1", "--out", run)
     check("index", "index", run)
     check("search", "search", run, "something to drink")
 

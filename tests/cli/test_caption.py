@@ -24,7 +24,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def emoji(tmp_path_factory):
-    config = load_config("emoji", ["training.epochs=1", "model.dim=32"])
+    config = load_config("emoji", ["recipe=paper", "training.epochs=1", "model.dim=32"])
     return api.train(config, out=tmp_path_factory.mktemp("runs") / "emoji", baseline=False).path
 
 

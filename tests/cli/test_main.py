@@ -129,7 +129,7 @@ def test_config_commands(monkeypatch, capsys, tmp_path):
     assert run(monkeypatch, "config", "validate", "emoji", "bad.yaml") == 2
     captured = capsys.readouterr()
     assert "emoji: valid" in captured.out
-    assert "bad.yaml: loss.local: crossclr has no option 'tempreature'" in captured.err
+    assert "bad.yaml: loss.local: clip has no option 'tempreature'" in captured.err
 
 
 def test_interrupt_says_how_to_go_on(config_file, tmp_path):

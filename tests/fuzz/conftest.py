@@ -9,6 +9,7 @@ from crossclr.search import build_index
 from crossclr.training import load_config
 
 SMALL = {
+    "recipe": "paper",
     "training.epochs": 1,
     "model.dim": 16,
     "model.encoder": {"kind": "mlp", "blocks": 0},

@@ -12,6 +12,7 @@ from crossclr.search import Searcher, build_index, item_map
 from crossclr.training import Run, load_config
 
 SMALL = {
+    "recipe": "paper",
     "training.epochs": 5,
     "model.dim": 32,
     "model.encoder": {"kind": "mlp", "blocks": 0},

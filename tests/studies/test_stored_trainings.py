@@ -23,13 +23,13 @@ def test_a_part_that_a_later_version_adds_changes_no_name():
 
 
 def test_what_decides_a_run_changes_its_name():
-    plain = load_config("emoji")
+    plain = load_config("emoji", {"recipe": "paper"})
     names = {digest(plain)}
     for key, value in (
         ("loss.local.prune_threshold", None),
         ("data.modalities.image", "fluent"),
     ):
-        names.add(digest(load_config("emoji", {key: value})))
+        names.add(digest(load_config("emoji", {"recipe": "paper", key: value})))
     assert len(names) == 3
     assert digest(plain.model_copy(update={"seed": 7})) == digest(plain)
 

@@ -27,7 +27,7 @@ class Command:
 
 
 COMMANDS = {
-    "demo": Command("crossclr.cli.demo:demo", "Train on the built-in set and search in it: a tour of the product."),
+    "demo": Command("crossclr.cli.demo:demo", "Fit, compare and search on the built-in set: a first look."),
     "start": Command("crossclr.cli.start:start", "From a folder of videos to the search page in one command."),
     "extract": Command("crossclr.cli.extract:extract", "Turn videos, images, sound and sentences into features."),
     "train": Command("crossclr.cli.train:train", "Train a joint embedding from a config, with one or several seeds."),

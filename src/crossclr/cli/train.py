@@ -46,7 +46,6 @@ def train(
     from rich.console import Console
 
     from crossclr import api
-    from crossclr.training.run_config import recipe_changes
 
     if (config is None) == (resume is None):
         raise ValueError("give either a config to train or a run folder to resume with --resume")
@@ -55,7 +54,7 @@ def train(
             "--resume keeps the settings of the run; it cannot be combined with --set, --recipe, --seeds, --out, "
             "--devices or --nodes"
         )
-    changes = [*recipe_changes(recipe), *(set_ or [])]
+    changes = [*([] if recipe is None else [f"recipe={recipe}"]), *(set_ or [])]
     changes += [f"training.{name}={count}" for name, count in (("devices", devices), ("nodes", nodes)) if count]
     console = Console()
     with resumable("crossclr train --resume"):

@@ -34,6 +34,7 @@ from crossclr.storage.manifest import check_sealed
 from crossclr.storage.reading import read_json_object
 from crossclr.suggestions import suggest
 from crossclr.training import FitConfig
+from crossclr.training.run_config import RECIPE_LOSS
 
 PARAMETERS, WEIGHTS = "estimator.json", "model.safetensors"
 Vectors = npt.NDArray[np.float32]
@@ -54,7 +55,7 @@ class JointEmbedding(Parameters):
     Args:
         recipe: ``best``, ``closed-form`` (no training) or ``paper`` (trained encoders alone).
         loss: loss of the encoders: a name, or a module of your own that is called as ``loss(outputs, features=...,
-            ids=..., present=...)``. Default: ``crossclr`` for ``paper``, otherwise ``clip`` at temperature 0.1.
+            ids=..., present=...)``. Default, at temperature 0.1: ``crossclr`` for ``paper``, otherwise ``clip``.
         loss_options: options of the loss, for example ``{"temperature": 0.07}``.
         dim: channels of an encoder.
         encoder: ``mlp``, ``transformer``, or ``auto``: a transformer for sequences.
@@ -315,19 +316,17 @@ class JointEmbedding(Parameters):
         return encoded.numpy().astype(np.float32)
 
     def _config(self, columns: Mapping[str, Column], seed: int) -> FitConfig:
-        name, options = self.loss, dict(self.loss_options or {})
-        if isinstance(name, nn.Module):
-            name, options = "clip", {}  # any: the module takes its place
-        elif name is None and self.recipe == "paper":
-            name, options = "crossclr", {"temperature": 0.07, **options}
-        elif name is None:
-            name, options = "clip", {"temperature": 0.1, "learnable": False, **options}
+        options = dict(self.loss_options or {})
+        if isinstance(self.loss, nn.Module):
+            local = RECIPE_LOSS["best"]  # any: the module takes its place
+        else:
+            local = {**(RECIPE_LOSS[self.recipe] if self.loss is None else {"name": self.loss}), **options}
         encoders = {name: self._encoder(column.flat) for name, column in columns.items()}
         values = {
             "seed": seed,
             "splits": {"train": "train", "validate": None, "test": None},
             "model": {"dim": self.dim, "encoders": encoders},
-            "loss": {"local": {"name": name, **options}},
+            "loss": {"local": local},
             "optimiser": {
                 "name": "adamw",
                 "learning_rate": self.learning_rate,

@@ -88,7 +88,8 @@ def loss_option(config: RunConfig, name: str) -> Any:
 
     Example:
         >>> from crossclr.training import load_config
-        >>> loss_option(load_config("emoji"), "temperature"), loss_option(load_config("emoji"), "min_keep")
+        >>> config = load_config("emoji", {"recipe": "paper"})
+        >>> loss_option(config, "temperature"), loss_option(config, "min_keep")
         (0.1, 0.25)
     """
     local = config.loss.local
@@ -239,7 +240,7 @@ def load_study(name_or_path: str | Path) -> StudyConfig:
 
 def base_config(study: StudyConfig, overrides: Sequence[str] = ()) -> RunConfig:
     """The config that every training of a study starts from; ``overrides`` are applied after those of the study."""
-    changed = load_config(study.config, study.set)
+    changed = load_config(study.config, {"recipe": "paper", **study.set})
     return check_config(read_values(dump_config(changed), study.config, overrides), study.config)
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from crossclr.storage.reading import ReadError
 from crossclr.storage.yaml_files import parse_yaml, read_yaml_text
 from crossclr.suggestions import suggest
-from crossclr.training.run_config import LossConfig, RunConfig
+from crossclr.training.run_config import RECIPE_LOSS, LossConfig, RunConfig, recipe_of
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -71,7 +71,9 @@ def read_values(text: str, origin: str, overrides: Sequence[str] | Mapping[str, 
     if not isinstance(values, dict):
         raise ConfigError(f"{origin} must hold a mapping of fields, found {type(values).__name__}")
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
-    for key, value in pairs:
+    for key, value in sorted(pairs, key=lambda pair: pair[0] != "recipe"):
+        if key == "recipe" and value != recipe_of(values) and value in RECIPE_LOSS:
+            values["loss"] = {"local": dict(RECIPE_LOSS[value])}  # another recipe, another loss
         put_value(values, key, value)
     return values
 

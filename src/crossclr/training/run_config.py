@@ -1,8 +1,8 @@
 """All options of a run as types. Every field has a description, and unknown fields are errors."""
 
-import json
 import math
-from typing import Any, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -10,7 +10,6 @@ from crossclr.data.config import StrictConfig
 from crossclr.data.kinds import DataConfig
 from crossclr.losses.names import check_options
 from crossclr.models.model_config import ModelConfig
-from crossclr.suggestions import suggest
 
 
 class TermConfig(StrictConfig):
@@ -182,30 +181,29 @@ class SplitsConfig(StrictConfig):
 
 
 Recipe = Literal["best", "closed-form", "paper"]
-BEST_LOSS = {"local": {"name": "clip", "temperature": 0.1, "learnable": False}}
-"""The loss of the encoders of the recipe `best`, where a config does not name one."""
+RECIPE_LOSS: dict[str, dict[str, Any]] = {
+    "best": {"name": "clip", "temperature": 0.1, "learnable": False},
+    "closed-form": {"name": "clip", "temperature": 0.1, "learnable": False},  # not used
+    "paper": {"name": "crossclr", "temperature": 0.1},
+}
+"""The loss of the encoders of each recipe, where a config does not name one."""
 
 
-def recipe_changes(recipe: str | None) -> list[str]:
-    """The changes that ``--recipe`` makes to a config, ``a.b=value``.
+def recipe_of(values: Mapping[str, Any]) -> str:
+    """The recipe of the plain values of a config: `paper` if they have a loss and no recipe, else `best`.
 
     Example:
-        >>> recipe_changes("closed-form"), recipe_changes(None)
-        (['recipe=closed-form'], [])
+        >>> recipe_of({}), recipe_of({"loss": {"local": {"name": "clip"}}})
+        ('best', 'paper')
     """
-    if recipe is None:
-        return []
-    names = get_args(Recipe)
-    if recipe not in names:
-        raise ValueError(f"there is no recipe {recipe!r}; {suggest(recipe, names)}")
-    return [f"recipe={recipe}", *([f"loss={json.dumps(BEST_LOSS)}"] if recipe == "best" else [])]
+    return str(values.get("recipe", "paper" if "loss" in values else "best"))
 
 
 class FitConfig(StrictConfig):
     """How to train on any data: recipe, model, loss, optimiser, schedule and loop."""
 
     recipe: Recipe = Field(
-        default="paper",
+        default="best",
         description="`best`: closed form and trained encoders, chosen by cross-fitting; `closed-form`: no training; "
         "`paper`: encoders trained with the loss. Default: `best` if there is no section `loss`, else `paper`.",
     )
@@ -230,9 +228,8 @@ class FitConfig(StrictConfig):
     def _default_recipe(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        recipe = values.get("recipe", "paper" if "loss" in values else "best")
-        loss = {} if "loss" in values or recipe == "paper" else {"loss": BEST_LOSS}
-        return {**values, "recipe": recipe, **loss}
+        recipe = recipe_of(values)
+        return {"loss": {"local": RECIPE_LOSS.get(recipe, RECIPE_LOSS["best"])}, **values, "recipe": recipe}
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

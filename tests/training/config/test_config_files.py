@@ -5,6 +5,7 @@ import yaml
 from pydantic import BaseModel
 
 from crossclr.data.config import StrictConfig
+from crossclr.estimator import JointEmbedding
 from crossclr.training import ConfigError, RunConfig, config_names, describe_config, dump_config, load_config
 from crossclr.training.config_files import _models_in
 from crossclr.training.run_config import TermConfig
@@ -74,6 +75,23 @@ def test_coots_own_settings():
     assert (config.schedule.warmup_epochs, config.schedule.patience, config.schedule.cooldown) == (0, 5, 3)
 
 
+def test_another_recipe_brings_its_own_loss_and_the_same_recipe_keeps_the_config():
+    default, paper = load_config("emoji"), load_config("emoji", ["loss.local.queue_size=50", "recipe=paper"])
+    assert (default.recipe, default.loss.local.name) == ("best", "clip")
+    assert (paper.recipe, paper.loss.local.name) == ("paper", "crossclr")
+    assert paper.loss.local.options == {"temperature": 0.1, "queue_size": 50}  # changes come after the recipe
+    assert load_config("emoji", {"recipe": "best"}) == default
+    shipped = load_config("youcook2-100m")
+    assert load_config("youcook2-100m", ["recipe=paper"]) == shipped
+    assert load_config("youcook2-100m", ["recipe=best"]).loss == default.loss
+
+
+def test_the_default_is_a_recipe_and_the_papers_method_is_named():
+    recipes = {name: load_config(name).recipe for name in config_names()}
+    assert recipes.pop("emoji") == JointEmbedding().recipe == "best"
+    assert set(recipes.values()) == {"paper"}
+
+
 def test_overrides_are_yaml():
     config = load_config(
         "emoji",
@@ -116,7 +134,7 @@ def test_overrides_are_yaml():
 )
 def test_faults_are_named_with_their_place(override, message):
     with pytest.raises(ConfigError) as caught:
-        load_config("emoji", [override])
+        load_config("emoji", ["recipe=paper", override])
     assert message in str(caught.value)
     assert "\n" not in message
 
