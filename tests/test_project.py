@@ -27,7 +27,7 @@ def test_the_python_version_is_the_same_everywhere():
 def test_the_extra_all_has_every_extra_of_users():
     extras = set(PROJECT["optional-dependencies"]) - {"all", "docs", "dev"}
     (everything,) = PROJECT["optional-dependencies"]["all"]
-    assert set(re.fullmatch(r"crossclr\[([\w,]+)\]", everything)[1].split(",")) == extras
+    assert set(re.fullmatch(r"crossclr\[([\w,-]+)\]", everything)[1].split(",")) == extras
 
 
 def test_doctor_knows_every_extra_of_users():

@@ -20,6 +20,9 @@ EXTRAS = {
     "export": "ONNX encoders",
     "ray": "embedding on a cluster",
     "report": "experiments and the HTML report",
+    "hub": "sharing runs by name",
+    "sentence-transformers": "export to sentence-transformers",
+    "mteb": "benchmarks of MTEB",
 }
 """The extras that a user may want, and what each is for."""
 

@@ -14,6 +14,9 @@ PROVIDES = {
     "export": ("onnx", "onnxscript"),
     "ray": ("ray",),
     "report": ("optuna", "plotly"),
+    "hub": ("huggingface_hub",),
+    "sentence-transformers": ("sentence_transformers",),
+    "mteb": ("mteb",),
 }
 """The modules that each extra brings."""
 CORE = ("torch", "scipy", "sklearn", "h5py", "pyarrow", "tensorboard")  # absent after `pip install --no-deps`

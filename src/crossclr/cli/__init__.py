@@ -42,6 +42,8 @@ COMMANDS = {
     "export": Command("crossclr.cli.search:export", "Write the encoders as ONNX and check them."),
     "caption": Command("crossclr.cli.caption:app", "Write captions from embeddings and score them."),
     "card": Command("crossclr.cli.card:card", "Write the model card of a run."),
+    "push": Command("crossclr.cli.hub:push", "Share a run by name through the hub of Hugging Face."),
+    "pull": Command("crossclr.cli.hub:pull", "Download a shared run from the hub."),
     "data": Command("crossclr.cli.data:app", "Check and describe a data set before training."),
     "config": Command("crossclr.cli.config:app", "List, show, copy and check configs."),
     "verify": Command("crossclr.cli.verify:verify", "Check a run folder or an index for damage and changed data."),

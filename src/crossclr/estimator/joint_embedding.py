@@ -1,5 +1,6 @@
 """A joint embedding with scikit-learn's interface: arrays in, arrays out."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import permutations, zip_longest
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import torch
 from pydantic import ValidationError
 from rich.console import Console
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from crossclr.estimator.encoder_training import (
@@ -33,8 +34,10 @@ from crossclr.storage import new_folder, write_file, write_json
 from crossclr.storage.manifest import check_sealed
 from crossclr.storage.reading import read_json_object
 from crossclr.suggestions import suggest
-from crossclr.training import FitConfig
+from crossclr.training import FitConfig, Run
+from crossclr.training.checkpoint import load_tensors
 from crossclr.training.run_config import RECIPE_LOSS
+from crossclr.training.sharing import fetch, push_folder
 
 PARAMETERS, WEIGHTS = "estimator.json", "model.safetensors"
 Vectors = npt.NDArray[np.float32]
@@ -264,7 +267,7 @@ class JointEmbedding(Parameters):
             raise FileNotFoundError(f"{path} does not hold an estimator ({PARAMETERS} is absent)")
         check_sealed(path, "save the estimator again")
         content = read_json_object(path / PARAMETERS)
-        tensors, description = load_file(path / WEIGHTS), content["space"]
+        tensors, description = load_tensors(path / WEIGHTS), content["space"]
         config = None if content["model"] is None else ModelConfig.model_validate(content["model"])
         encoders = []
         for number in range(description["encoders"]):
@@ -276,6 +279,29 @@ class JointEmbedding(Parameters):
         estimator = cls(**content["parameters"])
         estimator._take(SearchSpace.restore(own, description, encoders), config, content["feature_names"])
         estimator.history_ = content["history"]
+        return estimator
+
+    def push_to_hub(self, name: str, *, private: bool = False, token: str | None = None) -> str:
+        """Share the estimator as ``owner/name`` on the hub; see `Run.push_to_hub`. Returns its address."""
+        self._check_fitted("space_")
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "estimator"
+            self.save(folder)
+            use = f'from crossclr import JointEmbedding\n\njoint = JointEmbedding.from_pretrained("{name}")'
+            card = f"---\nlibrary_name: crossclr\n---\n\n```text\n{self.summary()}\n```\n\n```python\n{use}\n```\n"
+            write_file(folder / "README.md", card)
+            return push_folder(folder, name, private=private, token=token)
+
+    @classmethod
+    def from_pretrained(cls, name: str, *, revision: str | None = None, token: str | None = None) -> "JointEmbedding":
+        """Load an estimator or a run that was shared: a folder, or ``owner/name`` on the hub. See `Run.push_to_hub`."""
+        folder = fetch(name, revision=revision, token=token)
+        if (folder / PARAMETERS).is_file():
+            return cls.load(folder)
+        run = Run.open(folder)
+        estimator = cls(recipe=run.config.recipe)
+        estimator._take(run.load_space(), run.config.model, {})
+        estimator.history_ = []
         return estimator
 
     def _take(self, space: SearchSpace, config: ModelConfig | None, names: dict[str, list[str]]) -> None:

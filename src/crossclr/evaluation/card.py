@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from crossclr.evaluation.metrics import METRICS
 from crossclr.evaluation.result_tables import GRID, grid_rows, is_grid, modalities_of
 from crossclr.models.directions import Direction, direction_words
@@ -84,7 +86,7 @@ def model_card(run: Run) -> str:
     shape = run.shape
     environment = read_json_object(run.path / "environment.json")
     parts = [
-        "---\nlibrary_name: crossclr\ntags: [cross-modal-retrieval, contrastive-learning, crossclr]\n---",
+        f"---\n{_metadata(config, results)}---",
         f"# {config.name}",
         config.about or "A joint embedding, trained with crossclr.",
         "## Data\n\n" + _data(config, shape),
@@ -96,6 +98,27 @@ def model_card(run: Run) -> str:
         "## Use\n\n" + _use(run.path.name),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _metadata(config: RunConfig, results: Mapping[str, Any] | None) -> str:
+    """What the hub reads: library, tags, terms of the data and metrics, as YAML."""
+    words = direction_words((results or {}).get("test") or {})
+    metrics = [
+        {"type": "recall", "name": f"{name}, {words[direction]}", "value": round(scores[name], 2)}
+        for direction, scores in ((results or {}).get("test") or {}).items()
+        for name in ("R@1", "R@10")
+    ]
+    task = {"type": "retrieval", "name": "cross-modal retrieval"}
+    data = {"type": config.data.kind, "name": config.name, "split": config.splits.test or ""}
+    found: dict[str, Any] = {
+        "library_name": "crossclr",
+        "license": "other" if config.data.licence() else "unknown",
+        "tags": ["cross-modal-retrieval", "contrastive-learning", "crossclr", *config.data.modality_names],
+        "model-index": [{"name": config.name, "results": [{"task": task, "dataset": data, "metrics": metrics}]}],
+    }
+    if not metrics:
+        del found["model-index"]
+    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True)
 
 
 def _data(config: RunConfig, shape: Mapping[str, Any]) -> str:

@@ -127,6 +127,21 @@ class Run(RunFolder[RunConfig]):
             )
         return data
 
+    def push_to_hub(self, name: str, *, private: bool = False, token: str | None = None) -> str:
+        """Share the run as the model ``owner/name`` on the hub of Hugging Face; returns its address.
+
+        Weights (safetensors), config, results and model card are uploaded; data, training state and the paths of your
+        machine are not. Others load it with ``crossclr pull owner/name``.
+
+        Args:
+            name: ``owner/name``; the repository is created if it does not exist.
+            private: whether only you may see a repository that is created.
+            token: an access token; default: the one that ``hf auth login`` stored, or HF_TOKEN.
+        """
+        from crossclr.training.sharing import push_run
+
+        return push_run(self, name, private=private, token=token)
+
     @property
     def launch(self) -> str | None:
         """The call of torchrun that started the run."""
