@@ -20,8 +20,9 @@ import torch
 
 from benchmarks.measure import in_own_process, peak_megabytes, side_by_side, start_peak
 from crossclr.allocator import keep_freed_memory
-from crossclr.extract import Settings, TokenEncoder, decode, extract, load
+from crossclr.extract import Settings, TokenEncoder, extract, load
 from crossclr.extract.contract import FrameExpert
+from crossclr.extract.decoding import decode
 from crossclr.extract.media import Frame
 from crossclr.extract.pipeline import Pipeline
 from crossclr.extract.recordings import Recording

@@ -39,7 +39,7 @@ def measure(data: PairedSet, pairs: int, draw: int) -> dict[str, float]:
         space = JointEmbedding().fit(**data.at(some)).space_
     found = {
         "linear CCA": data.measure(linear.encode, linear.encode, test),
-        "default": data.measure(space.queries, space.items, test),
+        "default": data.measure(space.encode_queries, space.encode_items, test),
     }
     return {name: (one["text->video"] + one["video->text"]) / 2 for name, one in found.items()}
 

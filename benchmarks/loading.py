@@ -14,7 +14,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from crossclr.data import CootConfig, batches, collate, open_data
+from crossclr.data import CootConfig, batches, open_data
+from crossclr.data.samples import collate
 
 
 def write(folder: Path, videos: int, seed: int = 0) -> None:

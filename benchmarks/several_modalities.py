@@ -33,7 +33,8 @@ import numpy.typing as npt
 from crossclr.data import Dataset
 from crossclr.evaluation.metrics import evaluate_embeddings, retrieval_validator
 from crossclr.models import embed_data
-from crossclr.training import JointTraining, MemoryRecorder, fit, make_fabric
+from crossclr.training import JointTraining, MemoryRecorder, fit
+from crossclr.training.processes import make_fabric
 from crossclr.training.run_config import FitConfig
 
 Rows = npt.NDArray[np.float32]

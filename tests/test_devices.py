@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from crossclr.data import EmojiConfig, Inputs, Ragged, batches, open_data
-from crossclr.losses import LOSS_PATHS, CrossCLR, build_loss
+from crossclr.losses import CrossCLR, build_loss
+from crossclr.losses.names import LOSS_PATHS
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.space import HubCorrection, SearchSpace
@@ -71,12 +72,15 @@ def test_a_search_space():
     torch.manual_seed(0)
     rows = {"video": torch.randn(60, 5), "text": torch.randn(60, 4)}
     plain = SearchSpace({"video": 5, "text": 4}, ClosedForm().fit(rows))
-    hubs = HubCorrection({name: plain.plain(name, values) for name, values in rows.items()}, 0.5)
+    hubs = HubCorrection({name: plain.encode_queries(name, values) for name, values in rows.items()}, 0.5)
     space = SearchSpace(plain.dims, plain.closed_form, hubs=hubs)
-    here = space.queries("text", rows["text"]), space.items("video", rows["video"])
+    here = space.encode_queries("text", rows["text"]), space.encode_items("video", rows["video"])
     with SimulatedDevice():
         space.to(DEVICE)
-        there = space.queries("text", rows["text"].to(DEVICE)), space.items("video", rows["video"].to(DEVICE))
+        there = (
+            space.encode_queries("text", rows["text"].to(DEVICE)),
+            space.encode_items("video", rows["video"].to(DEVICE)),
+        )
         for one, other in zip(here, there, strict=True):
             torch.testing.assert_close(other.held, one)
 

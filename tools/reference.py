@@ -135,8 +135,9 @@ def _standard(parameter: Any) -> str:
 
 def configs_page() -> Iterator[str]:
     """Every field of a config with its type, its default and its sentence."""
-    from crossclr.losses import LOSS_PATHS, loss_class
-    from crossclr.training import RunConfig, TermConfig, config_names, load_config
+    from crossclr.losses.names import LOSS_PATHS, loss_class
+    from crossclr.training import RunConfig, config_names, load_config
+    from crossclr.training.run_config import TermConfig
 
     yield "# Configs\n"
     yield "Made from the code: every field that a YAML config may have. An unknown field is an error that names the"

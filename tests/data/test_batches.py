@@ -7,16 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.data import (
-    CootConfig,
-    DataError,
-    Dataset,
-    Sample,
-    batches,
-    collate,
-    open_data,
-)
+from crossclr.data import CootConfig, DataError, Dataset, Sample, batches, open_data
 from crossclr.data.sample import stable_hash
+from crossclr.data.samples import collate
 from tests.support.pairs import keys_of, pair_data, pair_sample, read
 
 WORKERS = [0, 1, 3]

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from crossclr.data import DataError, batches, open_data, parse_data_config
+from crossclr.data import DataError, batches, open_data
+from crossclr.data.kinds import parse_data_config
 from crossclr.evaluation import evaluate_embeddings
 from crossclr.models.embeddings import Embeddings, Vectors
 from tests.support.tiny_runs import write_coot

@@ -4,16 +4,9 @@ import re
 import pytest
 from pydantic import BaseModel
 
-from crossclr.data import (
-    ArraysConfig,
-    CootConfig,
-    DataConfig,
-    DataError,
-    EmojiConfig,
-    load_data_config,
-    parse_data_config,
-)
+from crossclr.data import ArraysConfig, CootConfig, DataError, EmojiConfig, load_data_config
 from crossclr.data.coot import guess_data_config
+from crossclr.data.kinds import DataConfig, parse_data_config
 
 
 @pytest.mark.parametrize(

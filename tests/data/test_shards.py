@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossclr.data import DataError, ShardsConfig, batches, open_data, parse_data_config
+from crossclr.data import DataError, ShardsConfig, batches, open_data
 from crossclr.data import shards as shards_file
+from crossclr.data.kinds import parse_data_config
 from crossclr.data.order import WindowOrder
 from crossclr.data.sample import stable_hash
 from crossclr.data.shards import find_shards

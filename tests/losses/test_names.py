@@ -4,8 +4,7 @@ import inspect
 
 import pytest
 
-from crossclr.losses import LOSS_PATHS, loss_class
-from crossclr.losses.names import check_options, loss_key, loss_options
+from crossclr.losses.names import LOSS_PATHS, check_options, loss_class, loss_key, loss_options
 
 
 def test_the_options_are_those_of_the_constructors():

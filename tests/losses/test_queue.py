@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.losses import RingBuffer
+from crossclr.losses.queue import RingBuffer
 
 
 @given(size=st.integers(1, 9), batches=st.lists(st.integers(1, 13), min_size=1, max_size=8), seed=st.integers(0, 99))

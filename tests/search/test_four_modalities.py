@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from crossclr import api
+from crossclr.errors import ReadError
 from crossclr.models import embed_data
 from crossclr.search import QueryError, Searcher, build_index, update_index
 from crossclr.search.faiss_index import FaissIndex, fuse_items
@@ -16,7 +17,6 @@ from crossclr.search.items import Item, Items
 from crossclr.search.onnx_queries import QUERY_ENCODER
 from crossclr.search.query import Weights
 from crossclr.storage.manifest import seal
-from crossclr.storage.reading import ReadError
 from crossclr.training import Run, load_config
 from tests.search.conftest import SMALL
 

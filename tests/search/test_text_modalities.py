@@ -40,7 +40,7 @@ def expected(run, opened):
     items = opened.items.columns("id", "name", where="image")
     gallery = opened.indexes["image"].vectors(np.array([row[0] for row in items]))
     for name in ("english", "spanish"):
-        query = space.queries(name, TokenEncoder()(["red fruit"])).numpy()[0]
+        query = space.encode_queries(name, TokenEncoder()(["red fruit"])).numpy()[0]
         found[name] = [items[place][1] for place in np.argsort(-(gallery @ query), kind="stable")[:10]]
     return found
 

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
+from crossclr.errors import ReadError
 from crossclr.storage import new_folder, write_file
 from crossclr.storage.manifest import NAME, SMALL, changes, check_sealed, file_digest, seal, sealed_folders, unlist
-from crossclr.storage.reading import ReadError
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from crossclr.storage.reading import DEEPEST, ReadError, parse_json, read_json, read_json_object
+from crossclr.errors import ReadError
+from crossclr.storage.reading import DEEPEST, parse_json, read_json, read_json_object
 from crossclr.storage.yaml_files import parse_yaml, read_yaml
 
 

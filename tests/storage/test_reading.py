@@ -3,8 +3,9 @@
 import pytest
 import yaml
 
+from crossclr.errors import ReadError
 from crossclr.storage import reading as module
-from crossclr.storage.reading import ReadError, check_regular, parse_json, reading
+from crossclr.storage.reading import check_regular, parse_json, reading
 from crossclr.storage.yaml_files import parse_yaml
 
 

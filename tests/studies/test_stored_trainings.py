@@ -3,7 +3,8 @@
 import shutil
 from pathlib import Path
 
-from crossclr.studies import EXPERIMENTS, open_study, trainings
+from crossclr.studies import open_study, trainings
+from crossclr.studies.experiments import EXPERIMENTS
 from crossclr.studies.trainings import digest
 from crossclr.training import RunConfig, load_config
 from tests.studies.conftest import write_study

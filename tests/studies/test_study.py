@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from crossclr.studies import METHODS, configure, load_study, open_study, study_names
+from crossclr.studies import load_study, open_study
 from crossclr.studies.experiments import ModalityPairs
 from crossclr.studies.paper_numbers import paper_table
-from crossclr.studies.study_config import base_config, with_overrides
+from crossclr.studies.study_config import METHODS, base_config, configure, study_names, with_overrides
 from crossclr.training import ConfigError, load_config
 
 

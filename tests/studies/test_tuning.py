@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from crossclr.studies import METHODS, open_study, run_experiments
+from crossclr.studies import open_study, run_experiments
+from crossclr.studies.study_config import METHODS
 from crossclr.studies.trainings import StoredTrainings
 from crossclr.studies.tuning import FAILED, objective
 from crossclr.studies.worker_pool import Pool

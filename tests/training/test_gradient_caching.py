@@ -8,10 +8,10 @@ import torch
 
 from crossclr.data import open_data
 from crossclr.models import JointModel
-from crossclr.training import JointTraining, make_fabric
+from crossclr.training import JointTraining
 from crossclr.training.config_files import check_config
 from crossclr.training.joint_training import backward_in_parts
-from crossclr.training.processes import part
+from crossclr.training.processes import make_fabric, part
 
 
 @pytest.fixture(autouse=True)

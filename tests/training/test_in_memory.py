@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from crossclr import api
-from crossclr.models import MLPEncoderConfig, TransformerEncoderConfig
+from crossclr.models.model_config import MLPEncoderConfig, TransformerEncoderConfig
 from crossclr.training import RunConfig, load_config
 from crossclr.training.joint_training import memory_form
 

@@ -8,10 +8,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from crossclr import api
 from crossclr.data import batches, open_data
 from crossclr.models import build_model
-from crossclr.training import ConfigError, JointTraining, Run, TrainingError, make_fabric, selection_score
+from crossclr.training import ConfigError, JointTraining, Run, TrainingError
 from crossclr.training.config_files import check_config
+from crossclr.training.joint_training import selection_score
 from crossclr.training.objective import Objective
 from crossclr.training.optimiser import build_optimiser, build_schedule
+from crossclr.training.processes import make_fabric
 from crossclr.training.run_config import OptimiserConfig, ScheduleConfig
 
 

@@ -11,9 +11,10 @@ from crossclr import api
 from crossclr.data import Dataset, open_data
 from crossclr.evaluation.evaluate import evaluate_runs
 from crossclr.models import ModelConfig, build_model
-from crossclr.training import JointTraining, TrainingError, make_fabric
+from crossclr.training import JointTraining, TrainingError
 from crossclr.training.config_files import check_config
 from crossclr.training.objective import Objective, between
+from crossclr.training.processes import make_fabric
 from crossclr.training.run_config import FitConfig
 
 NAMES = ("video", "sound", "english", "spanish")

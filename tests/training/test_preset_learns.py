@@ -4,7 +4,8 @@ import pytest
 
 from crossclr.data import open_data
 from crossclr.evaluation.metrics import retrieval_validator
-from crossclr.training import JointTraining, MemoryRecorder, fit, load_config, make_fabric
+from crossclr.training import JointTraining, MemoryRecorder, fit, load_config
+from crossclr.training.processes import make_fabric
 from tests.support.simulated_cooking import write_cooking
 
 VIDEOS, HELD_OUT, CLIPS = 175, 44, 8  # 1,400 clips, a tenth of YouCook2's 13,829

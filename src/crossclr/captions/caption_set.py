@@ -22,8 +22,10 @@ from crossclr.data import Dataset
 from crossclr.data.sequences import limit_rows
 from crossclr.evaluation.embedding_files import load_embeddings
 from crossclr.models import Embeddings, JointModel, build_model, embed_data
+from crossclr.progress_bar import Progress
 from crossclr.storage.reading import read_json_object
-from crossclr.training import Run, seed_everything
+from crossclr.training import Run
+from crossclr.training.checkpoint import seed_everything
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,6 @@ class TrainingSentences:
 
 
 FILES = (".h5", ".hdf5", ".npz")
-Progress = Callable[[int, int], None]
 
 
 def load_caption_set(

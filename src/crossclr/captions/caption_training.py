@@ -15,8 +15,10 @@ from torch.nn import functional
 from crossclr.captions.caption_config import CaptionConfig
 from crossclr.captions.caption_set import TrainingBatch, TrainingSentences
 from crossclr.captions.captioner import Captioner
-from crossclr.training import Schedule, Trainable, TrainingError, make_fabric
+from crossclr.training import Trainable, TrainingError
 from crossclr.training.loop import loop_settings
+from crossclr.training.optimiser import Schedule
+from crossclr.training.processes import make_fabric
 
 
 def warmup_linear(progress: float, warmup: float) -> float:

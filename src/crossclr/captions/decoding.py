@@ -1,7 +1,6 @@
 """Writing sentences: greedy or with beam search, with cached keys, paragraph by paragraph."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,10 +12,10 @@ from crossclr.captions.caption_metrics import Caption, Predictions
 from crossclr.captions.caption_set import CaptionSet, make_batcher
 from crossclr.captions.captioner import Captioner, Memory
 from crossclr.captions.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from crossclr.progress_bar import Progress
 
 NEVER = -1e10
 PLAIN = DecodingConfig()
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

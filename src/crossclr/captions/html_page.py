@@ -11,7 +11,7 @@ from pathlib import Path
 
 from crossclr.captions.caption_metrics import METRICS, Caption, Scores, clean, shown_name
 from crossclr.captions.caption_set import CaptionSet
-from crossclr.data import clip_keys
+from crossclr.data.sample import clip_keys
 from crossclr.evaluation.words import FUNCTION_WORDS
 
 SHARE = 0.25  # good captions are among this share of the videos, those with the best scores; bad ones likewise

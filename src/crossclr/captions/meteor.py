@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from crossclr.errors import CrossCLRError
+
 SECONDS = 300.0  # without an answer; a start takes about ten, and far more on a busy machine
 HEAP = "2G"
 
 
-class MeteorError(RuntimeError):
+class MeteorError(CrossCLRError, RuntimeError):
     """METEOR could not be computed; the message says why."""
 
 

@@ -25,12 +25,13 @@ from crossclr.captions.captioner import Captioner
 from crossclr.captions.decoding import write_captions
 from crossclr.captions.meteor import Meteor
 from crossclr.captions.vocabulary import Vocabulary, read_word_vectors
-from crossclr.progress_bar import show_progress
+from crossclr.progress_bar import Progress, show_progress
 from crossclr.storage import FolderLock, write_file
 from crossclr.storage.manifest import check_sealed
-from crossclr.training import RunFolder, Validation, fit_run, save_checkpoint, seed_everything
-from crossclr.training.loop import Progress, Validate
-from crossclr.training.run_folder import CONFIG, Which, free_folder
+from crossclr.training.checkpoint import save_checkpoint, seed_everything
+from crossclr.training.loop import Validate, Validation
+from crossclr.training.recorder import fit_run
+from crossclr.training.run_folder import CONFIG, RunFolder, Which, free_folder
 from crossclr.training.torch_settings import torch_threads
 
 WORDS = "vocabulary.json"

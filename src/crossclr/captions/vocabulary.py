@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.errors import ReadError
 from crossclr.extras import requires_extra
-from crossclr.storage.reading import ReadError, read_json_object, reading
+from crossclr.storage.reading import read_json_object, reading
 
 SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[VID]", "[BOS]", "[EOS]", "[UNK]")
 PAD, CLS, SEP, VID, BOS, EOS, UNK = range(7)

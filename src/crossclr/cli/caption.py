@@ -13,7 +13,7 @@ from crossclr.cli.options import Checkpoint, Json, Media, Meteor, Set, parse_see
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crossclr.captions import MediaPreview
+    from crossclr.captions.html_page import MediaPreview
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
@@ -63,7 +63,8 @@ def train(
     """
     from rich.console import Console
 
-    from crossclr.captions import load_caption_config, resume_captions, train_captions
+    from crossclr.captions import load_caption_config, train_captions
+    from crossclr.captions.pipeline import resume_captions
 
     console = Console()
     given = {
@@ -115,7 +116,8 @@ def generate(
 
         crossclr caption generate runs/youcook2/captions/small --split val --beam 3 --block-ngram 4 --out beam.json
     """
-    from crossclr.captions import CaptionRun, generate_captions, save_predictions
+    from crossclr.captions import CaptionRun, generate_captions
+    from crossclr.captions.caption_metrics import save_predictions
     from crossclr.captions.pipeline import final_part
 
     run = CaptionRun.open(captioner)
@@ -149,7 +151,8 @@ def score(
     """
     from rich.console import Console
 
-    from crossclr.captions import load_predictions, load_references, score_captions
+    from crossclr.captions import score_captions
+    from crossclr.captions.caption_metrics import load_predictions, load_references
 
     wanted, written = load_references(references), load_predictions(predictions)
     with Console(stderr=True).status("scoring"):
@@ -188,9 +191,9 @@ def page(
     """
     from rich.console import Console
 
-    from crossclr.captions import CaptionRun, CaptionSet, Writer, caption_page, generate_captions, score_captions
+    from crossclr.captions import CaptionRun, CaptionSet, generate_captions, score_captions
     from crossclr.captions.comparison import distinct_names
-    from crossclr.captions.html_page import choose
+    from crossclr.captions.html_page import Writer, caption_page, choose
     from crossclr.captions.pipeline import final_part
     from crossclr.storage import write_file
 
@@ -237,7 +240,8 @@ def compare(
     """
     from rich.console import Console
 
-    from crossclr.captions import compare_captions, load_caption_config
+    from crossclr.captions import load_caption_config
+    from crossclr.captions.comparison import compare_captions
 
     numbers = parse_seeds(seeds)
     console = Console()
@@ -253,8 +257,8 @@ def compare(
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, MediaPreview]:
     """Images, videos and sounds of the clips, if the run's data (or ``place``) has them."""
     from crossclr.captions.html_page import MediaPreview, load_shown
-    from crossclr.data import clip_keys
     from crossclr.data.emoji_set import is_built_in, read_image
+    from crossclr.data.sample import clip_keys
     from crossclr.extract.media import media_type
     from crossclr.search.run_items import MediaFinder
     from crossclr.training import Run

@@ -35,7 +35,8 @@ def show(config: Name, set_: Set = None) -> None:
 
         crossclr config show emoji --set training.epochs=5
     """
-    from crossclr.training import describe_config, load_config
+    from crossclr.training import load_config
+    from crossclr.training.config_files import describe_config
 
     typer.echo(describe_config(load_config(config, set_ or [])), nl=False)
 

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from crossclr.cli.options import Json
-from crossclr.data import AnyData, DataReport, check_data, load_data_config
+from crossclr.data import check_data, load_data_config
 from crossclr.data.coot import guess_data_config
-from crossclr.data.report import SplitSummary
+from crossclr.data.kinds import AnyData
+from crossclr.data.report import DataReport, SplitSummary
 from crossclr.storage.reading import read_json
 
 app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)

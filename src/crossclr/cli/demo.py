@@ -97,7 +97,7 @@ def _search(run: Run, console: Console) -> None:
 
     items, space = load_emoji(), run.load_space()
     texts, images = (Ragged.from_list([torch.tensor(rows) for rows in load_rows(name)]) for name in ("queries", "noto"))
-    scores = space.queries("text", texts) @ space.items("image", images).T  # (queries, emoji)
+    scores = space.encode_queries("text", texts) @ space.encode_items("image", images).T  # (queries, emoji)
     console.print(f"Searching the images of {len(items):,} emoji:", highlight=False)
     for query, best in zip(QUERIES, scores.topk(4).indices.tolist(), strict=True):
         named = ", ".join(f"{items[place].character} {items[place].name}" for place in best)

@@ -57,7 +57,8 @@ def experiment(
     """
     from rich.console import Console
 
-    from crossclr.studies import EXPERIMENTS, open_study, run_experiments
+    from crossclr.studies import open_study, run_experiments
+    from crossclr.studies.experiments import EXPERIMENTS
 
     console = Console()
     if names == ["default"]:

@@ -105,9 +105,10 @@ def extract(
     """
     from rich.console import Console
 
-    from crossclr.extract import Settings, load_experts
+    from crossclr.extract import Settings
     from crossclr.extract.extraction import Extraction
     from crossclr.extract.recordings import list_media
+    from crossclr.extract.registry import load_experts
 
     console = Console()
     if list_:

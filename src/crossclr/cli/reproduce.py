@@ -112,8 +112,9 @@ def _train_run_folder(job: Job, out: Path, console: Console) -> dict[str, Any]:
 
 
 def _caption(run: Path, features: str, out: Path, console: Console) -> Mapping[str, float]:
-    from crossclr.captions import load_caption_config, resume_captions, train_captions
+    from crossclr.captions import load_caption_config, train_captions
     from crossclr.captions.caption_metrics import shown_name
+    from crossclr.captions.pipeline import resume_captions
 
     if (out / "config.yaml").is_file():
         found = resume_captions(out, console=console)

@@ -104,8 +104,9 @@ def _state(features: Path) -> str:
 
 
 def _extract(folder: Path, captions: Path | None, out: Path, console: Console) -> Report:
-    from crossclr.extract import Settings, extract, load_experts
+    from crossclr.extract import Settings, extract
     from crossclr.extract.recordings import list_media
+    from crossclr.extract.registry import load_experts
 
     listing = list_media(folder, captions)
     experts = load_experts(["appearance", "text" if listing.captioned else "audio"])

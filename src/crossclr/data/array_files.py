@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crossclr.data.errors import DataError
 from crossclr.data.info import as_texts
 from crossclr.data.sample import Rows
 from crossclr.data.sequences import Array, RowStore, checked_rows
+from crossclr.errors import DataError
 from crossclr.storage import naming_full_disk
 from crossclr.storage.reading import check_regular, read_json, reading
 
@@ -191,13 +191,13 @@ def _check_lengths(path: Path, lengths: Array, count: int) -> None:
         raise DataError(f"{path}: sequence {int(lengths.argmin())} has length {lengths.min()}; at least 1 is needed")
 
 
-def read_values(path: Path, name: str | None) -> pa.Array | dict[str, Any]:
+def read_plain_column(path: Path, name: str | None) -> pa.Array | dict[str, Any]:
     """A plain column: an Arrow array by row, or (from JSON) a mapping by key.
 
     ``file.json#name`` is the entry ``name`` of the file's object, or else the field ``name`` of each of its entries.
     """
     if path.suffix == ".parquet":
-        return read_column(path, name)
+        return read_parquet_column(path, name)
     if path.suffix in (".npy", ".npz"):
         values = np.asarray(open_npz(path, name) if path.suffix == ".npz" else open_npy(path))
         return pa.array(values) if values.dtype.kind in "iu" and values.ndim == 1 else pa.array(values.tolist())
@@ -249,7 +249,7 @@ def choose_column(path: Path, file: pq.ParquetFile, column: str | None) -> str:
     return column
 
 
-def read_column(path: Path, column: str | None) -> pa.Array:
+def read_parquet_column(path: Path, column: str | None) -> pa.Array:
     """A whole plain column: ids, texts or splits."""
     with open_parquet(path) as file, reading(path, "Parquet", kind=DataError):
         chunks = file.read(columns=[choose_column(path, file, column)]).column(0).chunks

@@ -9,15 +9,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crossclr.data.array_files import ArrayRows, ParquetRows, open_sequences, read_values
+from crossclr.data.array_files import ArrayRows, ParquetRows, open_sequences, read_plain_column
 from crossclr.data.dataset import Dataset, Splits
-from crossclr.data.errors import DataError
 from crossclr.data.info import TEXT, Info, as_texts, first_repeated, take_rows
 from crossclr.data.kinds import ArrayConfig, ArrayModality, ArraysConfig
 from crossclr.data.order import IntArray, Places, draw_splits, places_of_splits
-from crossclr.data.report import Finding, warn
+from crossclr.data.report import Finding, finding_about
 from crossclr.data.sample import same_words
 from crossclr.data.sequences import JoinedRows, RowStore, Sequences
+from crossclr.errors import DataError
 
 LARGE_ROW_GROUP = 10_000
 Labels = Mapping[str, str] | Sequence[str] | pa.Array | None
@@ -283,10 +283,10 @@ class _Arrays:
             idle[np.asarray(places)] = False
         if len(self.dropped):
             message = "{count} keys are in one modality only and were dropped"
-            findings.append(warn("unpaired", message, take_rows(self.keys, self.dropped).to_pylist()))
+            findings.append(finding_about("unpaired", message, take_rows(self.keys, self.dropped).to_pylist()))
         if idle.any():
             names = take_rows(self.keys, np.flatnonzero(idle)).to_pylist()
-            findings.append(warn("no-split", f"{self.path}: {{count}} samples are in no split", names))
+            findings.append(finding_about("no-split", f"{self.path}: {{count}} samples are in no split", names))
         stores = [modality.rows for modality in self.modalities]
         for expert in (expert for rows in stores for expert in getattr(rows, "experts", [rows])):
             if isinstance(expert, ParquetRows) and expert.largest_group > LARGE_ROW_GROUP:
@@ -322,7 +322,7 @@ class _Places:
             return None
         found = self.find(place, option, values)
         if self._last[0] != found:
-            self._last = found, read_values(*found)
+            self._last = found, read_plain_column(*found)
         return self._last[1]
 
     def find(self, place: str, option: str, values: str = "") -> tuple[Path, str | None]:

@@ -7,10 +7,10 @@ import hashlib
 import tempfile
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossclr.data.dataset import Dataset
-from crossclr.data.errors import DataError
 from crossclr.data.info import TEXT
 from crossclr.data.kinds import AnyData, open_data
 from crossclr.data.report import (
@@ -29,13 +28,13 @@ from crossclr.data.report import (
     InfluenceSummary,
     Lengths,
     SplitSummary,
-    fault,
+    finding_about,
     summarise_connectivity,
-    warn,
 )
 from crossclr.data.sample import Content, Rows, Sample, check_clips, clip_keys
+from crossclr.errors import DataError
+from crossclr.progress_bar import Progress
 
-Progress = Callable[[int, int], None]
 BLOCK = 4096  # rows held in memory at a time
 COMPARED = 32  # repeated ids whose features are compared
 
@@ -162,6 +161,11 @@ class _Check:
     def _named(self, count: int, clips: Iterable[tuple[int, int, int]]) -> Examples:
         return Examples(count, [self._name(*clip) for clip in clips])
 
+    def _add(
+        self, kind: str, message: str, keys: Sequence[str] | Examples, level: Literal["fault", "warning"] = "warning"
+    ) -> None:
+        self.findings.append(finding_about(kind, message, keys, level))
+
     def _find_shared_keys(self) -> None:
         earlier: list[pa.Array] = []
         for split, samples in self.splits.items():
@@ -173,7 +177,7 @@ class _Check:
             if len(empty):
                 names = [samples.keys[int(place)] for place in empty[:EXAMPLES]]
                 message = f"{{count}} samples of split {split!r} have no id"
-                self.findings.append(fault("no-id", message, Examples(len(empty), names[:1])))
+                self._add("no-id", message, Examples(len(empty), names[:1]), "fault")
             known = pa.concat_arrays([pa.array([], TEXT), *earlier])
             twice = np.asarray(pc.is_in(keys, value_set=known))
             if samples.keys[0] == keys[0].as_py():  # else an id may have several rows: the sentences of one clip
@@ -182,7 +186,9 @@ class _Check:
                 places = np.flatnonzero(twice)
                 named = Examples(len(places), [keys[int(place)].as_py() for place in places[:EXAMPLES]])
                 message = f"{{count}} keys of split {split!r} occur twice in it or also in an earlier split"
-                self.findings.append(fault("shared-key", f"{message}; assign each key to one split", named))
+                self.findings.append(
+                    finding_about("shared-key", f"{message}; assign each key to one split", named, "fault")
+                )
             earlier.append(keys)
 
     def _find_narrow_connectivity(self, influence: dict[str, InfluenceSummary]) -> None:
@@ -202,30 +208,34 @@ class _Check:
             if len(first) > 1:
                 shared.add(next(iter(first.values())))
         if shared.count:
-            self.findings.append(warn("shared-group", f"{{count}} groups (parent videos) have samples{leak}", shared))
+            self.findings.append(
+                finding_about("shared-group", f"{{count}} groups (parent videos) have samples{leak}", shared)
+            )
         for name in self.data.modalities:
             found = self._named(*self.seen[name].shared())
             if found.count and name in self.worded:
-                self.findings.append(warn("shared-sentence", f"{{count}} sentences of {name} occur{leak}", found))
+                self.findings.append(
+                    finding_about("shared-sentence", f"{{count}} sentences of {name} occur{leak}", found)
+                )
             elif found.count:
                 message = f"{{count}} clips have identical {name} features{leak}"
-                self.findings.append(warn("shared-features", message, found))
+                self._add("shared-features", message, found)
         for name in self.data.modalities:
             found = self._named(*self.seen[name].repeated())
             if found.count:
                 what = "sentences" if name in self.worded else "features"
                 message = f"{{count}} {what} of {name} repeat others of the same split: they are false negatives"
-                self.findings.append(warn(f"repeated-{what}", message, found))
+                self._add(f"repeated-{what}", message, found)
         for split, summary in self.summaries.items():
             if summary.alone.count:
                 message = f"{{count}} samples of split {split!r} have one modality only: they are in no pair"
-                self.findings.append(warn("one-modality", message, summary.alone))
+                self._add("one-modality", message, summary.alone)
         for path, keys in self.lacking.items():
             message = f"{path}: {{count}} samples lack this expert; its channels are zero for them"
-            self.findings.append(warn("missing-expert", message, keys))
+            self._add("missing-expert", message, keys)
         if self.zero.count:
             message = "{count} sequences have only zeros: nothing can be learned from them"
-            self.findings.append(warn("all-zero", message, self.zero))
+            self._add("all-zero", message, self.zero)
         self.findings.extend(self.data.findings())
 
 

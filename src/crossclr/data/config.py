@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from crossclr.data.errors import DataError
+from crossclr.errors import DataError
 
 ROOT_VARIABLE = "CROSSCLR_DATA"
 

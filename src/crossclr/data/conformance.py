@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from crossclr.data.dataset import Dataset
-from crossclr.data.errors import DataError
 from crossclr.data.sample import Sample, clip_keys
+from crossclr.errors import DataError
 
 CHECKED = 8  # samples of a data set
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 from crossclr.data.config import FromText
 from crossclr.data.dataset import Dataset, Splits
 from crossclr.data.entries import RowReader, open_rows, read_experts
-from crossclr.data.errors import DataError
 from crossclr.data.info import Info, list_column, text_column
 from crossclr.data.kinds import CootConfig
 from crossclr.data.order import Places, places_of_splits
-from crossclr.data.report import Finding, warn
+from crossclr.data.report import Finding, finding_about
 from crossclr.data.sample import Rows, clip_keys, same_words
 from crossclr.data.sequences import RowStore, Sequences, clip_bounds, join_rows
+from crossclr.errors import DataError
 from crossclr.storage.reading import read_json, read_json_object
 
 
@@ -48,7 +48,7 @@ def open_coot(config: CootConfig) -> Dataset:
 
     With one level, each clip is a sample of its own, without the whole video, named ``video/index``.
     """
-    entries = read_meta(config.resolve(config.meta, "meta"), config.max_datapoints, config.concepts)
+    entries = read_entries(config.resolve(config.meta, "meta"), config.max_datapoints, config.concepts)
     readers = {name: open_modality(config, name) for name in config.modalities}
     # Without sentences, the texts of the segments describe the second modality.
     described = next((name for name, one in readers.items() if isinstance(one, TokenReader)), config.modalities[1])
@@ -103,7 +103,7 @@ def _info(entries: Sequence[Entry], two_level: bool) -> Info:
     return Info(columns)
 
 
-def read_meta(path: Path, max_datapoints: int = -1, concepts: str | FromText | None = None) -> list[Entry]:
+def read_entries(path: Path, max_datapoints: int = -1, concepts: str | FromText | None = None) -> list[Entry]:
     """The entries of a meta file in the order of their keys: the first ``max_datapoints``, or all if it is -1.
 
     ``concepts`` is the field of each segment that says what it shows, or {"from": "text"} for its sentence.
@@ -308,7 +308,9 @@ def _findings(entries: Sequence[Entry], readers: Mapping[str, ModalityReader]) -
         for expert in reader.experts:
             stored = {expert.find(name) for name in used}
             if unused := [name for name in expert.names() if name not in stored]:
-                findings.append(warn("unused", f"{expert.path}: {{count}} entries belong to no datapoint", unused))
+                findings.append(
+                    finding_about("unused", f"{expert.path}: {{count}} entries belong to no datapoint", unused)
+                )
     late = [
         clip_keys(entry.key, len(entry.texts))[number]
         for entry in entries
@@ -316,7 +318,7 @@ def _findings(entries: Sequence[Entry], readers: Mapping[str, ModalityReader]) -
     ]
     if late:
         message = "{count} segments exceed their video by more than a second; they are cut off"
-        findings.append(warn("outside", message, late))
+        findings.append(finding_about("outside", message, late))
     return findings
 
 

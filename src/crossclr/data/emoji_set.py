@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from crossclr.data.config import DataConfigBase, ModalityName
-from crossclr.data.errors import DataError
+from crossclr.errors import DataError
 
 if TYPE_CHECKING:
     from crossclr.data.dataset import Dataset

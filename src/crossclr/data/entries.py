@@ -16,9 +16,9 @@ import h5py
 import numpy as np
 
 from crossclr.data.array_files import open_npy, open_npz
-from crossclr.data.errors import DataError
 from crossclr.data.sample import Rows
 from crossclr.data.sequences import checked_rows
+from crossclr.errors import DataError
 from crossclr.storage.reading import check_regular, reading
 
 LARGEST_ENTRY = 8 << 30  # bytes; an hour of video has less than a tenth of it

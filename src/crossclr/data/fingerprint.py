@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from crossclr.data.dataset import Dataset
-from crossclr.data.errors import DataError
 from crossclr.data.sample import Sample
+from crossclr.errors import DataError
 
 SAMPLED = 32  # samples of a split that are read
 MOST_KEYS = 200_000  # of a larger split, as many keys spread evenly count

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crossclr.data.errors import DataError
 from crossclr.data.order import IntArray, Places, take
+from crossclr.errors import DataError
 
 TEXT = pa.large_string()
 LOOKED_UP = 100_000  # names that are kept in a dict

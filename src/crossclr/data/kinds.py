@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 
 from crossclr.data.config import FilesConfig, FromText, ModalityName, Paths, StrictConfig, file_names
 from crossclr.data.emoji_set import EmojiConfig
-from crossclr.data.errors import DataError
+from crossclr.errors import DataError
 from crossclr.storage.yaml_files import read_yaml
 
 if TYPE_CHECKING:

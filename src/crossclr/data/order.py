@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from crossclr.data.errors import DataError
 from crossclr.data.sample import stable_hash
+from crossclr.errors import DataError
 
 if TYPE_CHECKING:
     from crossclr.data.batch import Batch

@@ -68,22 +68,15 @@ class Examples:
             self.first.append(key)
 
 
-def warn(kind: str, message: str, keys: Sequence[str] | Examples) -> Finding:
-    """A warning about some keys; the message names the first few.
+def finding_about(
+    kind: str, message: str, keys: Sequence[str] | Examples, level: Literal["fault", "warning"] = "warning"
+) -> Finding:
+    """A finding about some keys; the message names the first few.
 
     Example:
-        >>> warn("unused", "{count} entries are not used", ["x", "y"]).message
+        >>> finding_about("unused", "{count} entries are not used", ["x", "y"]).message
         "2 entries are not used (first: 'x', 'y')"
     """
-    return _about("warning", kind, message, keys)
-
-
-def fault(kind: str, message: str, keys: Sequence[str] | Examples) -> Finding:
-    """A fault of some keys; the message names the first few."""
-    return _about("fault", kind, message, keys)
-
-
-def _about(level: Literal["fault", "warning"], kind: str, message: str, keys: Sequence[str] | Examples) -> Finding:
     some = keys if isinstance(keys, Examples) else Examples(len(keys), list(keys[:EXAMPLES]))
     named = f" (first: {', '.join(repr(key) for key in some.first)})" if some.first else ""
     return Finding(level, kind, message.replace("{count}", f"{some.count:,}") + named, some.count, tuple(some.first))

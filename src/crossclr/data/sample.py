@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from crossclr.data.errors import DataError
+from crossclr.errors import DataError
 
 Rows = npt.NDArray[np.float32]  # (rows, dim), at least one row
 

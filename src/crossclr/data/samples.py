@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from crossclr.data.dataset import Dataset, Splits
-from crossclr.data.errors import DataError
 from crossclr.data.info import TEXT, Info, list_column, text_column
 from crossclr.data.order import IntArray, expand, take
 from crossclr.data.sample import Content, Rows, Sample, check_clips, stable_hash
 from crossclr.data.sequences import POOL, MemoryRows, Pooling, RowStore, Sequences
+from crossclr.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor

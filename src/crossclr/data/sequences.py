@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from crossclr.data.errors import DataError
 from crossclr.data.order import IntArray, Places, expand, take
 from crossclr.data.sample import Rows
+from crossclr.errors import DataError
 
 if TYPE_CHECKING:
     from crossclr.data.batch import Ragged

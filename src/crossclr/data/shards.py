@@ -23,15 +23,15 @@ import h5py
 import numpy as np
 import pyarrow as pa
 
-from crossclr.data.array_files import BlockCache, decode_lists, open_parquet, read_column, read_row_group
+from crossclr.data.array_files import BlockCache, decode_lists, open_parquet, read_parquet_column, read_row_group
 from crossclr.data.dataset import Dataset, Splits
 from crossclr.data.entries import ADVICE, data_set, open_hdf5
-from crossclr.data.errors import DataError
 from crossclr.data.info import TEXT, Info, SampleInfo, as_texts, take_rows
 from crossclr.data.kinds import ShardsConfig
 from crossclr.data.order import IntArray, Places, join_places, take
 from crossclr.data.sample import Rows, same_words
 from crossclr.data.sequences import Array, RowStore, Sequences, checked_rows
+from crossclr.errors import DataError
 from crossclr.storage.reading import reading
 
 HDF5_BLOCK = 1000
@@ -141,7 +141,7 @@ class ParquetShard(Shard):
 
     def words(self, name: str) -> pa.Array:
         """A plain column of all samples."""
-        return as_texts(read_column(self.path, name))
+        return as_texts(read_parquet_column(self.path, name))
 
 
 class Hdf5Shard(Shard):

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from crossclr.data import Content, Dataset, Ragged, Sample
 from crossclr.data.sample import Rows
 from crossclr.models.space import TrainedEncoder
-from crossclr.training import FitConfig, Interrupted, JointTraining, MemoryRecorder, fit, make_fabric
+from crossclr.training import Interrupted, JointTraining, MemoryRecorder, fit
 from crossclr.training.checkpoint import random_state as generator_states
 from crossclr.training.checkpoint import set_random_state
+from crossclr.training.processes import make_fabric
+from crossclr.training.run_config import FitConfig
 
 
 class EncoderTraining:

@@ -34,9 +34,9 @@ from crossclr.storage import new_folder, write_file, write_json
 from crossclr.storage.manifest import check_sealed
 from crossclr.storage.reading import read_json_object
 from crossclr.suggestions import suggest
-from crossclr.training import FitConfig, Run
+from crossclr.training import Run
 from crossclr.training.checkpoint import load_tensors
-from crossclr.training.run_config import RECIPE_LOSS
+from crossclr.training.run_config import RECIPE_LOSS, FitConfig
 from crossclr.training.sharing import fetch, push_folder
 
 PARAMETERS, WEIGHTS = "estimator.json", "model.safetensors"
@@ -187,11 +187,11 @@ class JointEmbedding(Parameters):
 
     def encode_queries(self, **data: Any) -> Any:
         """Unit vectors of samples as queries: ``encode_queries(text=T)``; a mapping of arrays for several names."""
-        return self._encoded(data, "queries")
+        return self._encoded(data, "encode_queries")
 
     def encode_items(self, **data: Any) -> Any:
         """Unit vectors of samples as search targets; a query's inner product with them ranks them."""
-        return self._encoded(data, "items")
+        return self._encoded(data, "encode_items")
 
     def transform(self, X: Any = None, **data: Any) -> Any:
         """Unit vectors of samples for other models: ``transform(video=V)``, or ``transform(A)`` for the first modality.
@@ -225,8 +225,8 @@ class JointEmbedding(Parameters):
                 continue
             own = None if labels is None else labels[torch.from_numpy(both)]
             targets = None if own is None else [torch.nonzero(own == label).flatten().tolist() for label in own]
-            queries = self._vectors(columns[query], query, "queries")[both]
-            items = self._vectors(columns[item], item, "items")[both]
+            queries = self._vectors(columns[query], query, "encode_queries")[both]
+            items = self._vectors(columns[item], item, "encode_items")[both]
             found.append(retrieval_metrics(queries, items, targets, progress=False)["R@1"])
         return sum(found) / len(found) / 100
 

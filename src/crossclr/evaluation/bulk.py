@@ -5,7 +5,7 @@ embeddings) and the ``text`` and ``group`` of its input. It is written under ano
 there is complete: a second call, or another machine that takes over, embeds only what is missing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -22,12 +22,12 @@ from crossclr.data.kinds import column_of
 from crossclr.data.sequences import checked_rows
 from crossclr.data.shards import BlockRows, Shard, find_shards, open_shard
 from crossclr.models import SearchSpace
+from crossclr.progress_bar import Progress
 from crossclr.storage import new_file, write_json
 from crossclr.storage.reading import read_json_object
 from crossclr.training import Run, RunConfig
 
 MARK = "embedding.json"  # what the files of a folder were made with
-Progress = Callable[[int, int], None]  # shards done, shards in all
 Checkpoint = Literal["best", "last"]
 
 

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from crossclr.data import clip_keys
 from crossclr.data.entries import data_set, open_hdf5
+from crossclr.data.sample import clip_keys
 from crossclr.models.embeddings import Embeddings, Vectors
 from crossclr.storage import new_file, sweep
 from crossclr.storage.reading import reading

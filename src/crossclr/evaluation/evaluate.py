@@ -152,7 +152,7 @@ class Evaluation:
 
 
 def evaluate_runs(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     split: str | None = None,
     which: Literal["best", "last"] = "best",
@@ -169,7 +169,7 @@ def evaluate_runs(
     concatenated). Their data may differ in features but not in samples.
 
     Args:
-        paths: run folders.
+        paths: a run folder, or several.
         split: where to measure; None: the test split of the first run's config (without one, its validation split).
         which: the checkpoint.
         baseline: also fit CCA on the training split, its settings chosen on the validation split (or by folds of the
@@ -190,9 +190,9 @@ def evaluate_runs(
         FileNotFoundError: a path is not a run folder.
         ValueError: the split is unknown, or the runs have different samples.
     """
-    if not paths:
+    opened = [Run.open(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    if not opened:
         raise ValueError("name at least one run folder")
-    opened = [Run.open(path) for path in paths]
     split = split or default_split(opened[0].config)
     embedded = [
         embed_run(run, split=split, which=which, batch_size=batch_size, device=device, progress=progress)

@@ -18,8 +18,8 @@ from crossclr.evaluation.metrics import evaluate_embeddings
 from crossclr.models import SearchSpace, embed_data
 from crossclr.models.choice import Encode, choose_space, measure_of
 from crossclr.models.space import TrainedEncoder
-from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit, fit_run
-from crossclr.training.recorder import live_progress
+from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit
+from crossclr.training.recorder import fit_run, live_progress
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

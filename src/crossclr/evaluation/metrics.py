@@ -17,8 +17,9 @@ from crossclr.evaluation.ranks import Matrix, Targets, retrieval_ranks
 from crossclr.models import JointModel, embed_data
 from crossclr.models.directions import Direction, directions_of
 from crossclr.models.embeddings import Embeddings
+from crossclr.progress_bar import Progress
 from crossclr.training import ConfigError
-from crossclr.training.loop import Progress, Validate, Validation
+from crossclr.training.loop import Validate, Validation
 
 
 def recall(ranks: Tensor, cutoff: int) -> float:

@@ -141,7 +141,7 @@ def ndcg(queries: Matrix, gallery: Matrix, relevance: Relevance) -> Tensor:
         >>> ndcg(torch.eye(3), torch.eye(3)[[0, 2, 1]], relevance).numpy().round(3).tolist()
         [0.913, 0.348, 0.0]
     """
-    rows, columns = unit_rows(queries).numpy(), unit_rows(gallery).numpy()
+    rows, columns = exact_unit_rows(queries).numpy(), exact_unit_rows(gallery).numpy()
     if relevance.shape != (len(rows), len(columns)):
         raise ValueError(f"relevance is for {relevance.shape}, but there are {(len(rows), len(columns))} rows")
     found = np.empty(len(rows))
@@ -155,7 +155,7 @@ def ndcg(queries: Matrix, gallery: Matrix, relevance: Relevance) -> Tensor:
     return torch.from_numpy(np.divide(found, ideal, out=np.full(len(rows), np.nan), where=ideal > 0))
 
 
-def unit_rows(rows: Matrix) -> Tensor:
+def exact_unit_rows(rows: Matrix) -> Tensor:
     """Rows of length one in float64."""
     full = torch.as_tensor(np.asarray(rows), dtype=torch.float64)
     lengths: Tensor = torch.linalg.vector_norm(full, dim=1, keepdim=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from crossclr.evaluation.metrics import rank_metrics, targets_between
 from crossclr.evaluation.ranks import TIE, Matrix
-from crossclr.evaluation.relevance import Relevance, blocks_of, ndcg, unit_rows
+from crossclr.evaluation.relevance import Relevance, blocks_of, exact_unit_rows, ndcg
 from crossclr.models.directions import Direction, directions_of
 from crossclr.models.embeddings import Embeddings, Vectors  # noqa: F401 (Vectors: the example below)
 
@@ -115,7 +115,7 @@ def shared_ranks(
     Returns:
         (queries,) float64 ranks, 1 is best.
     """
-    rows, columns = unit_rows(queries), unit_rows(gallery)
+    rows, columns = exact_unit_rows(queries), exact_unit_rows(gallery)
     ranks = torch.empty(len(rows), dtype=torch.float64)
     with torch.inference_mode():
         for here in blocks_of(len(rows), len(columns)):

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crossclr.errors import ReadError
 from crossclr.extract.segments import Segment, parse_seconds
-from crossclr.storage.reading import ReadError, check_regular, read_json, reading
+from crossclr.storage.reading import check_regular, read_json, reading
 
 SUBTITLES = (".vtt", ".srt")
 _TIMES = re.compile(r"^\s*(\d[\d:.,]*)\s*-->\s*(\d[\d:.,]*)(?:\s|$)")

@@ -10,11 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from crossclr.errors import CrossCLRError
+
 FloatRows = npt.NDArray[np.float32]
 Kind = Literal["frames", "windows", "boxes", "sound", "tokens"]
 
 
-class ExpertError(ValueError):
+class ExpertError(CrossCLRError, ValueError):
     """An expert that cannot be built or used; the message says what is missing and what to do."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from crossclr import __version__
+from crossclr.errors import ReadError
 from crossclr.extract.contract import Expert, ExpertError, TokenExpert
 from crossclr.extract.decoding import probe
 from crossclr.extract.finished_rows import FinishedRows, describe_times, write_arrays
@@ -31,7 +32,7 @@ from crossclr.extract.training_set import (
 )
 from crossclr.notices import warn
 from crossclr.storage import FolderLock, sweep, write_file, write_json
-from crossclr.storage.reading import ReadError, read_json_object, reading
+from crossclr.storage.reading import read_json_object, reading
 
 META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
 PARAGRAPHS_AT_ONCE = 256

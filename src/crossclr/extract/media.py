@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.errors import CrossCLRError
 from crossclr.extras import requires_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-class MediaError(ValueError):
+class MediaError(CrossCLRError, ValueError):
     """A file that cannot be decoded; the message says why."""
 
 

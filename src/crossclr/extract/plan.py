@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crossclr.errors import CrossCLRError
 from crossclr.extract.contract import Expert, FrameExpert, LongTexts, SoundExpert, TokenExpert, WindowExpert
 from crossclr.extract.decoding import probe
 from crossclr.extract.media import MediaError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 STORED = ("float16", "float32")
 
 
-class StrictError(ValueError):
+class StrictError(CrossCLRError, ValueError):
     """With ``strict``, the first file or segment that would be omitted."""
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from crossclr.errors import ReadError
 from crossclr.extract.caption_files import read_captions
 from crossclr.extract.contract import LongTexts
 from crossclr.extract.tokens import TokenEncoder
 from crossclr.progress_bar import show_progress as progress_of
 from crossclr.storage import new_file, new_folder, write_json
-from crossclr.storage.reading import ReadError
 
 VIDEOS_AT_ONCE = 256  # bounds the memory; a sentence that repeats within a block is encoded once
 TEXTS_AT_ONCE = 4096

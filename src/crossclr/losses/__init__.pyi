@@ -4,15 +4,10 @@ from crossclr.losses.base import PairwiseLoss as PairwiseLoss
 from crossclr.losses.clip import CLIP as CLIP
 from crossclr.losses.coot import Coot as Coot
 from crossclr.losses.coot import MaxMargin as MaxMargin
-from crossclr.losses.coot import cycle_consistency as cycle_consistency
 from crossclr.losses.crossclr import CrossCLR as CrossCLR
 from crossclr.losses.dcl import DCL as DCL
 from crossclr.losses.distributed import Distributed as Distributed
-from crossclr.losses.influence import connectivity as connectivity
 from crossclr.losses.milnce import MILNCE as MILNCE
-from crossclr.losses.names import LOSS_PATHS as LOSS_PATHS
 from crossclr.losses.names import build_loss as build_loss
-from crossclr.losses.names import loss_class as loss_class
 from crossclr.losses.ntxent import NTXent as NTXent
-from crossclr.losses.queue import RingBuffer as RingBuffer
 from crossclr.losses.siglip import SigLIP as SigLIP

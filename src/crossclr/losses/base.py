@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crossclr.errors import CrossCLRError
 from crossclr.losses.names import PairsOption, check_count, check_pairs, check_temperature
 
 Rows = Mapping[str, "Tensor | None"]
 
 
-class NotFiniteError(ValueError):
+class NotFiniteError(CrossCLRError, ValueError):
     """A matrix holds NaN or infinity; training catches this and suggests a fix."""
 
 

@@ -5,9 +5,5 @@ from crossclr.models.embeddings import Vectors as Vectors
 from crossclr.models.embeddings import embed_data as embed_data
 from crossclr.models.joint_model import JointModel as JointModel
 from crossclr.models.joint_model import build_model as build_model
-from crossclr.models.model_config import EncoderConfig as EncoderConfig
-from crossclr.models.model_config import GlobalEncoderConfig as GlobalEncoderConfig
-from crossclr.models.model_config import MLPEncoderConfig as MLPEncoderConfig
 from crossclr.models.model_config import ModelConfig as ModelConfig
-from crossclr.models.model_config import TransformerEncoderConfig as TransformerEncoderConfig
 from crossclr.models.space import SearchSpace as SearchSpace

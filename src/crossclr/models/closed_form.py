@@ -12,7 +12,7 @@ from crossclr.models.feature_map import LANDMARKS, ClosedFormSettings, FeatureMa
 from crossclr.models.pair_moments import Moments, evenly_spaced
 
 
-class Branch(nn.Module):
+class ClosedBranch(nn.Module):
     """Input rows to unit vectors.
 
     Values are stored in float32 and computed in float64: with a wide kernel all similarities are close to 1, and what
@@ -32,13 +32,13 @@ class Branch(nn.Module):
         self.float().double()  # what is computed with is what is stored
 
     @classmethod
-    def folded(cls, feature_map: FeatureMap, mean: Tensor, basis: Tensor) -> "Branch":
+    def folded(cls, feature_map: FeatureMap, mean: Tensor, basis: Tensor) -> "ClosedBranch":
         """A feature map followed by a projection (features, width); the map's own basis becomes part of the weight."""
         weight = basis if feature_map.basis is None else feature_map.basis @ basis
         return cls(feature_map.norm, feature_map.similarities, weight, -mean @ basis)
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Branch":
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ClosedBranch":
         """Restore a branch from its state."""
         norm = RowNorm(tensors["norm.shift"], tensors["norm.scale"], tensors["norm.unit"])
         similarities = None
@@ -145,7 +145,7 @@ class ClosedForm(nn.Module):
         weights = found.correlations.clamp_min(0) ** settings.exponent
         self.branches = nn.ModuleDict(
             {
-                name: Branch.folded(feature_map, moments.mean(name), found.bases[name] * weights)
+                name: ClosedBranch.folded(feature_map, moments.mean(name), found.bases[name] * weights)
                 for name, feature_map in self._maps.items()
             }
         )
@@ -158,11 +158,11 @@ class ClosedForm(nn.Module):
         embeddings: Tensor = self.branch(modality)(rows)
         return embeddings
 
-    def branch(self, modality: str) -> Branch:
+    def branch(self, modality: str) -> ClosedBranch:
         """One modality's encoder by itself, for export."""
         if modality not in self.branches:
             raise ValueError(f"cannot encode modality {modality!r}; the closed form has {list(self.branches)}")
-        return cast(Branch, self.branches[modality])
+        return cast(ClosedBranch, self.branches[modality])
 
     @torch.no_grad()
     def encode(self, modality: str, rows: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ class ClosedForm(nn.Module):
             name, _, part = key.partition(".")
             if part:
                 parts.setdefault(name, {})[part] = value
-        model.branches = nn.ModuleDict({name: Branch.from_tensors(own) for name, own in parts.items()})
+        model.branches = nn.ModuleDict({name: ClosedBranch.from_tensors(own) for name, own in parts.items()})
         model.correlations = tensors["correlations"]
         return model
 

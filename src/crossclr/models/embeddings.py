@@ -5,7 +5,7 @@ Embeddings of a whole split, batch by batch.
 Fits the standard norms of a model: mean and deviation of each channel over the training samples.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +20,7 @@ from crossclr.models.joint_model import JointModel
 from crossclr.models.norm import StandardNorm
 from crossclr.models.pair_moments import evenly_spaced
 from crossclr.models.space import SearchSpace
+from crossclr.progress_bar import Progress
 
 
 @dataclass(frozen=True)
@@ -189,9 +190,6 @@ def _renumbered(vectors: Vectors, clips: Tensor, count: int) -> Vectors:
     items = None if vectors.items is None else vectors.items[kept]
     clip_of = place[vectors.clip_of[kept]]
     return replace(vectors, rows=vectors.rows[kept], clip_of=clip_of, texts=texts, items=items)
-
-
-Progress = Callable[[int, int], None]
 
 
 def embed_data(

@@ -191,7 +191,7 @@ class SearchSpace(nn.Module):
         >>> rows = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
         >>> closed = ClosedForm().fit({"video": rows, "text": torch.tanh(rows[:, :4])})
         >>> space = SearchSpace({"video": 5, "text": 4}, closed)
-        >>> scores = space.queries("text", torch.tanh(rows[:, :4])) @ space.items("video", rows).T
+        >>> scores = space.encode_queries("text", torch.tanh(rows[:, :4])) @ space.encode_items("video", rows).T
         >>> bool((scores.argmax(1) == torch.arange(200)).float().mean() > 0.5)
         True
     """
@@ -256,7 +256,7 @@ class SearchSpace(nn.Module):
             whole = self.trained[0].model.encode_modality(modality, inputs, clip_counts)
             if self._single:
                 return whole
-        plain = self.plain(modality, inputs.clips)
+        plain = self._plain(modality, inputs.clips)
         if self.hubs is None:
             return {**whole, "clip": plain}
         return {**whole, "clip": self.hubs.queries(plain), "items": self.hubs.items(modality, plain)}
@@ -266,7 +266,7 @@ class SearchSpace(nn.Module):
         """Whether one encoder is all there is; its vectors then stay as they are."""
         return self.closed_form is None and self.hubs is None and len(self.encoders) == 1
 
-    def items(self, modality: str, samples: Samples) -> Tensor:
+    def encode_items(self, modality: str, samples: Samples) -> Tensor:
         """(samples, width) unit vectors of samples as search targets.
 
         Args:
@@ -276,17 +276,25 @@ class SearchSpace(nn.Module):
         plain = self.plain(modality, samples)
         return plain if self.hubs is None else self.hubs.items(modality, plain)
 
-    def queries(self, modality: str, samples: Samples) -> Tensor:
-        """(samples, width) unit vectors of samples as queries; see `items`."""
+    def encode_queries(self, modality: str, samples: Samples) -> Tensor:
+        """(samples, width) unit vectors of samples as queries; see `encode_items`."""
         plain = self.plain(modality, samples)
         return plain if self.hubs is None else self.hubs.queries(plain)
 
-    @torch.no_grad()
     def plain(self, modality: str, samples: Samples) -> Tensor:
         """(samples, width) unit vectors of the parts side by side, before hubs are corrected."""
         if modality not in self.dims:
             raise ValueError(f"there is no modality {modality!r}; the search space has {', '.join(self.dims)}")
-        rows = as_ragged(samples, self.dims[modality], modality)
+        rows = as_ragged(samples)
+        if rows.dim != self.dims[modality]:
+            raise ValueError(
+                f"rows of {modality!r} have {rows.dim} channels, but the search space takes {self.dims[modality]}"
+            )
+        return self._plain(modality, rows)
+
+    @torch.no_grad()
+    def _plain(self, modality: str, rows: Ragged) -> Tensor:
+        """`plain` of rows that may be those of `Dataset.pooled`, with means and maxima side by side."""
         parts = []
         if self.closed_form is not None and self.share < 1:
             parts.append(self.closed_form.encode(modality, mean_rows(rows, self.dims[modality])))
@@ -359,12 +367,10 @@ def mean_rows(rows: Ragged, channels: int) -> Tensor:
     return rows.mean()
 
 
-def as_ragged(samples: Samples, channels: int, name: str) -> Ragged:
+def as_ragged(samples: Samples) -> Ragged:
     """Samples as sequences of rows."""
     if isinstance(samples, Tensor) and samples.dim() == 2:
-        samples = Ragged(samples.float(), torch.ones(len(samples), dtype=torch.int64))
-    elif not isinstance(samples, Ragged):
-        samples = Ragged.from_list([torch.as_tensor(rows, dtype=torch.float32) for rows in samples])
-    if samples.dim not in (channels, 2 * channels):
-        raise ValueError(f"rows of {name!r} have {samples.dim} channels, but the search space takes {channels}")
-    return samples
+        return Ragged(samples.float(), torch.ones(len(samples), dtype=torch.int64))
+    if isinstance(samples, Ragged):
+        return samples
+    return Ragged.from_list([torch.as_tensor(rows, dtype=torch.float32) for rows in samples])

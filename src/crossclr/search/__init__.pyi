@@ -1,15 +1,9 @@
 from crossclr.search.create import build_index as build_index
 from crossclr.search.create import update_index as update_index
-from crossclr.search.faiss_graph import IndexSettings as IndexSettings
-from crossclr.search.faiss_index import FaissIndex as FaissIndex
 from crossclr.search.folders import add_folder as add_folder
 from crossclr.search.index import Index as Index
-from crossclr.search.items import Item as Item
-from crossclr.search.milvus_index import MilvusIndex as MilvusIndex
 from crossclr.search.onnx_export import export_run as export_run
-from crossclr.search.onnx_queries import OnnxSearch as OnnxSearch
 from crossclr.search.query import QueryError as QueryError
-from crossclr.search.query_encoders import TextQueries as TextQueries
 from crossclr.search.results import Hit as Hit
 from crossclr.search.searcher import Searcher as Searcher
 from crossclr.search.service.server import serve_run as serve_run

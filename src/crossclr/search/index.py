@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.errors import ReadError
 from crossclr.storage import FolderLock, new_folder, write_file
 from crossclr.storage.manifest import check_sealed
-from crossclr.storage.reading import ReadError, read_json_object
+from crossclr.storage.reading import read_json_object
 
 if TYPE_CHECKING:
     from crossclr.search.confidence import Encoder

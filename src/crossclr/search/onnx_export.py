@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossclr.data import Dataset
+from crossclr.errors import CrossCLRError
 from crossclr.extras import requires_extra
 from crossclr.models import JointModel, SearchSpace
 from crossclr.models.encoders import MLPEncoder, TransformerEncoder
@@ -69,7 +70,7 @@ class PaddedSpace(nn.Module):
         >>> rows = torch.randn(50, 5, generator=torch.Generator().manual_seed(0))
         >>> space = SearchSpace({"video": 5, "text": 4}, ClosedForm().fit({"video": rows, "text": rows[:, :4]}))
         >>> found = PaddedSpace(space, "video")(rows.unsqueeze(1), torch.ones(50, dtype=torch.int64))
-        >>> bool((found - space.queries("video", rows)).abs().max() < 1e-6)
+        >>> bool((found - space.encode_queries("video", rows)).abs().max() < 1e-6)
         True
     """
 
@@ -181,7 +182,7 @@ CHECKED = 64  # samples to check the exported encoders with
 Rows = npt.NDArray[np.float32]
 
 
-class ExportError(ValueError):
+class ExportError(CrossCLRError, ValueError):
     """An exported encoder differs from the model."""
 
 

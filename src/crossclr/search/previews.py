@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from crossclr.data.emoji_set import is_built_in
+from crossclr.errors import CrossCLRError
 from crossclr.extract.decoding import Bounds, convert_bounded, decode
 from crossclr.extract.media import MediaError, Sound, as_rgb, decode_image, media_kind
 from crossclr.search.items import Item, Previews
@@ -135,7 +136,7 @@ MOST_BYTES = 512 * 2**20  # of all kept files; the oldest are deleted first
 MOST_WAITING = 4
 
 
-class BusyError(Exception):
+class BusyError(CrossCLRError):
     """Too many clips are waiting."""
 
 

@@ -11,10 +11,11 @@ from typing import Self
 
 import numpy as np
 
+from crossclr.errors import CrossCLRError
 from crossclr.search.index import Vectors, unit
 
 
-class QueryError(ValueError):
+class QueryError(CrossCLRError, ValueError):
     """A query that has no answer; the message says why."""
 
 

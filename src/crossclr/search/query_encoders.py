@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from crossclr.data import EmojiConfig
 from crossclr.data.sample import Rows
 from crossclr.data.sequences import join_rows, limit_rows
+from crossclr.errors import ReadError
 from crossclr.extract import Expert, load
 from crossclr.extract.decoding import Bounds, End, decode_bounded
 from crossclr.extract.extraction import MANIFEST
@@ -22,7 +23,7 @@ from crossclr.search.index import Vectors
 from crossclr.search.onnx_queries import OnnxQueries, open_onnx_queries
 from crossclr.search.query import QueryError
 from crossclr.search.run_items import TEXT, EmbeddedItems, encode_rows
-from crossclr.storage.reading import ReadError, read_json
+from crossclr.storage.reading import read_json
 from crossclr.training import Run, RunConfig
 
 CACHED = 1024

@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crossclr.errors import CrossCLRError
+
 CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class DiskFullError(OSError):
+class DiskFullError(CrossCLRError, OSError):
     """There is no room for a file: the disk is full, or a quota or a limit on file sizes is reached."""
 
     def __init__(self, number: int, reason: str, path: Path, next_step: str) -> None:

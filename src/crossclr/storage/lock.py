@@ -9,11 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from crossclr.errors import CrossCLRError
 from crossclr.notices import warn
 from crossclr.storage.files import Owner
 
 
-class LockedError(ValueError):
+class LockedError(CrossCLRError, ValueError):
     """Another process writes to this folder."""
 
 

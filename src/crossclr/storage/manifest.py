@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from crossclr.errors import ReadError
 from crossclr.storage.files import naming_full_disk, new_file, remove, sweep, sync, temporary_path
-from crossclr.storage.reading import ReadError, check_regular, read_json_object, reading
+from crossclr.storage.reading import check_regular, read_json_object, reading
 
 NAME = "checksums.json"
 SMALL = 16 << 20  # bytes that are compared at every opening, in about 20 ms

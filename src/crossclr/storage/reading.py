@@ -12,12 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from crossclr.errors import ReadError
 from crossclr.extras import MissingExtraError
 from crossclr.storage.files import DiskFullError
-
-
-class ReadError(ValueError):
-    """A file that is absent, damaged or invalid; the message names the file and says how to fix it."""
 
 
 @contextmanager
@@ -64,7 +61,7 @@ def check_regular(path: Path, kind: type[ReadError] = ReadError) -> int:
         >>> check_regular(Path("/dev/null"))
         Traceback (most recent call last):
         ...
-        crossclr.storage.reading.ReadError: /dev/null: is not a regular file; copy its content to one
+        crossclr.errors.ReadError: /dev/null: is not a regular file; copy its content to one
     """
     try:
         found = path.stat()

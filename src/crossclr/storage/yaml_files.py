@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from crossclr.storage.reading import ReadError, check_nesting, read_bounded, reading
+from crossclr.errors import ReadError
+from crossclr.storage.reading import check_nesting, read_bounded, reading
 
 MOST_VALUES = 200_000  # aliases can make a small file grow without end
 LARGEST = 16 << 20  # bytes

@@ -1,10 +1,5 @@
 from crossclr.studies.experiment_runs import run_experiments as run_experiments
-from crossclr.studies.experiments import EXPERIMENTS as EXPERIMENTS
 from crossclr.studies.study import Study as Study
 from crossclr.studies.study import open_study as open_study
-from crossclr.studies.study_config import METHODS as METHODS
-from crossclr.studies.study_config import Method as Method
 from crossclr.studies.study_config import StudyConfig as StudyConfig
-from crossclr.studies.study_config import configure as configure
 from crossclr.studies.study_config import load_study as load_study
-from crossclr.studies.study_config import study_names as study_names

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from crossclr.data import DataError, Dataset
 from crossclr.data.emoji_set import is_built_in, read_image
-from crossclr.evaluation import SharedCaptions
+from crossclr.evaluation.semantics import SharedCaptions
 from crossclr.models import Embeddings
 
 SIDE = 64  # pixels

@@ -27,7 +27,8 @@ from crossclr.studies.study import Study, Variant, open_study
 from crossclr.studies.tables import Cell, Table
 from crossclr.studies.trainings import Job, open_trainer, perform
 from crossclr.studies.worker_pool import Perform, open_pool
-from crossclr.training import JointTraining, RunConfig, make_fabric
+from crossclr.training import JointTraining, RunConfig
+from crossclr.training.processes import make_fabric
 from crossclr.training.torch_settings import torch_settings, torch_threads
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from crossclr.evaluation import embed_baseline
+from crossclr.evaluation.baseline import embed_baseline
 from crossclr.evaluation.metrics import check_selection
 from crossclr.models.directions import Direction, directions_of
 from crossclr.storage import sweep, write_file, write_json

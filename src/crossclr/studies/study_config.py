@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from crossclr.data.config import StrictConfig
-from crossclr.losses import loss_class
+from crossclr.losses.names import loss_class
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
 from crossclr.training.config_files import check_config, check_values, config_text, put_value, read_values
 

@@ -17,16 +17,19 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from crossclr.data import DataConfig, DataError, Dataset, open_data
+from crossclr.data import DataError, Dataset, open_data
+from crossclr.data.kinds import DataConfig
 from crossclr.data.sequences import Pooling
-from crossclr.evaluation import Semantics, kept_neighbours, pooled_rows
+from crossclr.evaluation.baseline import pooled_rows
 from crossclr.evaluation.metrics import embedding_ranks, rank_metrics, retrieval_validator
+from crossclr.evaluation.semantics import Semantics, kept_neighbours
 from crossclr.models import Embeddings, JointModel, embed_data
 from crossclr.storage import write_file, write_json
 from crossclr.storage.reading import read_json_object
-from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, TrainingError, fit, make_fabric
+from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, TrainingError, fit
 from crossclr.training.checkpoint import save_checkpoint
 from crossclr.training.joint_training import memory_forms
+from crossclr.training.processes import make_fabric
 from crossclr.training.run import shape_of
 from crossclr.training.run_folder import METRICS, RESULTS
 from crossclr.training.torch_settings import torch_settings

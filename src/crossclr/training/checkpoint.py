@@ -17,9 +17,10 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from crossclr.errors import ReadError
 from crossclr.storage import complete_folder, new_folder
 from crossclr.storage.manifest import check_sealed
-from crossclr.storage.reading import ReadError, read_json_object, reading
+from crossclr.storage.reading import read_json_object, reading
 
 
 def seed_everything(seed: int) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from crossclr.storage.reading import ReadError
+from crossclr.errors import ReadError
 from crossclr.storage.yaml_files import parse_yaml, read_yaml_text
 from crossclr.suggestions import suggest
 from crossclr.training.run_config import RECIPE_LOSS, LossConfig, RunConfig, recipe_of

@@ -23,8 +23,9 @@ from crossclr.data.sample import stable_hash
 from crossclr.data.sequences import Pooling
 from crossclr.losses.base import NotFiniteError
 from crossclr.losses.distributed import process_group
-from crossclr.models import JointModel, MLPEncoderConfig, ModelConfig, TransformerEncoderConfig, build_model
+from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.embeddings import fit_standard_norms
+from crossclr.models.model_config import MLPEncoderConfig, TransformerEncoderConfig
 from crossclr.training.checkpoint import seed_everything
 from crossclr.training.loop import Trainable, TrainingError, loop_settings
 from crossclr.training.objective import Objective

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.allocator import return_freed_memory
+from crossclr.errors import CrossCLRError
+from crossclr.progress_bar import Progress
 from crossclr.training.checkpoint import random_state, set_random_state
 from crossclr.training.health import Health
 from crossclr.training.optimiser import Schedule
@@ -65,11 +67,9 @@ def stop_on_signal() -> Iterator[StopRequested]:
 
 
 BatchT = TypeVar("BatchT")
-Progress = Callable[[int, int], None]
-"""Takes the number of finished samples and the number of all samples."""
 
 
-class TrainingError(ValueError):
+class TrainingError(CrossCLRError, ValueError):
     """Training cannot continue; the message says what to change."""
 
 

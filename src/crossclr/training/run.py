@@ -12,11 +12,12 @@ from safetensors.torch import save
 
 from crossclr.data import DataError, Dataset, open_data
 from crossclr.data.fingerprint import data_changes, fingerprint
+from crossclr.errors import ReadError
 from crossclr.models import JointModel, build_model
 from crossclr.models.space import SearchSpace, TrainedEncoder
 from crossclr.storage import write_file, write_json
 from crossclr.storage.manifest import NAME, changes, check_sealed, file_digest, renew, seal, sealed_folders, unlist
-from crossclr.storage.reading import ReadError, read_json_object, reading
+from crossclr.storage.reading import read_json_object, reading
 from crossclr.training.checkpoint import ADVICE, REST, TENSORS, CheckpointError, load_tensors, save_checkpoint
 from crossclr.training.checkpoint import MODEL as WEIGHTS
 from crossclr.training.config_files import load_config

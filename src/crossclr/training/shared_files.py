@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from crossclr.errors import ReadError
 from crossclr.storage import new_folder, write_file
 from crossclr.storage.manifest import NAME, changes, seal, unlist
-from crossclr.storage.reading import ReadError, check_nesting, read_json_object
+from crossclr.storage.reading import check_nesting, read_json_object
 from crossclr.storage.yaml_files import MOST_VALUES, read_yaml
 from crossclr.training.checkpoint import MODEL as WEIGHTS
 from crossclr.training.config_files import dump_config

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from crossclr.errors import ReadError
 from crossclr.extras import requires_extra
-from crossclr.storage.reading import ReadError
 from crossclr.training.run_config import RunConfig
 from crossclr.training.run_folder import MODEL, RunFolder
 from crossclr.training.shared_files import (

@@ -11,19 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
-from crossclr.evaluation import (
-    Relevance,
-    Semantics,
-    SharedCaptions,
-    evaluate_embeddings,
-    kept_neighbours,
-    ndcg,
-    neighbours_kept,
-    retrieval_ranks,
-    semantic_scores,
-    shared_ranks,
-)
+from crossclr.evaluation import Relevance, evaluate_embeddings, ndcg, retrieval_ranks, semantic_scores
 from crossclr.evaluation import relevance as relevance_module
+from crossclr.evaluation.semantics import Semantics, SharedCaptions, kept_neighbours, neighbours_kept, shared_ranks
 from crossclr.evaluation.words import content_words
 from tests.support.pairs import first, pair_embeddings, second
 from tests.support.vectors import cosine, cosines

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.evaluation import METRICS, coot_median, evaluate_embeddings, rank_metrics, retrieval_metrics
-from crossclr.evaluation.metrics import targets_between
+from crossclr.evaluation import METRICS, evaluate_embeddings, retrieval_metrics
+from crossclr.evaluation.metrics import coot_median, rank_metrics, targets_between
 from crossclr.models import Embeddings, Vectors
 from tests.support.pairs import first, pair_embeddings, second
 from tests.support.vectors import cosines

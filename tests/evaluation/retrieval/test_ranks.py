@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossclr.evaluation import Targets, retrieval_ranks
 from crossclr.evaluation import ranks as module
+from crossclr.evaluation import retrieval_ranks
+from crossclr.evaluation.ranks import Targets
 from tests.support.vectors import cosines, unit
 
 

@@ -13,17 +13,10 @@ from typer.testing import CliRunner
 
 from crossclr import api
 from crossclr.cli import app
-from crossclr.evaluation import (
-    cca_baseline,
-    embed_run,
-    evaluate_embeddings,
-    evaluate_runs,
-    kept_neighbours,
-    load_embeddings,
-    pooled_rows,
-    retrieval_metrics,
-    semantic_scores,
-)
+from crossclr.evaluation import cca_baseline, evaluate_embeddings, load_embeddings, retrieval_metrics, semantic_scores
+from crossclr.evaluation.baseline import pooled_rows
+from crossclr.evaluation.evaluate import embed_run, evaluate_runs
+from crossclr.evaluation.semantics import kept_neighbours
 from crossclr.models import embed_data
 from crossclr.training import Run, RunConfig
 from tests.support.pairs import first, keys_of, second

@@ -9,9 +9,9 @@ import torch
 from rich.console import Console
 
 from crossclr import api
-from crossclr.evaluation import evaluate_embeddings, evaluate_runs
+from crossclr.evaluation import evaluate_embeddings
 from crossclr.evaluation.baseline import Pairs
-from crossclr.evaluation.evaluate import embed_run
+from crossclr.evaluation.evaluate import embed_run, evaluate_runs
 from crossclr.evaluation.fit_space import below_closed_form
 from crossclr.models.embeddings import Embeddings, Vectors
 from crossclr.training import Interrupted, Run, load_config
@@ -87,7 +87,8 @@ def test_a_vector_of_the_index_is_an_item_of_the_space(closed):
     source = closed.open_data()
     found = embed_items(closed.load_space(), source, ["test"], MediaFinder(source, None))
     rows = [read(source, key)["video"].clips[0] for key in keys_of(source, "test")]
-    np.testing.assert_allclose(found["video"].vectors, closed.load_space().items("video", rows).numpy(), atol=1e-6)
+    expected = closed.load_space().encode_items("video", rows).numpy()
+    np.testing.assert_allclose(found["video"].vectors, expected, atol=1e-6)
 
 
 def test_the_export_gives_queries_and_items(closed, tmp_path):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from crossclr.data import Ragged
-from crossclr.models import MLPEncoderConfig
 from crossclr.models.encoders import MLPEncoder
+from crossclr.models.model_config import MLPEncoderConfig
 from crossclr.models.packing import Dropout, drop_rows
 
 

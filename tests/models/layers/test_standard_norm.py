@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr.data import open_data, parse_data_config
+from crossclr.data import open_data
+from crossclr.data.kinds import parse_data_config
 from crossclr.models import ModelConfig, build_model, embed_data
 from crossclr.models import embeddings as fit_norms
 from crossclr.models.embeddings import fit_standard_norms
 from crossclr.models.norm import StandardNorm
-from crossclr.training import JointTraining, RunConfig, make_fabric
+from crossclr.training import JointTraining, RunConfig
+from crossclr.training.processes import make_fabric
 
 MLP = {"kind": "mlp", "sequence_pooling": "mean_max", "blocks": 0, "input_norm": "standard"}
 TRANSFORMER = {"kind": "transformer", "heads": 2, "input_norm": "standard"}

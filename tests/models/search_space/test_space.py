@@ -53,20 +53,22 @@ def test_similarities_are_weighted_means_of_the_parts():
     for encoder in encoders:
         text, video = (functional.normalize(rows[name] @ encoder.maps[name], dim=1) for name in ("text", "video"))
         expected = expected + 0.2 * text @ video.T
-    found = space.queries("text", rows["text"]) @ space.items("video", rows["video"]).T
+    found = space.encode_queries("text", rows["text"]) @ space.encode_items("video", rows["video"]).T
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found.new_ones(240), space.items("video", rows["video"]).norm(dim=1))
+    torch.testing.assert_close(found.new_ones(240), space.encode_items("video", rows["video"]).norm(dim=1))
 
 
 def test_sequences_are_their_mean_for_the_closed_form():
     rows = pairs()
     space = SearchSpace({"video": 20, "text": 12}, ClosedForm().fit(rows))
     sequences = [torch.stack([row - 1, row + 1]) for row in rows["video"][:5]]
-    torch.testing.assert_close(space.items("video", sequences), space.items("video", rows["video"][:5]))
+    torch.testing.assert_close(space.encode_items("video", sequences), space.encode_items("video", rows["video"][:5]))
     with pytest.raises(ValueError, match="rows of 'video' have 3 channels, but the search space takes 20"):
-        space.items("video", torch.ones(2, 3))
+        space.encode_items("video", torch.ones(2, 3))
+    with pytest.raises(ValueError, match="rows of 'video' have 40 channels, but the search space takes 20"):
+        space.encode_queries("video", torch.ones(2, 40))  # not mean and maximum side by side
     with pytest.raises(ValueError, match="there is no modality 'sound'; the search space has video, text"):
-        space.items("sound", torch.ones(2, 3))
+        space.encode_items("sound", torch.ones(2, 3))
 
 
 def test_hub_correction_against_a_loop():
@@ -90,8 +92,8 @@ def test_what_is_stored_gives_the_same_vectors():
     space = choose_space(data(rows))
     again = SearchSpace.restore(space.tensors(), space.description())
     for name, values in rows.items():
-        torch.testing.assert_close(space.items(name, values), again.items(name, values))
-        torch.testing.assert_close(space.queries(name, values), again.queries(name, values))
+        torch.testing.assert_close(space.encode_items(name, values), again.encode_items(name, values))
+        torch.testing.assert_close(space.encode_queries(name, values), again.encode_queries(name, values))
     assert again.parts == space.parts
     assert again.facts.estimate == space.facts.estimate
 
@@ -133,7 +135,7 @@ def test_gaps_groups_and_few_samples():
     present = {"text": torch.arange(240) % 3 > 0}
     rows["text"][~present["text"]] = torch.nan
     space = choose_space(data(rows, present, groups=torch.arange(240) // 2))
-    assert bool(space.items("video", rows["video"]).isfinite().all())
+    assert bool(space.encode_items("video", rows["video"]).isfinite().all())
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_where_nothing_can_be_chosen_one_warning_says_so(count, labels, reason):
     assert len(caught) == 1
     assert space.facts.estimate is None
     expected = ClosedForm(ClosedFormSettings()).fit(rows)
-    torch.testing.assert_close(space.items("video", rows["video"]), expected.encode("video", rows["video"]))
+    torch.testing.assert_close(space.encode_items("video", rows["video"]), expected.encode("video", rows["video"]))
 
 
 @pytest.mark.parametrize("measure", ["recall", "map"])

@@ -99,14 +99,14 @@ def test_queries_of_a_search_space_are_exported_with_all_its_parts(parts, tmp_pa
     share = 0.0 if parts == "closed" else 0.4
     space = SearchSpace({"image": 3, "text": 7}, closed, encoders, share)
     if parts == "both-hubs":
-        hubs = HubCorrection({name: space.plain(name, values) for name, values in rows.items()}, 0.5)
+        hubs = HubCorrection({name: space.encode_queries(name, values) for name, values in rows.items()}, 0.5)
         space = SearchSpace(space.dims, closed, encoders, share, hubs)
     export_encoder(padded_query(space, "text"), 7, tmp_path / "query.onnx")
     encoder = OnnxEncoder(tmp_path / "query.onnx", threads=1)
     for lengths in ([1], [4, 1, 9]):
         sequences = [torch.randn(length, 7) for length in lengths]
         found = encoder([sequence.numpy() for sequence in sequences])
-        np.testing.assert_allclose(found, space.queries("text", sequences).numpy(), atol=1e-4)
+        np.testing.assert_allclose(found, space.encode_queries("text", sequences).numpy(), atol=1e-4)
 
 
 @pytest.fixture(scope="module")

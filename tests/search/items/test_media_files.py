@@ -7,7 +7,7 @@ import pytest
 
 from crossclr import api
 from crossclr.data import DataError
-from crossclr.data.coot import read_meta
+from crossclr.data.coot import read_entries
 from crossclr.search import Searcher, build_index
 from crossclr.search.run_items import MediaFinder
 from crossclr.training.config_files import check_config
@@ -22,7 +22,7 @@ def videos(tmp_path_factory):
     values = tiny_values(write_coot(folder / "data"))
     values["training"]["epochs"] = 1
     run = api.train(check_config(values), out=folder / "run", baseline=False)
-    entries = read_meta(folder / "data" / "meta_all.json")
+    entries = read_entries(folder / "data" / "meta_all.json")
     (folder / "media" / "deep").mkdir(parents=True)
     for entry in entries[:3]:
         (folder / "media" / "deep" / f"{entry.data_key}.mp4").write_bytes(b"video")

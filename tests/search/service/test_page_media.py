@@ -7,7 +7,7 @@ import shutil
 import struct
 import wave
 
-from crossclr.data import clip_keys
+from crossclr.data.sample import clip_keys
 from crossclr.search import build_index
 from crossclr.training import Run
 from tests.search.items.test_media_files import videos  # noqa: F401

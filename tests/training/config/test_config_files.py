@@ -6,8 +6,8 @@ from pydantic import BaseModel
 
 from crossclr.data.config import StrictConfig
 from crossclr.estimator import JointEmbedding
-from crossclr.training import ConfigError, RunConfig, config_names, describe_config, dump_config, load_config
-from crossclr.training.config_files import _models_in
+from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
+from crossclr.training.config_files import _models_in, describe_config
 from crossclr.training.run_config import TermConfig
 
 SHIPPED = [

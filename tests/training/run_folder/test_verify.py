@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from crossclr import api
 from crossclr.cli import app
 from crossclr.data import DataError
+from crossclr.errors import ReadError
 from crossclr.search.create import build_index
 from crossclr.storage.manifest import seal
-from crossclr.storage.reading import ReadError
 from crossclr.training import Run
 from crossclr.training.config_files import check_config
 from crossclr.training.run import verify
