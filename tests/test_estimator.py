@@ -18,8 +18,8 @@ from sklearn.utils import check_random_state, estimator_checks
 
 from crossclr import JointEmbedding
 from crossclr.estimator.encoder_training import read_column, read_labels
-from crossclr.estimator.joint_embedding import _seed
-from crossclr.estimator.parameters import NamedArrays
+from crossclr.estimator.parameters import NamedArrays, read_seed
+from crossclr.models.zero_shot import ZeroShot
 from crossclr.notices import CrossCLRWarning
 from tests.test_api import OwnLoss
 
@@ -235,13 +235,13 @@ def test_parameters_of_a_search(data):
 @pytest.mark.parametrize("seed", [3, np.int64(3), np.random.RandomState(5)])
 def test_seeds_are_read_as_scikit_learn_reads_them(data, seed):
     expected = check_random_state(copy.deepcopy(seed)).randint(2**31 - 1)
-    assert _seed(seed) == expected
+    assert read_seed(seed) == expected
     np.random.seed(7)  # noqa: NPY002
     expected = check_random_state(None).randint(2**31 - 1)
     np.random.seed(7)  # noqa: NPY002
-    assert _seed(None) == expected
+    assert read_seed(None) == expected
     with pytest.raises(ValueError, match="random_state: 'x' is not a seed"):
-        _seed("x")
+        read_seed("x")
 
 
 def test_equal_concepts_are_never_negatives():
@@ -409,3 +409,22 @@ def test_import_is_quick_and_lazy():
     subprocess.run([sys.executable, "-c", code], check=True)
     code = "import sys; from crossclr import JointEmbedding; assert not {'sklearn', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_zero_shot_space_needs_no_pairs_and_is_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    zero_shot = ZeroShot.from_joint_model(["image", "text"], 6, "a joint model")
+    images, texts = rng.normal(size=(8, 6)), rng.normal(size=(8, 6))
+    unpaired = {"image": [*images, *[None] * 8], "text": [*[None] * 8, *texts]}
+    joint = JointEmbedding(zero_shot=zero_shot, verbose=False).fit(unpaired)
+    expected = texts @ images.T / np.outer(np.linalg.norm(texts, axis=1), np.linalg.norm(images, axis=1))
+    np.testing.assert_allclose(
+        joint.encode_queries(text=texts) @ joint.encode_items(image=images).T, expected, atol=1e-6
+    )
+    joint.save(tmp_path / "joint")
+    loaded = JointEmbedding.load(tmp_path / "joint")
+    np.testing.assert_array_equal(loaded.encode_items(image=images), joint.encode_items(image=images))
+    assert loaded.zero_shot.about == "a joint model"
+    assert "a joint model" in loaded.summary()
+    with pytest.raises(ValueError, match="rows of 'text' have 5 channels, but a joint model takes 6"):
+        JointEmbedding(zero_shot=zero_shot).fit({"image": images, "text": texts[:, :5]})

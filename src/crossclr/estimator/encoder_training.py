@@ -181,8 +181,8 @@ def _entry(entry: Any, name: str) -> Rows | None:
     return values
 
 
-def read_columns(X: Any, y: Any) -> dict[str, Column]:
-    """The modalities of what was passed to `JointEmbedding.fit`."""
+def read_columns(X: Any, y: Any, pairs: bool = True) -> dict[str, Column]:
+    """The modalities of what was passed to `JointEmbedding.fit`; ``pairs``: it must have some."""
     if isinstance(X, Mapping):
         if y is not None:
             raise ValueError("pass one mapping of modalities, or two arrays, not both")
@@ -203,6 +203,8 @@ def read_columns(X: Any, y: Any) -> dict[str, Column]:
     owned = np.sum([column.present for column in columns.values()], axis=0)  # (samples,) modalities of each
     if not owned.all():
         raise ValueError(f"sample {int(owned.argmin())} has no modality; drop it")
+    if not pairs:
+        return columns
     if (paired := int((owned > 1).sum())) < 2:
         raise ValueError(f"at least 2 samples with two modalities are needed, got n_samples = {paired}")
     for name, column in columns.items():

@@ -22,12 +22,13 @@ from crossclr.estimator.encoder_training import (
     read_columns,
     read_labels,
 )
-from crossclr.estimator.parameters import Parameters
+from crossclr.estimator.parameters import Parameters, plain_value, read_seed
 from crossclr.evaluation import retrieval_metrics
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.choice import SpaceData, choose_space, measure_of
 from crossclr.models.cross_fit import MEASURES
 from crossclr.models.space import Facts, Part, SearchSpace, TrainedEncoder
+from crossclr.models.zero_shot import ZeroShot
 from crossclr.notices import warn
 from crossclr.progress_bar import show_steps
 from crossclr.storage import new_folder, write_file, write_json
@@ -72,6 +73,8 @@ class JointEmbedding(Parameters):
             ``auto``: ``map`` if `fit` is given concepts, else ``recall``.
         random_state: seed; equal seeds give equal embeddings.
         verbose: show on standard error what takes longer than two seconds, and one sentence about the result.
+        zero_shot: a space that modalities share without pairs, such as that of CLIP; see `ZeroShot`. With it, `fit`
+            also takes samples of which none has two modalities.
 
     Attributes:
         space_: the fitted search space.
@@ -108,6 +111,7 @@ class JointEmbedding(Parameters):
         select_by: Literal["auto", "recall", "map"] = "auto",
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = True,
+        zero_shot: ZeroShot | None = None,
     ) -> None:
         self.recipe = recipe
         self.loss = loss
@@ -123,6 +127,7 @@ class JointEmbedding(Parameters):
         self.select_by = select_by
         self.random_state = random_state
         self.verbose = verbose
+        self.zero_shot = zero_shot
 
     def fit(
         self, X: Any, y: Any = None, *, concepts: Sequence[Any] | None = None, groups: Sequence[Any] | None = None
@@ -143,10 +148,12 @@ class JointEmbedding(Parameters):
         if self.select_by not in ("auto", *MEASURES):
             raise ValueError(f"select_by: {self.select_by!r} is not auto, {' or '.join(MEASURES)}")
         check_device(self.device)
-        columns = read_columns(X, y)
+        columns = read_columns(X, y, pairs=self.zero_shot is None)
+        if self.zero_shot is not None:
+            self.zero_shot.check_channels({name: column.dim for name, column in columns.items()})
         count = len(next(iter(columns.values())).rows)
         labels = {"concepts": read_labels(concepts, count, "concepts"), "groups": read_labels(groups, count, "groups")}
-        seed = _seed(self.random_state)
+        seed = read_seed(self.random_state)
         settings = None if self.recipe == "closed-form" else self._config(columns, seed)
         train = EncoderTraining(self.loss, settings, self.device, columns, labels["concepts"])
         with show_steps(self.verbose) as report:
@@ -163,7 +170,7 @@ class JointEmbedding(Parameters):
                     measure=measure_of(self.select_by, labels["concepts"] is not None),
                 )
                 encoders = None if self.recipe == "closed-form" else train
-                space = choose_space(data, encoders, seed=seed % 1000, report=report)
+                space = choose_space(data, encoders, seed % 1000, report, self.zero_shot)
         if self.verbose:
             Console(stderr=True).print(space.facts.sentence(), highlight=False, soft_wrap=True)
         names = {name: list(column.names) for name, column in columns.items() if column.names}
@@ -242,9 +249,10 @@ class JointEmbedding(Parameters):
         path = Path(path)
         if path.exists():
             raise FileExistsError(f"{path} already exists; choose another folder")
-        parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        parameters = {name: plain_value(value) for name, value in self.get_params(deep=False).items()}
         if isinstance(self.loss, nn.Module):
             parameters["loss"] = f"{type(self.loss).__module__}:{type(self.loss).__qualname__}"
+        parameters["zero_shot"] = None  # the space has it
         content = {
             "parameters": parameters,
             "model": None if self.model_config_ is None else self.model_config_.model_dump(mode="json"),
@@ -276,8 +284,9 @@ class JointEmbedding(Parameters):
             model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
             encoders.append(TrainedEncoder(model))
         own = {key: value for key, value in tensors.items() if not key.startswith("encoder/")}
-        estimator = cls(**content["parameters"])
-        estimator._take(SearchSpace.restore(own, description, encoders), config, content["feature_names"])
+        space = SearchSpace.restore(own, description, encoders)
+        estimator = cls(**{**content["parameters"], "zero_shot": space.zero_shot})
+        estimator._take(space, config, content["feature_names"])
         estimator.history_ = content["history"]
         return estimator
 
@@ -377,22 +386,3 @@ class JointEmbedding(Parameters):
         heads = next(count for count in (8, 4, 2, 1) if self.dim % count == 0)
         shape = {"heads": heads, "pooler_heads": min(2, heads)}
         return {"kind": "transformer", **shape, "dropout": self.dropout, "input_norm": "layer"}
-
-
-def _seed(random_state: Any) -> int:
-    """A seed from a seed, from a generator, or from numpy's global generator for None."""
-    if random_state is None:
-        return int(np.random.randint(2**31 - 1))  # noqa: NPY002  # as scikit-learn does
-    if not isinstance(random_state, np.random.RandomState):
-        try:
-            random_state = np.random.RandomState(random_state)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"random_state: {random_state!r} is not a seed ({error})") from None
-    return int(random_state.randint(2**31 - 1))
-
-
-def _plain(value: Any) -> Any:
-    """A parameter in types that JSON has."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return None if isinstance(value, np.random.RandomState) else value

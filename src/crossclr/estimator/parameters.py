@@ -86,3 +86,22 @@ class NamedArrays(dict[str, Any]):
         return NamedArrays(
             {name: [one[at] for at in places] if isinstance(one, list) else one[places] for name, one in rows.items()}
         )
+
+
+def read_seed(random_state: Any) -> int:
+    """A seed from a seed, from a generator, or from numpy's global generator for None."""
+    if random_state is None:
+        return int(np.random.randint(2**31 - 1))  # noqa: NPY002  # as scikit-learn does
+    if not isinstance(random_state, np.random.RandomState):
+        try:
+            random_state = np.random.RandomState(random_state)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"random_state: {random_state!r} is not a seed ({error})") from None
+    return int(random_state.randint(2**31 - 1))
+
+
+def plain_value(value: Any) -> Any:
+    """A parameter in types that JSON has."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return None if isinstance(value, np.random.RandomState) else value

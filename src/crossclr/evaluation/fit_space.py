@@ -18,6 +18,7 @@ from crossclr.evaluation.metrics import evaluate_embeddings
 from crossclr.models import SearchSpace, embed_data
 from crossclr.models.choice import Encode, choose_space, measure_of
 from crossclr.models.space import TrainedEncoder
+from crossclr.models.zero_shot import ZeroShot
 from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit
 from crossclr.training.recorder import fit_run, live_progress
 
@@ -32,11 +33,18 @@ RECALLS = ("R@1", "R@5", "R@10")
 class SpaceFit:
     """Fits the search space of a run whose recipe is ``best`` or ``closed-form``, in one process.
 
-    ``loss`` is one of the caller's own; ``console`` shows the progress of each training.
+    ``loss`` is one of the caller's own; ``console`` shows the progress of each training; ``zero_shot`` is a space that
+    modalities of the data share without pairs.
     """
 
     def __init__(
-        self, config: RunConfig, data: Dataset, fabric: Fabric, loss: nn.Module | None, console: Console | None
+        self,
+        config: RunConfig,
+        data: Dataset,
+        fabric: Fabric,
+        loss: nn.Module | None,
+        console: Console | None,
+        zero_shot: ZeroShot | None = None,
     ) -> None:
         if fabric.world_size > 1:
             raise ValueError(f"recipe {config.recipe} trains in one process; use recipe=paper for several")
@@ -44,6 +52,9 @@ class SpaceFit:
             schedule = config.schedule.model_copy(update={"name": "cosine"})
             config = config.model_copy(update={"schedule": schedule})
         self.config, self.data, self.fabric, self.loss, self.console = config, data, fabric, loss, console
+        self.zero_shot = zero_shot
+        if zero_shot is not None:
+            zero_shot.check_channels(data.dims)
         splits = [split for split in (config.splits.train, config.splits.validate_) if split]
         keys = dict.fromkeys(key for split in splits for key in data.where(split=split).keys)
         if config.splits.test is not None:  # COOT's data sets report on their validation split
@@ -84,7 +95,7 @@ class SpaceFit:
         measure = measure_of(self.config.select_by, pooled.concepts is not None)
         encoders = train if self.config.recipe == "best" else None
         report = (lambda step: None) if self.console is None else partial(self.console.print, highlight=False)
-        return choose_space(replace(pairs.data, measure=measure), encoders, self.config.seed, report)
+        return choose_space(replace(pairs.data, measure=measure), encoders, self.config.seed, report, self.zero_shot)
 
 
 def measure_parts(space: SearchSpace, data: Dataset, batch_size: int) -> dict[str, Results]:

@@ -153,6 +153,16 @@ class ClosedForm(nn.Module):
         self._maps, self._moments = {}, None
         return self
 
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Names of the modalities it was fitted on."""
+        return tuple(self.branches)
+
+    @property
+    def width(self) -> int:
+        """Channels of a vector."""
+        return len(self.correlations)
+
     def forward(self, modality: str, rows: Tensor) -> Tensor:
         """(rows, width) unit vectors; differentiable with respect to the rows."""
         embeddings: Tensor = self.branch(modality)(rows)

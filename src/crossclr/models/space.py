@@ -1,14 +1,5 @@
-"""Hub correction: items that are near to many queries (hubs) get a lower score.
+"""The search space: turns samples into item vectors and query vectors; fitted once, stored, and used everywhere."""
 
-The training samples of the other modalities are example queries, so how near an item is to queries in general is known
-before any query comes. The correction is one more channel of the item, which every query multiplies by the same value.
-
-A trained model as a part of a search space.
-
-The object that turns samples into item vectors and query vectors: fitted once, stored, used everywhere.
-"""
-
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -21,58 +12,11 @@ from torch.nn import functional
 from crossclr.data.batch import Inputs, Ragged
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.cross_fit import Measure
+from crossclr.models.hubs import HubCorrection
 from crossclr.models.joint_model import JointModel
-from crossclr.models.pair_moments import evenly_spaced
+from crossclr.models.zero_shot import ZeroShot
 
-MOST = 5000  # training samples that are kept; larger sets are subsampled evenly
-SHARPNESS = 20.0  # how much the nearest queries count
-ITEM_BLOCK = 1024  # items compared with all queries at once
-
-
-class HubCorrection(nn.Module):
-    """Lowers the scores of items that are near to many training queries.
-
-    For an item v and n training queries q the correction is -w log(mean of exp(β cos(v, q))) / β, with β = 20.
-
-    Args:
-        vectors: (samples, width) unit vectors of the training samples of each modality; absent ones are zero.
-        weight: w, at most 1.
-    """
-
-    def __init__(self, vectors: Mapping[str, Tensor], weight: float) -> None:
-        super().__init__()
-        self.modalities, self.weight = tuple(vectors), float(weight)
-        for number, name in enumerate(vectors):  # a modality's name may hold what a buffer's name may not
-            rows = vectors[name]
-            self.register_buffer(f"vectors_{number}", rows[evenly_spaced(len(rows), MOST)])
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The vectors of each modality."""
-        return {name: getattr(self, f"vectors_{number}") for number, name in enumerate(self.modalities)}
-
-    def queries(self, vectors: Tensor) -> Tensor:
-        """(queries, width + 2) unit vectors; an inner product with an item is half of cosine plus correction."""
-        ones = torch.ones_like(vectors[:, :1])
-        return torch.cat([vectors, ones, torch.zeros_like(ones)], dim=1) / math.sqrt(2)
-
-    def items(self, modality: str, vectors: Tensor) -> Tensor:
-        """(items, width + 2) unit vectors of items of a modality, from their plain unit vectors."""
-        return torch.cat([self.corrected(modality, block) for block in torch.split(vectors, ITEM_BLOCK)])
-
-    def corrected(self, modality: str, vectors: Tensor) -> Tensor:
-        """`items` all at once."""
-        bias = self._bias(modality, vectors).unsqueeze(1)
-        rest = (1 - bias.square()).clamp_min(0).sqrt()  # makes all items equally long
-        return torch.cat([vectors, bias, rest], dim=1) / math.sqrt(2)
-
-    def _bias(self, modality: str, vectors: Tensor) -> Tensor:
-        others = torch.cat([rows for name, rows in self.tensors().items() if name != modality])
-        there = others.square().sum(dim=1) > 0
-        cosines = (vectors @ others.T).masked_fill(~there, -torch.inf)
-        summed = torch.logsumexp(SHARPNESS * cosines, dim=1) - torch.log(there.sum())
-        return -self.weight / SHARPNESS * summed
-
-
+ROWS = 4096  # mean rows that are encoded at once
 SEQUENCE_BLOCK = 512  # sequences that are encoded at once
 
 
@@ -92,6 +36,18 @@ class TrainedEncoder(nn.Module):
         starts = range(0, len(sequences), SEQUENCE_BLOCK)
         parts = [Ragged.from_list(sequences[start : start + SEQUENCE_BLOCK]) for start in starts]
         return torch.cat([self.model.encode_modality(modality, Inputs(part))["clip"] for part in parts])
+
+
+class Zeros(nn.Module):
+    """Stands for a part that does not know a modality."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("zeros", torch.zeros(1, width), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(rows, channels) to (rows, width) zeros."""
+        return torch.zeros_like(rows[:, :1]) @ self.get_buffer("zeros").to(rows)
 
 
 Samples = Ragged | Tensor | Sequence[Any]
@@ -177,15 +133,17 @@ class Facts:
 
 
 class SearchSpace(nn.Module):
-    """Closed form and trained encoders side by side. Each part has unit length, and its share of every similarity.
+    """Closed form, zero-shot space and trained encoders side by side, each with unit length and a share.
 
     Args:
         dims: channels of an input row of each modality.
-        closed_form: fitted; None if encoders stand alone.
-        encoders: trained; they divide what the closed form leaves equally.
+        closed_form: fitted; None without pairs, or if encoders stand alone.
+        encoders: trained; each has an equal part of their share.
         share: of all encoders together, from 0 to 1.
         hubs: lowers the scores of hubs; None: items and queries have equal vectors.
         facts: how it was chosen.
+        zero_shot: a space that some modalities share without pairs.
+        zero_shot_share: its share of what the encoders leave, from 0 to 1.
 
     Example:
         >>> rows = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
@@ -204,12 +162,16 @@ class SearchSpace(nn.Module):
         share: float = 0.0,
         hubs: HubCorrection | None = None,
         facts: Facts | None = None,
+        zero_shot: ZeroShot | None = None,
+        zero_shot_share: float = 0.0,
     ) -> None:
         super().__init__()
         self.dims = dict(dims)
         self.closed_form = closed_form
+        self.zero_shot = zero_shot
+        self.zero_shot_share = zero_shot_share if closed_form is not None else float(zero_shot is not None)
         self.encoders = nn.ModuleList(encoders)
-        self.share = share if closed_form is not None else 1.0
+        self.share = share if closed_form is not None or zero_shot is not None else 1.0
         self.hubs = hubs
         self.facts = facts or Facts()
         self.eval()
@@ -242,9 +204,10 @@ class SearchSpace(nn.Module):
     @property
     def embedding_dim(self) -> int:
         """Channels of a vector."""
-        closed = 0 if self.closed_form is None or self.share >= 1 else len(self.closed_form.correlations)
+        closed = 0 if self.closed_form is None or self.share >= 1 else self.closed_form.width
+        shared = 0 if self.zero_shot is None or self.share >= 1 else self.zero_shot.width
         trained = sum(encoder.model.embedding_dim for encoder in self.trained)
-        return closed + trained + (0 if self.hubs is None else 2)
+        return closed + shared + trained + (0 if self.hubs is None else 2)
 
     def encode_modality(self, modality: str, inputs: Inputs, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
         """Vectors of clips as queries (``clip``) and as search targets (``items``, where they differ).
@@ -264,7 +227,8 @@ class SearchSpace(nn.Module):
     @property
     def _single(self) -> bool:
         """Whether one encoder is all there is; its vectors then stay as they are."""
-        return self.closed_form is None and self.hubs is None and len(self.encoders) == 1
+        fitted = self.closed_form is not None or self.zero_shot is not None or self.hubs is not None
+        return not fitted and len(self.encoders) == 1
 
     def encode_items(self, modality: str, samples: Samples) -> Tensor:
         """(samples, width) unit vectors of samples as search targets.
@@ -295,12 +259,40 @@ class SearchSpace(nn.Module):
     @torch.no_grad()
     def _plain(self, modality: str, rows: Ragged) -> Tensor:
         """`plain` of rows that may be those of `Dataset.pooled`, with means and maxima side by side."""
-        parts = []
+        encoded = [encoder.clip_vectors(modality, rows) for encoder in self.trained] if self.share > 0 else []
+        return self.joined(modality, mean_rows(rows, self.dims[modality]), encoded)
+
+    def joined(self, modality: str, means: Tensor, encoded: Sequence[Tensor] = ()) -> Tensor:
+        """`plain` of mean rows, and of what the encoders made of the samples.
+
+        Args:
+            modality: its name.
+            means: (samples, channels) the mean row of each sample.
+            encoded: (samples, width) what each encoder makes of the samples.
+        """
+        parts = self.parts_of(modality)
+        vectors = [torch.cat([part(block) for block in torch.split(means, ROWS)]) for part in parts]
+        return side_by_side([*vectors, *encoded], self.shares_of(modality))
+
+    def parts_of(self, modality: str) -> list[nn.Module]:
+        """The modules that map mean rows to vectors: closed form and zero-shot space, `Zeros` where one lacks it."""
+        if self.share >= 1:
+            return []
+        parts = [part for part in (self.closed_form, self.zero_shot) if part is not None]
+        return [part.branch(modality) if modality in part.modalities else Zeros(part.width) for part in parts]
+
+    def shares_of(self, modality: str) -> list[float]:
+        """The share of each part in the modality's vectors: those of `parts_of`, then the encoders."""
+        shares = []
         if self.closed_form is not None and self.share < 1:
-            parts.append(self.closed_form.encode(modality, mean_rows(rows, self.dims[modality])))
-        if self.share > 0:
-            parts += [encoder.clip_vectors(modality, rows) for encoder in self.trained]
-        return side_by_side(parts, shares(self.share, len(parts), self.closed_form is not None))
+            shares.append((1 - self.share) * (1 - self.zero_shot_share) * (modality in self.closed_form.modalities))
+        if self.zero_shot is not None and self.share < 1:
+            shares.append((1 - self.share) * self.zero_shot_share * (modality in self.zero_shot.modalities))
+        if len(self.encoders) and self.share > 0:
+            shares += [self.share / len(self.encoders)] * len(self.encoders)
+        if not sum(shares):
+            raise ValueError(f"nothing in the search space knows modality {modality!r}; add pairs that have it")
+        return [share / sum(shares) for share in shares]
 
     def tensors(self) -> dict[str, Tensor]:
         """All that encoding needs but the encoders, for safetensors."""
@@ -309,13 +301,16 @@ class SearchSpace(nn.Module):
             found |= {f"closed_form/{key}": value for key, value in self.closed_form.tensors().items()}
         if self.hubs is not None:
             found |= {f"hubs/{key}": value.float() for key, value in self.hubs.tensors().items()}
+        if self.zero_shot is not None:
+            found |= {f"zero_shot/{key}": value for key, value in self.zero_shot.tensors().items()}
         return {key: value.contiguous() for key, value in found.items()}
 
     def description(self) -> dict[str, Any]:
         """What `restore` needs besides the tensors, as JSON."""
         weight = None if self.hubs is None else self.hubs.weight
         used = {"dims": self.dims, "share": self.share, "encoders": len(self.encoders), "hub_weight": weight}
-        return {**used, **self.facts.to_dict()}
+        about = None if self.zero_shot is None else self.zero_shot.about
+        return {**used, "zero_shot": about, "zero_shot_share": self.zero_shot_share, **self.facts.to_dict()}
 
     @classmethod
     def restore(
@@ -333,14 +328,9 @@ class SearchSpace(nn.Module):
             description["share"],
             HubCorrection(parts["hubs"], description["hub_weight"]) if "hubs" in parts else None,
             Facts.from_dict(description),
+            ZeroShot.from_tensors(parts["zero_shot"], description["zero_shot"]) if "zero_shot" in parts else None,
+            description["zero_shot_share"],
         )
-
-
-def shares(share: float, parts: int, closed_form: bool) -> list[float]:
-    """The share of each part: the closed form first, then the encoders."""
-    if parts == 1 or not closed_form or share >= 1:
-        return [1 / parts] * parts
-    return [1 - share, *([share / (parts - 1)] * (parts - 1))]
 
 
 def side_by_side(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:

@@ -21,7 +21,6 @@ from crossclr.models import JointModel, SearchSpace
 from crossclr.models.encoders import MLPEncoder, TransformerEncoder
 from crossclr.models.layers import AttentionPool, MaxPool, TransformerLayer
 from crossclr.models.norm import CootNorm
-from crossclr.models.space import shares
 from crossclr.search.onnx_queries import EXPORT, QUERY_ENCODER, MiniLMRows, OnnxEncoder, best_rows
 from crossclr.search.run_items import encode_rows
 from crossclr.storage import new_folder, write_json
@@ -77,18 +76,15 @@ class PaddedSpace(nn.Module):
     def __init__(self, space: SearchSpace, modality: str, as_items: bool = False) -> None:
         super().__init__()
         self.modality, self.as_items, self.hubs = modality, as_items, space.hubs
-        closed = space.closed_form is not None and space.share < 1
-        self.branch = space.closed_form.branch(modality) if closed and space.closed_form is not None else None
+        self.parts, self.shares = nn.ModuleList(space.parts_of(modality)), space.shares_of(modality)
         self.encoders = nn.ModuleList(PaddedEncoder(encoder.model, modality) for encoder in space.trained)
-        self.shares = shares(space.share, len(self.encoders) + closed, closed)
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """(batch, dim) unit vectors from ``rows`` (batch, longest, channels) and ``lengths`` (batch,)."""
-        parts = [encoder(rows, lengths) for encoder in self.encoders]
-        if self.branch is not None:
-            inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)
-            parts.insert(0, self.branch(_mean(torch.where(inside.unsqueeze(2), rows, 0.0), inside)))
-        plain = torch.cat([weight**0.5 * part for weight, part in zip(self.shares, parts, strict=True)], dim=1)
+        inside = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)
+        mean = _mean(torch.where(inside.unsqueeze(2), rows, 0.0), inside)
+        vectors = [part(mean) for part in self.parts] + [encoder(rows, lengths) for encoder in self.encoders]
+        plain = torch.cat([share**0.5 * part for share, part in zip(self.shares, vectors, strict=True)], dim=1)
         if self.hubs is None:
             return plain
         return self.hubs.corrected(self.modality, plain) if self.as_items else self.hubs.queries(plain)

@@ -10,7 +10,8 @@ from torch.nn import functional
 from crossclr.models.choice import SpaceData, choose_space
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.feature_map import ClosedFormSettings
-from crossclr.models.space import SHARPNESS, HubCorrection, SearchSpace
+from crossclr.models.hubs import SHARPNESS, HubCorrection
+from crossclr.models.space import SearchSpace
 from crossclr.notices import CrossCLRWarning
 
 
