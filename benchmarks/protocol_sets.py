@@ -3,8 +3,9 @@
     python -m benchmarks.protocol_sets DATA sets
     crossclr experiment default --data sets --out studies/default
 
-DATA holds the folders `msvd`, `exercises`, `vrd`, `breakfast` and `youcook2-spoken`; the emoji are built in. Sequences
-are averaged, and a text is the average of its MiniLM tokens (several captions: the average over the captions).
+DATA holds the folders `msvd`, `exercises`, `vrd`, `breakfast`, `photos` and `youcook2-spoken`; the emoji are built in.
+Sequences are averaged, and a text is the average of its MiniLM tokens (several captions: the average over the
+captions).
 """
 
 from __future__ import annotations
@@ -177,6 +178,16 @@ def emoji_concepts(data: Path) -> dict[str, Any]:
     return {**whole, "units": units, "concepts": concepts, "metric": "map"}
 
 
+def photos(data: Path) -> dict[str, Any]:
+    """Photos and the mean of their five captions."""
+    folder = data / "photos"
+    with np.load(folder / "photos.npz") as file:
+        keys, video = [str(key) for key in file["keys"]], file["appearance"].astype(np.float32)
+    captions = json.loads((folder / "captions.json").read_text())
+    text = text_rows({key: captions[key] for key in keys})
+    return {"video": video, "text": text, "sizes": [1800, 300, 900]}
+
+
 def photos_captions(data: Path) -> dict[str, Any]:
     """800 photos, each with five captions as five samples of one concept; samples of a photo are in one split."""
     folder = data / "photos"
@@ -196,7 +207,7 @@ def photos_captions(data: Path) -> dict[str, Any]:
 
 
 BUILDERS = (
-    *(vrd, exercises, emoji, msvd, breakfast, youcook2_spoken),
+    *(vrd, exercises, emoji, msvd, breakfast, youcook2_spoken, photos),
     *(breakfast_2000, emoji_concepts, photos_captions),
 )
 SETS = {one.__name__.replace("_", "-"): one for one in BUILDERS}

@@ -47,15 +47,19 @@ def test_a_wrong_target_or_folder_is_one_clear_error(tmp_path):
 def test_the_estimate_counts_trainings_at_the_same_time(tmp_path, monkeypatch):
     measured = []
 
-    def estimated_seconds(config, in_memory):
+    def seconds_per_epoch(config, in_memory):
         measured.append(in_memory)
         assert real(config, in_memory) > 0
         return 60.0
 
-    real = time_estimate.estimated_seconds
-    monkeypatch.setattr(time_estimate, "estimated_seconds", estimated_seconds)
+    real = time_estimate.seconds_per_epoch
+    monkeypatch.setattr(time_estimate, "seconds_per_epoch", seconds_per_epoch)
     words = ["losses", "--data", write_youcook2(tmp_path / "youcook2"), "--out", tmp_path / "out", "--seeds", "0"]
     words += ["--set", "training.epochs=1"]
     assert "6.0 min in total" in call(*words, "--dry-run").output
     assert "3.0 min in total" in call(*words, "--clip-level", "--jobs", "2", "--dry-run").output
-    assert measured == [False, True]
+    assert measured == [False, True]  # the losses cost the same
+    words[0] = "state-of-the-art"
+    shown = call(*words[:-1], "training.epochs=2", "--dry-run").output
+    assert "COOT: about 2.0 min for each seed" in shown
+    assert "4.0 min in total" in shown

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.losses import CrossCLR
-from crossclr.losses.names import PRINTED
+from crossclr.losses.names import READINGS, printed_options
 from crossclr.notices import CrossCLRWarning
 from tests.losses.reference import ReferenceCrossCLR
 
@@ -104,11 +104,16 @@ def test_near_copies_and_shared_positives_equal_the_loops(queue_size: int, near_
         compare(seed, (None, 1, 3)[seed], **options)
 
 
-@pytest.mark.parametrize("reading", [*PRINTED])
+@pytest.mark.parametrize("reading", [*READINGS])
 @pytest.mark.parametrize("queue_size", [0, 9])
 def test_the_printed_readings_equal_the_loops(reading: str, queue_size: int) -> None:
     for seed in range(4):
-        options = {**PRINTED[reading], "temperature": 0.3, "queue_size": queue_size, "extra_positives": seed % 3}
+        options = {
+            **printed_options(reading),
+            "temperature": 0.3,
+            "queue_size": queue_size,
+            "extra_positives": seed % 3,
+        }
         options |= {"prune_threshold": 0.2 + 0.2 * seed}
         compare(seed, None, **options)
         printed = CrossCLR.printed(reading, **options)

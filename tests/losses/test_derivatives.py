@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.losses import CrossCLR, build_loss
-from crossclr.losses.names import LOSS_PATHS, PRINTED
+from crossclr.losses.names import LOSS_PATHS, printed_options
 
 CASES: dict[str, dict[str, object]] = {name: {"temperature": 0.3} for name in LOSS_PATHS}
 CASES["maxmargin"] = {"margin": 1.3}
@@ -23,7 +23,11 @@ CASES["crossclr similar"] = {
     "shared_positives": 0.3,
     "sharing_temperature": 0.5,
 }
-CASES["crossclr printed"] = PRINTED["equation"] | {"temperature": 0.3, "extra_positives": 1, "prune_threshold": 0.2}
+CASES["crossclr printed"] = printed_options("equation") | {
+    "temperature": 0.3,
+    "extra_positives": 1,
+    "prune_threshold": 0.2,
+}
 CASES["crossclr queue"] = {"temperature": 0.3, "queue_size": 9}
 pytestmark = pytest.mark.filterwarnings("ignore:pruning by")
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from crossclr.studies.paper_numbers import paper_table
-from crossclr.studies.reproduce import compare, comparison_tables, find_dataset, open_reproduction, reproduce
+from crossclr.losses.names import printed_options
+from crossclr.studies.paper_numbers import compare, comparison_tables, paper_table
+from crossclr.studies.reproduce import find_dataset, open_reproduction, reproduce
 from tests.support.paper_data import SMALL, write_lsmdc, write_youcook2
 
 
@@ -81,18 +82,71 @@ def test_pairs_of_modalities_and_fused_experts_on_lsmdc(lsmdc, tmp_path):
     assert len([one for one in found if "⊕" in one.row and one.metric == "MdR"]) == 20
 
 
-def test_captions_come_from_both_kinds_of_features(youcook2, tmp_path):
+def test_captions_come_from_both_kinds_of_features_and_every_seed(youcook2, tmp_path):
     asked = []
 
-    def caption(run, features, out):
-        asked.append((run.parent.name.split("-")[0], features))
+    def caption(run, features, out, seed):
+        asked.append((run.parent.name.split("-")[0], features, seed))
         return {"B@4": 10.0 + len(asked)}
 
-    wanted = open_reproduction("captioning", youcook2, tmp_path, overrides=SMALL, seeds=[0, 1])
+    wanted = open_reproduction("captioning", youcook2, tmp_path, overrides=[*SMALL, "captions.seed=5"], seeds=[0, 1])
+    assert wanted.captioner == ["seed=5"]
+    assert len(wanted.captioners()) == 8
+    assert [row[0].text for row in wanted.plan().rows][2:] == [
+        f"captioner of {name}{mark}" for mark in ("", "+") for name in ("COOT", "CrossCLR")
+    ]
     numbers = reproduce(wanted, caption=caption)
-    assert asked == [("coot", "clip"), ("crossclr", "clip"), ("coot", "vidclip"), ("crossclr", "vidclip")]
+    runs = [(loss, features) for features in ("clip", "vidclip") for loss in ("coot", "crossclr")]
+    assert asked == [(*run, seed) for run in runs for seed in (0, 1)]
     found = next(one for one in numbers if (one.row, one.metric) == ("CrossCLR+", "B@4"))
-    assert (found.paper, found.ours) == (12.04, 14.0)
+    assert (found.paper, found.ours, found.seeds) == (12.04, 17.5, 2)
+    assert len(open_reproduction("captioning", youcook2, tmp_path, overrides=SMALL).captioners()) == 4
+    with pytest.raises(ValueError, match="--clip-level"):
+        open_reproduction("captioning", youcook2, tmp_path, clip_level=True)
+
+
+def test_a_result_says_how_it_was_made_and_where_that_is_not_the_papers_way(youcook2, tmp_path):
+    wanted = open_reproduction("multiple-positives", youcook2, tmp_path, overrides=SMALL, seeds=[0], printed="equation")
+    shown = io.StringIO()
+    reproduce(wanted, console=Console(file=shown, width=80))
+    written = json.loads((tmp_path / "reproduce-multiple-positives.json").read_text())
+    assert written["command"].startswith("crossclr reproduce multiple-positives --data")
+    assert "--seeds 0 --printed equation --set model.dim=8" in written["command"]
+    assert written["reading"] == "the printed equation"
+    unlike = " ".join(written["unlike_the_paper"])
+    for words in ("instead of 3,492", "1 epochs instead of 40, within the warm-up", "1 seed instead of 5", "minilm"):
+        assert words in unlike
+    page = (tmp_path / "reproduce-multiple-positives.html").read_text()
+    assert page.count("Not as in the paper:") == shown.getvalue().count("Not as in the paper:") == 4
+    assert "19.5 ± 0.49" in page
+    assert written["findings"][0].startswith("Here CrossCLR has text → video R@1 ")
+    for loss in (wanted.study.base.loss.local, wanted.study.base.loss.global_):
+        expected = printed_options("equation") | {"queue_size": 5000 if loss is wanted.study.base.loss.local else 0}
+        assert {name: loss.options[name] for name in expected} == expected
+    assert wanted.study.base.training.gradient_clip is None
+
+
+def test_changes_reach_coot_but_those_of_the_loss_do_not(youcook2, tmp_path):
+    changes = [*SMALL, "loss.local.temperature=0.07"]
+    coot, ours = open_reproduction("state-of-the-art", youcook2, tmp_path, overrides=changes).variants
+    assert (coot.config.model.dim, coot.config.training.epochs, coot.config.data) == (8, 1, ours.config.data)
+    assert coot.config.loss.local.name == "coot"
+    assert ours.config.loss.local.options["temperature"] == 0.07
+    small, _ = open_reproduction("state-of-the-art", youcook2, tmp_path, clip_level=True).variants
+    assert small.name == "COOT's losses in this model"  # not compared with the number of COOT
+
+
+def test_one_sweep_changes_pruning_on_clips_alone_and_draws_its_curve(youcook2, tmp_path):
+    wanted = open_reproduction("sweeps", youcook2, tmp_path, overrides=SMALL, seeds=[0], sweep="prune_threshold")
+    assert len(wanted.missing()) == 10
+    losses = [variant.config.loss for variant in wanted.variants]
+    assert [loss.local.options["prune_threshold"] for loss in losses] == [n / 10 for n in range(1, 11)]
+    assert {loss.local.options["min_keep"] for loss in losses} == {0.0}
+    assert {loss.global_.options["prune_threshold"] for loss in losses} == {0.9}
+    reproduce(wanted)
+    assert 'data-plot="plot-1"' in (tmp_path / "reproduce-sweeps.html").read_text()
+    with pytest.raises(ValueError, match="did you mean 'queue_size'"):
+        open_reproduction("sweeps", youcook2, tmp_path, sweep="queue_sise")
 
 
 @pytest.mark.parametrize("target", ["losses", "ablation", "state-of-the-art", "experts", "modalities", "captioning"])
@@ -103,12 +157,12 @@ def test_tables_fit_80_columns(target):
         row: [{group: dict.fromkeys(metrics, 123.4) for group, metrics in table.columns.items()}] for row in table.rows
     }
     shown = io.StringIO()
-    for one in comparison_tables(table, compare(table, ours)):
+    for one in comparison_tables(table, compare(table, ours), narrow=True):
         Console(file=shown, width=80).print(*one.rich())
     text = shown.getvalue()
     assert "…" not in text
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert all(f"{number.mean:.1f}" in text for numbers in table.rows.values() for number in numbers if number)
+    assert all(f"{n.mean:.{n.decimals}f}" in text for numbers in table.rows.values() for n in numbers if n)
 
 
 def test_a_folder_with_other_files_is_an_error(tmp_path):

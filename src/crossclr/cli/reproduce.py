@@ -13,7 +13,7 @@ from crossclr.cli.experiment import Seeds, Set, given_seeds
 from crossclr.cli.options import duration, resumable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -38,6 +38,11 @@ def reproduce(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Trainings at the same time, with --clip-level only; default: CPU cores.")
     ] = None,
+    printed: Annotated[
+        str | None,
+        typer.Option(help="A literal reading of the paper's loss: equation, algorithm or pseudo-code; default: ours."),
+    ] = None,
+    sweep: Annotated[str | None, typer.Option(help="The only option that sweeps varies, such as queue_size.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the planned trainings and the estimated time, then exit.")
     ] = False,
@@ -55,18 +60,21 @@ def reproduce(
         crossclr reproduce ablation --data youcook2 --clip-level --seeds 0,1
 
         crossclr reproduce losses --data youcook2 --set data.text=text_feat_minilm.h5 --set training.epochs=10
+
+        crossclr reproduce captioning --data youcook2 --set captions.vocabulary.word_vectors=glove.6B.300d.txt
     """
     from rich.console import Console
 
-    from crossclr.studies.reproduce import open_reproduction
+    from crossclr.studies.reproduce import open_reproduction, show_differences
     from crossclr.studies.reproduce import reproduce as run_reproduction
     from crossclr.studies.trainings import perform
 
     console = Console()
-    folder = out or Path("reproduce") / (data.resolve().name + ("-clip-level" if clip_level else ""))
-    wanted = open_reproduction(
-        what, data, folder, overrides=set_ or [], seeds=given_seeds(seeds), clip_level=clip_level
-    )
+    name = "-".join([data.resolve().name, *(["clip-level"] if clip_level else []), *([printed] if printed else [])])
+    folder, given = out or Path("reproduce") / name, given_seeds(seeds)
+    how = {"overrides": set_ or [], "clip_level": clip_level, "printed": printed, "sweep": sweep}
+    wanted = open_reproduction(what, data, folder, seeds=given, **how)  # type: ignore[arg-type]
+    show_differences(wanted, console)
     at_once = (jobs or os.cpu_count() or 1) if clip_level else 1
     if dry_run:
         _show_plan(wanted, clip_level, at_once, console)
@@ -76,26 +84,27 @@ def reproduce(
         run_reproduction(
             wanted,
             train=perform if clip_level else lambda job, out: _train_run_folder(job, out, console),
-            caption=lambda run, features, out: _caption(run, features, out, console),
+            caption=lambda run, features, out, seed: _caption(run, features, out, seed, wanted.captioner, console),
             jobs=at_once,
             console=console,
         )
 
 
 def _show_plan(wanted: Reproduction, clip_level: bool, at_once: int, console: Console) -> None:
-    from crossclr.studies.reproduce import estimated_seconds
-
     console.print(*wanted.plan().rich())
     missing = wanted.missing()
-    if not missing:
+    captioners = [name for name, done in wanted.captioners() if not done]
+    if not missing and not captioners:
         console.print("Every training is finished.", highlight=False)
         return
     with console.status("measuring a few steps"):
-        each = estimated_seconds(missing[0].config, in_memory=clip_level)
-    typer.echo(
-        f"{len(missing)} trainings to run, about {duration(each)} each on this machine, "
-        f"{duration(each * len(missing) / at_once)} in total."
-    )
+        seconds = wanted.estimated_seconds(in_memory=clip_level)
+    for name, each in seconds.items():
+        typer.echo(f"{name}: about {duration(each)} for each seed")
+    total = sum(seconds[job.name] for job in missing) / at_once
+    typer.echo(f"{len(missing)} trainings to run, {duration(total)} in total on this machine.")
+    if captioners:
+        typer.echo(f"{len(captioners)} captioners to train after them; their time is not estimated.")
 
 
 def _train_run_folder(job: Job, out: Path, console: Console) -> dict[str, Any]:
@@ -111,7 +120,9 @@ def _train_run_folder(job: Job, out: Path, console: Console) -> dict[str, Any]:
     return dict(run.results or {})  # type: ignore[union-attr]  # the folder of one seed is one run
 
 
-def _caption(run: Path, features: str, out: Path, console: Console) -> Mapping[str, float]:
+def _caption(
+    run: Path, features: str, out: Path, seed: int, changes: Sequence[str], console: Console
+) -> Mapping[str, float]:
     from crossclr.captions import load_caption_config, train_captions
     from crossclr.captions.caption_metrics import shown_name
     from crossclr.captions.pipeline import resume_captions
@@ -119,7 +130,7 @@ def _caption(run: Path, features: str, out: Path, console: Console) -> Mapping[s
     if (out / "config.yaml").is_file():
         found = resume_captions(out, console=console)
     else:
-        config = load_caption_config("paper", [f"data.run={json.dumps(str(run))}", f"data.features={features}"])
-        found = train_captions(config, out=out, console=console)
+        given = [f"data.run={json.dumps(str(run))}", f"data.features={features}", f"seed={seed}"]
+        found = train_captions(load_caption_config("paper", [*given, *changes]), out=out, console=console)
     scores = (found.results or {}).get("metrics", {})
     return {shown_name(name): value for name, value in scores.items() if value is not None}

@@ -10,7 +10,15 @@ from torch import Tensor
 
 from crossclr.losses.base import EmbeddedBatch, LossStats, TemperatureLoss
 from crossclr.losses.influence import centred, connectivity, extra_positives, influential, weight_logits
-from crossclr.losses.names import PAPER, PRINTED, PairsOption, check_choice, check_count, check_number, loss_options
+from crossclr.losses.names import (
+    PAPER,
+    PairsOption,
+    check_choice,
+    check_count,
+    check_number,
+    loss_options,
+    printed_options,
+)
 from crossclr.losses.queue import Queues
 from crossclr.losses.tiles import HIDDEN, log_sum_exp, tiled_loss
 from crossclr.notices import warn
@@ -238,7 +246,7 @@ class CrossCLR(TemperatureLoss):
         In all, weights are divided by their sum, because exp(C / κ) overflows float32, an anchor is no negative of its
         own, and its weight is that of its modality (the pseudo-code weighs texts by videos).
         """
-        return cls(**{**PRINTED[check_choice("reading", reading, tuple(PRINTED))], **options})
+        return cls(**{**printed_options(reading), **options})
 
     def reset(self) -> None:
         """Empty the queues and forget the modalities."""

@@ -50,22 +50,33 @@ PAPER["lsmdc"] = PAPER["youcook2"] | {
     "queue_size": 3000,
     "positive_weight": 0.2,
 }
-_LITERALLY = PAPER["youcook2"] | {"min_keep": 0.0, "min_effective": 0.0}
-PRINTED = {
-    "equation": _LITERALLY
-    | {
-        "queue_size": 5000,
+READINGS: dict[str, dict[str, Any]] = {
+    "equation": {
         "prune_by": "absolute",
         "weight_by": "absolute",
         "intra_mode": "sum",
         "self_connectivity": True,
         "positives_in": "numerator",
     },
-    "pseudo-code": _LITERALLY
-    | {"strict_threshold": True, "self_logit": "zero", "intra_weight": 0.0035, "positives_in": "numerator"},
+    "pseudo-code": {"strict_threshold": True, "self_logit": "zero", "positives_in": "numerator", "queue_size": 0},
 }
-"""The literal readings of the paper: see `CrossCLR.printed`."""
-PRINTED["algorithm"] = PRINTED["equation"] | {"strict_threshold": True}
+"""How the literal readings of the paper differ from its clear settings: see `CrossCLR.printed`."""
+READINGS["algorithm"] = READINGS["equation"] | {"strict_threshold": True}
+
+
+def printed_options(reading: str, dataset: str = "youcook2") -> dict[str, Any]:
+    """The options of a literal reading of the paper for one of its data sets.
+
+    Example:
+        >>> printed_options("equation")["queue_size"], printed_options("equation", "lsmdc")["queue_size"]
+        (5000, 3000)
+    """
+    own = READINGS[check_choice("reading", reading, tuple(READINGS))]
+    options = {"queue_size": 5000, **PAPER[dataset], "min_keep": 0.0, "min_effective": 0.0, **own}
+    if reading == "pseudo-code":  # one scale for λ and κ
+        options["intra_weight"] = options["weight_scale"]
+    return options
+
 
 PairsOption = str | Mapping[str, Sequence[str] | Mapping[str, float]]
 Choice = TypeVar("Choice", str, bool)

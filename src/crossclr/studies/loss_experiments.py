@@ -304,8 +304,11 @@ class Sweeps(Experiment):
         ]
 
     def variant(self, study: Study, option: str, value: Any) -> Variant:
-        """One value of one option."""
-        return Variant(f"{option} {value}", study.tuned("crossclr", {option: value}), study.few_seeds)
+        """One value of one option; γ on clips alone, and without the limit that makes small values equal."""
+        options = {option: value}
+        if option == "prune_threshold":
+            options = {"loss.local.prune_threshold": value, "loss.local.min_keep": 0.0}
+        return Variant(f"{option} {value}", study.tuned("crossclr", options), study.few_seeds)
 
     def tables(self, study: Study) -> list[Table]:
         """One table for each option."""

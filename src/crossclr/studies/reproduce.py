@@ -1,126 +1,77 @@
-"""The paper's numbers next to ours: as a table of 80 columns, as JSON, as an HTML report.
-
-How long trainings will take, from a few measured steps.
-
-Reproduce a table or figure of the paper: plan its trainings, run those that are missing, compare.
-"""
+"""Reproduce a table or figure of the paper: plan its trainings, run those that are missing, compare."""
 
 import html
 import json
-import math
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from crossclr.data import open_data
-from crossclr.evaluation.result_tables import mean_and_deviation
+from crossclr.losses.names import printed_options
 from crossclr.storage import write_file, write_json
+from crossclr.studies import plots
 from crossclr.studies.experiment_runs import missing_jobs, run_all, show_trainings
 from crossclr.studies.html_page import Page
-from crossclr.studies.paper_numbers import Caption, PaperTable, Results, paper_table, planned, results_by_row
+from crossclr.studies.loss_experiments import Sweeps
+from crossclr.studies.paper_numbers import (
+    CAPTION_FEATURES,
+    Caption,
+    ComparedNumber,
+    PaperTable,
+    caption_folder,
+    compare,
+    comparison_tables,
+    findings,
+    paper_table,
+    planned,
+    results_by_row,
+)
 from crossclr.studies.report import ReportFigures
 from crossclr.studies.study import Study, Variant, open_study
 from crossclr.studies.tables import Cell, Table
 from crossclr.studies.trainings import Job, open_trainer, perform
 from crossclr.studies.worker_pool import Perform, open_pool
+from crossclr.suggestions import suggest
 from crossclr.training import JointTraining, RunConfig
 from crossclr.training.processes import make_fabric
+from crossclr.training.run_folder import RESULTS
 from crossclr.training.torch_settings import torch_settings, torch_threads
 
 
-@dataclass(frozen=True)
-class ComparedNumber:
-    """One number of the paper and ours."""
-
-    row: str  # row of the paper's table, or a training of ours that the paper does not list
-    group: str  # direction or kind of measurement
-    metric: str  # such as R@1
-    paper: float | None  # the paper's mean, None where it prints none
-    paper_std: float | None  # its standard deviation
-    ours: float | None  # our mean over seeds, None where nothing was trained
-    ours_std: float | None  # our sample standard deviation, None for a single seed
-    seeds: int  # trainings behind our mean
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the paper's."""
-        return None if self.paper is None or self.ours is None else self.ours - self.paper
-
-
-def compare(table: PaperTable, rows: Mapping[str, Sequence[Results]]) -> list[ComparedNumber]:
-    """Every number of the table with ours next to it; rows of ours that the paper lacks come last.
-
-    Example:
-        >>> from crossclr.studies.reproduce import paper_table
-        >>> ours = {"CrossCLR": [{"text → video": {"R@1": 20.0}}, {"text → video": {"R@1": 21.0}}]}
-        >>> found = compare(paper_table("losses", "youcook2"), ours)
-        >>> first = next(number for number in found if number.row == "CrossCLR")
-        >>> first.paper, first.ours, first.difference, first.seeds
-        (19.5, 20.5, 1.0, 2)
-    """
-    numbers = []
-    for row in dict.fromkeys([*table.rows, *rows]):
-        for group, metrics in table.columns.items():
-            for metric in metrics:
-                printed = table.number(row, group, metric)
-                values = [_value(results, group, metric) for results in rows.get(row, ())]
-                mean, deviation = mean_and_deviation(values)
-                numbers.append(
-                    ComparedNumber(
-                        row,
-                        group,
-                        metric,
-                        paper=None if printed is None else printed.mean,
-                        paper_std=None if printed is None else printed.std,
-                        ours=None if math.isnan(mean) else mean,
-                        ours_std=None if math.isnan(deviation) else deviation,
-                        seeds=sum(not math.isnan(value) for value in values),
-                    )
-                )
-    return numbers
-
-
-def comparison_tables(table: PaperTable, numbers: Sequence[ComparedNumber]) -> list[Table]:
-    """Tables of at most 80 columns: a group's metrics by twos or threes."""
-    tables: list[Table] = []
-    for group, metrics in table.columns.items():
-        size = 3 if max(map(len, metrics)) <= 5 else 2  # with paper, ours and difference each, a table fits 80 columns
-        for start in range(0, len(metrics), size):
-            shown = metrics[start : start + size]
-            by_cell = {(number.row, number.metric): number for number in numbers if number.group == group}
-            rows = []
-            for row in dict.fromkeys(number.row for number in numbers):
-                cells = [by_cell[row, metric] for metric in shown]
-                words = [word for cell in cells for word in _words(cell)]
-                rows.append([Cell(text=word) for word in (row, *words)])
-            heads = ["", *(f"{metric}\n{what}" for metric in shown for what in ("paper", "ours", "diff."))]
-            name = f"reproduce-{table.target}-{len(tables) + 1}"
-            tables.append(Table(name, f"{table.title}, {group}", heads, rows))
-    return tables
-
-
 def write_comparison(
-    folder: Path, table: PaperTable, numbers: Sequence[ComparedNumber], facts: Mapping[str, str], page: Page | None
+    reproduction: "Reproduction", numbers: Sequence[ComparedNumber], page: Page | None
 ) -> tuple[Path, Path]:
     """Write ``reproduce-<target>.json`` and ``.html`` (and the tables as CSV and LaTeX); returns the two files.
 
-    ``facts`` say how it was made (data, seeds, command); the figures of ``page`` follow the tables.
+    The figures of ``page`` follow the tables.
     """
+    folder, table = reproduction.study.out, reproduction.table
+    facts, unlike = reproduction.facts, reproduction.unlike_the_paper
     stem = f"reproduce-{table.target}"
-    values: dict[str, Any] = {"target": table.target, "title": table.title, **facts, "claims": list(table.claims)}
+    values: dict[str, Any] = {"target": table.target, "title": table.title, **facts, "unlike_the_paper": list(unlike)}
+    values |= {"claims": list(table.claims), "findings": findings(table, numbers)}
     values["numbers"] = [{**asdict(number), "difference": number.difference} for number in numbers]
     write_json(folder / f"{stem}.json", values)
     report = Page(f"{table.title}: the paper and ours")
     report.facts(list(facts.items()))
+    for line in unlike:
+        report.text(f"Not as in the paper: {line}.", "loud")
     for shown in comparison_tables(table, numbers):
         shown.write(folder / "tables")
         report.html(f'<h3>{html.escape(shown.title)}</h3><div class="scroll">{shown.html()}</div>')
-    for claim in table.claims:
-        report.text(f"The paper: {claim}.")
+    if numbers:
+        report.text(
+            "± is the sample standard deviation over seeds, as the paper prints it and of our trainings.", "dim"
+        )
+    for line in (*(f"The paper: {claim}." for claim in table.claims), *findings(table, numbers)):
+        report.text(line)
     script = ""
     if page is not None:
         from plotly.offline import get_plotlyjs
@@ -132,21 +83,12 @@ def write_comparison(
     return folder / f"{stem}.json", folder / f"{stem}.html"
 
 
-def _value(results: Results, group: str, metric: str) -> float:
-    return float(results.get(group, {}).get(metric, math.nan))
-
-
-def _words(number: ComparedNumber) -> tuple[str, str, str]:
-    paper, ours = ("–" if value is None else f"{value:.1f}" for value in (number.paper, number.ours))
-    return paper, ours, "–" if number.difference is None else f"{number.difference:+.1f}"
-
-
 STEPS = 2  # measured, after one that warms up
 VALIDATION = 1.15  # validation and checkpoints add about this factor
 
 
-def estimated_seconds(config: RunConfig, in_memory: bool) -> float:
-    """Estimated seconds of a training on this machine: a few steps are taken and thrown away.
+def seconds_per_epoch(config: RunConfig, in_memory: bool) -> float:
+    """Estimated seconds of an epoch on this machine: a few steps are taken and thrown away.
 
     Args:
         config: the training.
@@ -164,7 +106,7 @@ def estimated_seconds(config: RunConfig, in_memory: bool) -> float:
             training.step(batch)
             count += 1
         seconds = (time.monotonic() - began) / max(1, count)
-    return seconds * training.batches_per_epoch * config.training.epochs * VALIDATION
+    return seconds * training.batches_per_epoch * VALIDATION
 
 
 DATASETS = {"youcook2": "video_feat_100m.h5", "lsmdc": "video_feat_action.h5"}  # the features that tell them apart
@@ -177,27 +119,62 @@ CLIP_LEVEL = (
 )
 
 
+GALLERY = {"youcook2": 3492, "lsmdc": 1000}  # the paper's test clips
+EPOCHS = 40  # the paper's
+CAPTIONER = "captions."  # changes with this prefix are for the captioners
+
+
 @dataclass(frozen=True)
 class Reproduction:
     """A table of the paper on a folder of features, and the trainings that it needs."""
 
-    data: str
     table: PaperTable
     study: Study
     variants: Sequence[Variant]
+    facts: Mapping[str, str]  # how it is made
+    unlike_the_paper: Sequence[str]  # settings that forbid a comparison with the printed numbers
+    captioner: Sequence[str] = ()  # changes to the config of every captioner
 
     def missing(self) -> list[Job]:
         """The trainings that are not finished."""
         return missing_jobs(self.variants, self.study)
+
+    def captioners(self) -> list[tuple[str, bool]]:
+        """The name of each captioner that is needed, and whether it is finished."""
+        if self.table.target != "captioning":
+            return []
+        folders = [
+            (f"captioner of {variant.name}{mark}", caption_folder(job.path(self.study.out), features))
+            for mark, features in CAPTION_FEATURES.items()
+            for variant in self.variants
+            for job in variant.jobs()
+        ]
+        return [(name, (folder / RESULTS).is_file()) for name, folder in folders]
+
+    def estimated_seconds(self, in_memory: bool) -> dict[str, float]:
+        """By name of the training: seconds of each. An epoch is measured once for each model, data and batch size."""
+        epochs: dict[str, float] = {}
+        seconds = {}
+        for job in self.missing():
+            config = job.config
+            decisive = [config.data, config.model, config.training.batch_size, config.loss.two_level]
+            key = repr(decisive)
+            if key not in epochs:
+                epochs[key] = seconds_per_epoch(config, in_memory)
+            seconds[job.name] = epochs[key] * config.training.epochs
+        return seconds
 
     def plan(self) -> Table:
         """What will be trained, for the terminal."""
         rows = []
         for variant in self.variants:
             done = sum(self.study.finished.find(job) is not None for job in variant.jobs())
-            counts = (variant.name, str(len(variant.seeds)), str(done), str(variant.config.training.epochs))
-            rows.append([Cell(text=word) for word in counts])
-        return Table("plan", f"{self.table.title}: planned trainings", ["training", "seeds", "done", "epochs"], rows)
+            rows.append((variant.name, str(len(variant.seeds)), str(done), str(variant.config.training.epochs)))
+        for name in dict.fromkeys(name for name, _ in self.captioners()):
+            done_each = [done for other, done in self.captioners() if other == name]
+            rows.append((name, str(len(done_each)), str(sum(done_each)), ""))
+        cells = [[Cell(text=word) for word in row] for row in rows]
+        return Table("plan", f"{self.table.title}: planned trainings", ["training", "seeds", "done", "epochs"], cells)
 
 
 def open_reproduction(
@@ -208,6 +185,8 @@ def open_reproduction(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
     clip_level: bool = False,
+    printed: str | None = None,
+    sweep: str | None = None,
 ) -> Reproduction:
     """Prepare a table of the paper; nothing is trained or written.
 
@@ -215,9 +194,11 @@ def open_reproduction(
         target: a key of `TARGETS`.
         data: folder in COOT's layout with the features of YouCook2 or LSMDC.
         out: where trainings and results go; a second call continues there.
-        overrides: changes to the config of every training, ``a.b=value``.
+        overrides: changes to the config of every training, ``a.b=value``; ``captions.a.b=value`` is for captioners.
         seeds: instead of the paper's five (YouCook2) or one (LSMDC).
         clip_level: an MLP on pooled clips in place of the two-level model, as a quick check.
+        printed: a literal reading of the paper instead of ours, see `CrossCLR.printed`.
+        sweep: the only option that ``sweeps`` varies; None varies all.
 
     Raises:
         ValueError: the folder holds neither data set, or the paper does not show the target on it.
@@ -225,10 +206,77 @@ def open_reproduction(
     folder = Path(data)
     dataset = find_dataset(folder)
     table = paper_table(target, dataset)
+    if target == "captioning" and clip_level:
+        raise ValueError("captioning needs the embeddings of videos, which --clip-level does not train; omit one")
+    captioner = [change.removeprefix(CAPTIONER) for change in overrides if change.startswith(CAPTIONER)]
+    user = [change for change in overrides if not change.startswith(CAPTIONER)]
     given = [f"data.root={json.dumps(str(folder.resolve()))}", *_text_file(folder, dataset)]
-    changes = [*given, *(CLIP_LEVEL if clip_level else ()), *overrides]
+    reading = [] if printed is None else _literally(printed, dataset, clip_level)
+    changes = [*given, *(CLIP_LEVEL if clip_level else ()), *reading, *user]
     study = open_study(dataset, out, changes, seeds)
-    return Reproduction(str(folder), table, study, planned(study, table))
+    if sweep is not None:
+        study.settings = study.settings.model_copy(update={"sweeps": _one_sweep(study, sweep)})
+    variants = planned(study, table, len(seeds) if seeds else 1)
+    used = sorted({seed for variant in variants for seed in variant.seeds})
+    words = ["crossclr", "reproduce", target, "--data", str(data), "--out", str(out)]
+    words += [] if seeds is None else ["--seeds", ",".join(map(str, seeds))]
+    words += [*(["--clip-level"] if clip_level else []), *([] if printed is None else ["--printed", printed])]
+    words += [*([] if sweep is None else ["--sweep", sweep]), *(w for change in overrides for w in ("--set", change))]
+    config, clips = study.base, study.clip_count()
+    facts = {
+        "command": shlex.join(words),
+        "data": str(folder),
+        "level": "clips, with an MLP on pooled rows" if clip_level else "clips of the two-level model",
+        "reading": "ours, see docs/losses/choices.md" if printed is None else f"the printed {printed}",
+        "changes": "; ".join(overrides) or "none",
+        "epochs": ", ".join(map(str, sorted({variant.config.training.epochs for variant in variants}))),
+        "seeds": ", ".join(map(str, used)),
+        "features": f"{DATASETS[dataset]}, {_text_name(config)}",
+        "gallery": f"{clips:,} clips of split {config.splits.test}",
+        "version": metadata.version("crossclr"),
+    }
+    unlike = _unlike(dataset, target, config, clips, len(used), clip_level)
+    return Reproduction(table, study, variants, facts, unlike, captioner)
+
+
+def _unlike(dataset: str, target: str, config: RunConfig, clips: int, seeds: int, clip_level: bool) -> list[str]:
+    """Settings that forbid a comparison with the printed numbers, each as the end of a sentence."""
+    lines = []
+    if clip_level:
+        lines.append("an MLP on pooled clips instead of the two-level model")
+    if clips != GALLERY[dataset]:
+        lines.append(f"a gallery of {clips:,} clips instead of {GALLERY[dataset]:,}; in a smaller one recall is higher")
+    epochs, warmup = config.training.epochs, config.schedule.warmup_epochs
+    if epochs != EPOCHS:
+        lines.append(f"{epochs} epochs instead of {EPOCHS}" + (", within the warm-up" if epochs <= warmup else ""))
+    paper = {"captioning": 1, "figures": 1, "sweeps": 3}.get(target, 5) if dataset == "youcook2" else 1
+    if seeds < paper:
+        lines.append(f"{seeds} seed{'s' if seeds > 1 else ''} instead of {paper}")
+    if "bert" not in _text_name(config):
+        lines.append(f"text features {_text_name(config)} instead of BERT's")
+    return lines
+
+
+def _text_name(config: RunConfig) -> str:
+    text = config.data.model_dump(mode="json").get("text") or ""
+    return text if isinstance(text, str) else ", ".join(text)
+
+
+def _literally(reading: str, dataset: str, clip_level: bool) -> list[str]:
+    """Changes that put a literal reading on both levels: without a queue on the upper one, and without clipping."""
+    options = printed_options(reading, dataset)
+    levels = {"local": options} if clip_level else {"local": options, "global": options | {"queue_size": 0}}
+    changes = [
+        f"loss.{level}.{name}={json.dumps(value)}" for level, own in levels.items() for name, value in own.items()
+    ]
+    return [*changes, "training.gradient_clip=null"]
+
+
+def _one_sweep(study: Study, name: str) -> dict[str, list[Any]]:
+    sweeps = study.settings.sweeps
+    if name not in sweeps:
+        raise ValueError(f"there is no sweep over {name!r}; {suggest(name, sweeps)}")
+    return {name: sweeps[name]}
 
 
 def reproduce(
@@ -266,16 +314,26 @@ def reproduce(
         ReportFigures(study).add(page)
     else:
         numbers = compare(table, results_by_row(study, table, reproduction.variants, caption))
-    facts = {"data": reproduction.data, "seeds": ", ".join(map(str, study.seeds))}
-    written = write_comparison(study.out, table, numbers, facts, page)
+    if table.target == "sweeps":
+        page = Page("")
+        for curve in Sweeps().curves(study):
+            page.plot(plots.curve(curve), curve.sentence)
+    written = write_comparison(reproduction, numbers, page)
     if console is not None:
-        for shown in comparison_tables(table, numbers):
+        for shown in comparison_tables(table, numbers, narrow=True):
             console.print(*shown.rich())
-        for claim in table.claims:
-            console.print(f"The paper: {claim}.", highlight=False)
+        for line in (*(f"The paper: {claim}." for claim in table.claims), *findings(table, numbers)):
+            console.print(line, highlight=False)
+        show_differences(reproduction, console)
         for path in written:
             console.print(str(path), highlight=False, markup=False, soft_wrap=True)
     return numbers
+
+
+def show_differences(reproduction: Reproduction, console: Console) -> None:
+    """Print where the settings are not the paper's."""
+    for line in reproduction.unlike_the_paper:
+        console.print(f"[bold]Not as in the paper:[/bold] {escape(line)}.", highlight=False)
 
 
 def find_dataset(folder: Path) -> str:

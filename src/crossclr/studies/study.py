@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from crossclr.data import open_data
 from crossclr.evaluation.baseline import embed_baseline
 from crossclr.evaluation.metrics import check_selection
 from crossclr.models.directions import Direction, directions_of
@@ -89,6 +90,11 @@ class Study:
     def directions(self) -> list[str]:
         """Keys of the pair's directions in results: from the second modality to the first, and back."""
         return directions_of(self.pair)
+
+    def clip_count(self) -> int:
+        """The number of clips of the test split; no features are read."""
+        data = open_data(self.base.data).where(split=self.base.splits.test)
+        return len(data) if data.clip_starts is None else int(data.clip_starts[-1])
 
     @property
     def methods(self) -> list[str]:
