@@ -33,18 +33,24 @@ from crossclr.protocol import PairedSet
 TEMPERATURES = (0.03, 0.07, 0.15, 0.3)
 MOST, BATCH, EPOCHS, WIDTH, DIM = 1000, 200, 15, 256, 128
 even = partial(CrossCLR, weight_scale=None)
-limited = partial(CrossCLR, min_effective=0.5)
+limited = partial(CrossCLR, weight_scale=0.0035, min_effective=0.5)
+quantile: dict[str, Any] = {"prune_by": "quantile", "prune_threshold": 0.9}
+shared: dict[str, Any] = {"near_copies": 0.1, "shared_positives": 0.2}
 LOSSES: dict[str, Callable[..., nn.Module]] = {
     "CLIP": lambda temperature: CLIP(temperature, learnable=False),
     "CrossCLR": CrossCLR,
-    "unlimited weights": partial(CrossCLR, min_effective=0.0, near_copies=0.0, shared_positives=0.0),
-    "limited weights": limited,
-    "no weights": even,
-    "limited + near-copies 0.02": partial(limited, near_copies=0.02),
+    "no weights + near-copies 0.1 + shared 0.2": partial(even, **shared),
+    "quantile + no weights + near-copies 0.1 + shared 0.2": partial(even, **quantile, **shared),
+    "quantile + limited + near-copies 0.1 + shared 0.2": partial(limited, **quantile, **shared),
+    "quantile + no weights + near-copies 0.1 + shared 0.2 + λ 0.5": partial(
+        even, **quantile, **shared, intra_weight=0.5
+    ),
+    "unpruned + no weights + near-copies 0.1 + shared 0.2": partial(even, prune_threshold=None, **shared),
+    "quantile + no weights + near-copies 0.1": partial(even, **quantile, near_copies=0.1),
+    "limited + near-copies 0.1 + shared 0.2": partial(limited, **shared),
     "limited + near-copies 0.1": partial(limited, near_copies=0.1),
-    "limited + near-copies 0.1 + shared 0.2": partial(limited, near_copies=0.1, shared_positives=0.2),
-    "no weights + near-copies 0.1 + shared 0.2": partial(even, near_copies=0.1, shared_positives=0.2),
-    "limited + near-copies 0.05 + λ 0.5": partial(limited, near_copies=0.05, intra_weight=0.5),
+    "no weights": even,
+    "unlimited weights": partial(CrossCLR, weight_scale=0.0035, min_effective=0.0),
 }
 
 

@@ -1,13 +1,18 @@
 """The paper's text features on a tiny BERT: marks, limits, layers, context."""
 
+import json
+
+import h5py
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 transformers = pytest.importorskip("transformers", reason="needs crossclr[experts]")
 
+from crossclr.cli import app  # noqa: E402
 from crossclr.extract import ExpertError, load  # noqa: E402
 from crossclr.extract.tokens import fit_paragraph, mark_paragraph  # noqa: E402
 
@@ -45,6 +50,18 @@ def test_tokens_of_a_paragraph(expert):
         ["peel", "it", "[SEP]", "wait", ".", ".", ".", "[SEP]"],
         ["stir", "[SEP]"],
     ]
+
+
+def test_the_command_writes_them_for_a_meta_file(expert, models, tmp_path):
+    meta = {"v": {"split": "train", "segments": [{"text": text} for text in PARAGRAPH]}}
+    (tmp_path / "meta_all.json").write_text(json.dumps(meta))
+    words = ["data", "text", str(tmp_path / "meta_all.json"), str(tmp_path / "bert.h5"), "--expert"]
+    done = CliRunner().invoke(app, [*words, f"bert-paper:{models['bert']}"])
+    assert done.exit_code == 0, done.output
+    with h5py.File(tmp_path / "bert.h5") as file:
+        np.testing.assert_allclose(file["v"][:], expert.paragraphs([PARAGRAPH])[0].rows, atol=2e-3)
+    assert json.loads((tmp_path / "bert_sentence_splits.json").read_text()) == {"v": [5, 8, 2]}
+    assert "no expert for text" in CliRunner().invoke(app, [*words, "appearance"]).output
 
 
 def test_rows_are_two_layers_of_one_pass_over_the_whole_paragraph(expert, models):

@@ -48,7 +48,6 @@ class ReferenceCrossCLR:
     intra_mode: str = "logit"
     self_logit: str = "masked"
     min_effective: float = 0.0
-    intra_scale: float = 1.0
     near_copies: float = 0.0
     shared_positives: float = 0.0
     sharing_temperature: float = 0.05
@@ -143,7 +142,7 @@ class ReferenceCrossCLR:
                 without_intra = without_intra + delta[j]
             denominator = without_intra
             if self.intra_weight:
-                denominator = denominator + self.intra_scale * self.intra_sum(i, anchor, reference, pruned)
+                denominator = denominator + self.intra_sum(i, anchor, reference, pruned)
             targets = {j: math.exp((similar[i, j] - 1) / self.sharing_temperature) for j in negatives}
             loss = torch.log(denominator / numerator)
             if self.shared_positives and targets:

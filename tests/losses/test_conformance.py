@@ -16,7 +16,7 @@ from crossclr.losses.names import LOSS_PATHS, printed_options
 CASES: dict[str, dict[str, object]] = {name: {} for name in LOSS_PATHS}
 CASES["crossclr with queue"] = {"queue_size": 30}
 CASES["crossclr with positives"] = {"extra_positives": 2, "queue_size": 5}
-CASES["crossclr similar"] = {"near_copies": 0.1, "shared_positives": 0.3, "intra_scale": 0.2, "queue_size": 20}
+CASES["crossclr similar"] = {"near_copies": 0.1, "shared_positives": 0.3, "queue_size": 20}
 CASES["crossclr printed"] = printed_options("algorithm") | {"queue_size": 20}
 CASES["crossclr in chunks"] = {"chunk_size": 3, "intra_mode": "logit", "self_logit": "zero"}
 

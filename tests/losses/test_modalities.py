@@ -135,7 +135,7 @@ def test_every_loss_of_a_pair_is_a_mean_over_the_pairs(name: str) -> None:
 
 CASES: dict[str, dict[str, object]] = {name: {} for name in LOSS_PATHS}
 CASES["crossclr queue"] = {"queue_size": 20}
-CASES["crossclr similar"] = {"near_copies": 0.2, "shared_positives": 0.3, "intra_scale": 0.2}
+CASES["crossclr similar"] = {"near_copies": 0.2, "shared_positives": 0.3}
 CASES["crossclr positives"] = {"extra_positives": 2, "prune_threshold": 0.5}
 
 

@@ -12,7 +12,7 @@ CASES = {
     "crossclr queue": {"queue_size": 400},
     "crossclr queue of which little is older": {"queue_size": 190},
     "crossclr positives": {"queue_size": 400, "extra_positives": 3, "prune_threshold": 0.5, "weight_scale": 0.1},
-    "crossclr similar": {"queue_size": 400, "near_copies": 0.1, "shared_positives": 0.3, "intra_scale": 0.2},
+    "crossclr similar": {"queue_size": 400, "near_copies": 0.1, "shared_positives": 0.3},
     "crossclr released": {"intra_mode": "logit", "self_logit": "zero", "queue_size": 400},
     "ntxent": {},
     "milnce": {},

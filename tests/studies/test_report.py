@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shutil
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -114,3 +115,8 @@ def test_chromium_draws_every_figure_offline(report):
         assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
         browser.close()
+    figures = report.parent / "figures"
+    drawn = sorted(path.stem for path in figures.glob("*.svg"))
+    assert drawn == sorted(["losses-1", "sweeps-1", "sweeps-2", "histograms-1", "map-1", "map-2", "graph-1"])
+    assert all(ElementTree.parse(figures / f"{name}.svg").getroot().tag.endswith("svg") for name in drawn)
+    assert (figures / "figures.pdf").read_bytes().count(b"/MediaBox") == len(drawn)

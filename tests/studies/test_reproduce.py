@@ -114,7 +114,7 @@ def test_a_result_says_how_it_was_made_and_where_that_is_not_the_papers_way(youc
     assert "--seeds 0 --printed equation --set model.dim=8" in written["command"]
     assert written["reading"] == "the printed equation"
     unlike = " ".join(written["unlike_the_paper"])
-    for words in ("instead of 3,492", "1 epochs instead of 40, within the warm-up", "1 seed instead of 5", "minilm"):
+    for words in ("instead of 3,492", "1 epoch instead of 40, within the warm-up", "1 seed instead of 5", "minilm"):
         assert words in unlike
     page = (tmp_path / "reproduce-multiple-positives.html").read_text()
     assert page.count("Not as in the paper:") == shown.getvalue().count("Not as in the paper:") == 4
@@ -144,7 +144,7 @@ def test_one_sweep_changes_pruning_on_clips_alone_and_draws_its_curve(youcook2, 
     assert {loss.local.options["min_keep"] for loss in losses} == {0.0}
     assert {loss.global_.options["prune_threshold"] for loss in losses} == {0.9}
     reproduce(wanted)
-    assert 'data-plot="plot-1"' in (tmp_path / "reproduce-sweeps.html").read_text()
+    assert 'data-plot="sweep-prune_threshold-1"' in (tmp_path / "reproduce-sweeps.html").read_text()
     with pytest.raises(ValueError, match="did you mean 'queue_size'"):
         open_reproduction("sweeps", youcook2, tmp_path, sweep="queue_sise")
 

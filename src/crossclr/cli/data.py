@@ -73,8 +73,11 @@ def text_command(
         Path, typer.Argument(help="meta_all.json (COOT's layout), or JSON clip id -> {captions: [...]}.", exists=True)
     ],
     out: Annotated[Path, typer.Argument(help="The .h5 file (for a meta file) or the folder (for captions) to write.")],
+    expert: Annotated[
+        str, typer.Option(help="Text expert: text (MiniLM), or bert-paper (BERT from the hub) for a meta file.")
+    ] = "text",
 ) -> None:
-    """Compute MiniLM token features of the sentences of a data set.
+    """Compute token features of the sentences of a data set.
 
     For a meta file (data of kind coot), writes OUT.h5 and OUT_sentence_splits.json. For a captions file (data of kind
     arrays), writes a folder with values.npy, lengths.npy, owners.json and texts.json. Needs crossclr[experts].
@@ -82,16 +85,24 @@ def text_command(
     Examples:
         crossclr data text youcook2/meta_all.json youcook2/text_feat_minilm.h5
 
+        crossclr data text youcook2/meta_all.json youcook2/text_feat_bert.h5 --expert bert-paper
+
         crossclr data text msvd/captions.json msvd/text_minilm
     """
+    from crossclr.extract import TokenExpert, load
     from crossclr.extract.token_features import write_token_features_captions, write_token_features_coot
 
     if _is_meta(captions):
+        encoder = None if expert == "text" else load(expert)
+        if not isinstance(encoder, TokenExpert | None):
+            raise typer.BadParameter(f"{expert} is no expert for text; crossclr extract --list shows all experts")
         out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")
-        long_texts = write_token_features_coot(captions, out)
+        long_texts = write_token_features_coot(captions, out, encoder)
+    elif expert != "text":
+        raise typer.BadParameter(f"{expert} encodes the paragraphs of a meta file; {captions} is a captions file")
     else:
         long_texts = write_token_features_captions(captions, out)
-    if long_texts.count:
+    if long_texts and long_texts.count:
         typer.echo(str(long_texts))
     typer.echo(f"wrote {out}")
 

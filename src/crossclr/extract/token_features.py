@@ -7,7 +7,7 @@ import numpy as np
 
 from crossclr.errors import ReadError
 from crossclr.extract.caption_files import read_captions
-from crossclr.extract.contract import LongTexts
+from crossclr.extract.contract import LongTexts, TokenExpert
 from crossclr.extract.tokens import TokenEncoder
 from crossclr.progress_bar import show_progress as progress_of
 from crossclr.storage import new_file, new_folder, write_json
@@ -17,8 +17,12 @@ TEXTS_AT_ONCE = 4096
 
 
 def write_token_features_coot(
-    meta_json: Path | str, out_h5: Path | str, encoder: TokenEncoder | None = None, *, show_progress: bool = True
-) -> LongTexts:
+    meta_json: Path | str,
+    out_h5: Path | str,
+    encoder: TokenExpert | None = None,
+    *,
+    show_progress: bool = True,
+) -> LongTexts | None:
     """Write the text features of a COOT meta file in COOT's layout.
 
     Each sentence is encoded on its own, and the tokens are joined in order: `out_h5` maps a key to (tokens, 384)
@@ -27,11 +31,11 @@ def write_token_features_coot(
     Args:
         meta_json: key -> {segments: [{text, ...}, ...], ...}.
         out_h5: the HDF5 file to write; it appears when it is complete.
-        encoder: the network; default: `TokenEncoder()`.
+        encoder: the network; default: `TokenEncoder()`. A `ParagraphEncoder` encodes each paragraph as a whole.
         show_progress: show a progress bar.
 
     Returns:
-        how many sentences were longer than the encoder's limit.
+        how many sentences were longer than the encoder's limit; None if it has none.
 
     Raises:
         ValueError: the meta file does not have this form; the message names the key.

@@ -113,7 +113,6 @@ class CrossCLR(TemperatureLoss):
             released file does.
         min_effective: κ is raised until at least this share of the anchors decides the loss (1 / (N Σw²)), because the
             weights explode where the mean of the features is near zero.
-        intra_scale: factor of the whole sum of intra-modal negatives.
         near_copies: this share of the most similar pairs of the batch, by the cosine of their input features without
             the mean of the batch and in any modality, leaves the intra-modal sum; 0 keeps all. Older rows of a queue
             always stay.
@@ -166,7 +165,6 @@ class CrossCLR(TemperatureLoss):
         intra_mode: str = "logit",
         self_logit: str = "masked",
         min_effective: float = 0.0,
-        intra_scale: float = 1.0,
         near_copies: float = 0.0,
         shared_positives: float = 0.0,
         sharing_temperature: float = 0.05,
@@ -192,7 +190,6 @@ class CrossCLR(TemperatureLoss):
         self.positive_weight = check_number("positive_weight", positive_weight, 1e-9)
         self.intra_mode = check_choice("intra_mode", intra_mode, ("sum", "logit"))
         self.self_logit = check_choice("self_logit", self_logit, ("masked", "zero"))
-        self.intra_scale = check_number("intra_scale", intra_scale, 1e-9)
         self.near_copies = check_number("near_copies", near_copies, 0, 1)
         self.shared_positives = check_number("shared_positives", shared_positives, 0, 1)
         self.sharing_temperature = check_number("sharing_temperature", sharing_temperature, 1e-5)
@@ -400,7 +397,7 @@ class CrossCLR(TemperatureLoss):
             again = None if ids is None or old.ids is None else ids[here].unsqueeze(1) == old.ids
             logits = scaled @ old.rows.to(rows.dtype).T
             total = torch.logaddexp(total, log_sum_exp(logits, again, old.columns, old.keep))
-        return total + math.log(self.intra_scale * (1.0 if by_logit else self.intra_weight))
+        return total if by_logit else total + math.log(self.intra_weight)
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""

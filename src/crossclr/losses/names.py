@@ -38,7 +38,6 @@ PAPER = {
         "prune_by": "relative",
         "min_keep": 0.25,
         "min_effective": 0.5,
-        "intra_scale": 1.0,
         "near_copies": 0.0,
         "shared_positives": 0.0,
     },

@@ -22,7 +22,7 @@ from crossclr.studies import examples, maps, plots
 from crossclr.studies.examples import image_uri
 from crossclr.studies.experiment_runs import TABLES, run_experiments
 from crossclr.studies.experiments import COMPARED, EXPERIMENTS, ModalityPairs
-from crossclr.studies.html_page import Page
+from crossclr.studies.html_page import Page, save_figures
 from crossclr.studies.loss_experiments import Ablation, Losses, Sweeps
 from crossclr.studies.maps import PairCosines
 from crossclr.studies.significance import PairedTest, paired
@@ -132,7 +132,7 @@ def claims_table(answers: Sequence[Claim]) -> Table:
     return Table("claims", "The paper's claims on this data", ["claim", "on this data", "evidence"], rows, caption)
 
 
-REPORT = "report.html"
+REPORT, FIGURES = "report.html", "figures"
 MAPS = ("crossclr", "ntxent")  # whose joint spaces are drawn
 
 
@@ -156,6 +156,7 @@ def write_report(study: Study, jobs: int = 1, console: Console | None = None) ->
 
     path = study.out / REPORT
     write_file(path, page.render(get_plotlyjs()))
+    save_figures(page.figures, study.out / FIGURES, get_plotlyjs())
     return path
 
 

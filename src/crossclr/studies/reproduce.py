@@ -18,7 +18,7 @@ from crossclr.losses.names import printed_options
 from crossclr.storage import write_file, write_json
 from crossclr.studies import plots
 from crossclr.studies.experiment_runs import missing_jobs, run_all, show_trainings
-from crossclr.studies.html_page import Page
+from crossclr.studies.html_page import Page, save_figures
 from crossclr.studies.loss_experiments import Sweeps
 from crossclr.studies.paper_numbers import (
     CAPTION_FEATURES,
@@ -33,7 +33,7 @@ from crossclr.studies.paper_numbers import (
     planned,
     results_by_row,
 )
-from crossclr.studies.report import ReportFigures
+from crossclr.studies.report import FIGURES, ReportFigures
 from crossclr.studies.study import Study, Variant, open_study
 from crossclr.studies.tables import Cell, Table
 from crossclr.studies.trainings import Job, open_trainer, perform
@@ -79,6 +79,7 @@ def write_comparison(
         report.parts += page.parts
         report.links += page.links
         script = get_plotlyjs()
+        save_figures(page.figures, folder / FIGURES, script)
     write_file(folder / f"{stem}.html", report.render(script))
     return folder / f"{stem}.json", folder / f"{stem}.html"
 
@@ -248,7 +249,8 @@ def _unlike(dataset: str, target: str, config: RunConfig, clips: int, seeds: int
         lines.append(f"a gallery of {clips:,} clips instead of {GALLERY[dataset]:,}; in a smaller one recall is higher")
     epochs, warmup = config.training.epochs, config.schedule.warmup_epochs
     if epochs != EPOCHS:
-        lines.append(f"{epochs} epochs instead of {EPOCHS}" + (", within the warm-up" if epochs <= warmup else ""))
+        within = ", within the warm-up" if epochs <= warmup else ""
+        lines.append(f"{epochs} epoch{'s' if epochs > 1 else ''} instead of {EPOCHS}{within}")
     paper = {"captioning": 1, "figures": 1, "sweeps": 3}.get(target, 5) if dataset == "youcook2" else 1
     if seeds < paper:
         lines.append(f"{seeds} seed{'s' if seeds > 1 else ''} instead of {paper}")
@@ -317,6 +319,7 @@ def reproduce(
     if table.target == "sweeps":
         page = Page("")
         for curve in Sweeps().curves(study):
+            page.section(f"sweep-{curve.option}", curve.title.capitalize())
             page.plot(plots.curve(curve), curve.sentence)
     written = write_comparison(reproduction, numbers, page)
     if console is not None:
