@@ -119,6 +119,18 @@ def test_examples_are_the_nearest_clips():
     assert "6 queries" in examples.sentence(examples.choose_examples(found, by_text=True))
 
 
+@pytest.mark.parametrize("by_text", [True, False])
+def test_examples_show_no_text_twice(by_text):
+    found = some(8)
+    again = [first(found).rows.repeat(4, 1), second(found).rows.repeat(4, 1)]
+    clip_of = torch.repeat_interleave(torch.arange(32), 2)
+    keys = tuple(f"c{c}" for c in range(32))
+    repeated = pair_embeddings(*again, clip_of, texts=4 * second(found).texts, clip_keys=keys, video_keys=keys)
+    shown = examples.choose_examples(repeated, by_text)
+    assert len(shown) == len({example.text for example in shown}) == 6
+    assert all(len({hit.text for hit in example.hits}) == 3 for example in shown)
+
+
 def test_pictures_of_the_built_in_set_and_of_files(tmp_path):
     emoji = open_data(EmojiConfig(modalities={"image": "fluent", "text": "text"}))
     assert image_uri(emoji, "1F34E").startswith("data:image/webp;base64,")

@@ -8,17 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from crossclr.losses import names
 from crossclr.losses.base import EmbeddedBatch, LossStats, TemperatureLoss
 from crossclr.losses.influence import centred, connectivity, extra_positives, influential, weight_logits
-from crossclr.losses.names import (
-    PAPER,
-    PairsOption,
-    check_choice,
-    check_count,
-    check_number,
-    loss_options,
-    printed_options,
-)
 from crossclr.losses.queue import Queues
 from crossclr.losses.tiles import HIDDEN, log_sum_exp, tiled_loss
 from crossclr.notices import warn
@@ -173,30 +165,30 @@ class CrossCLR(TemperatureLoss):
         strict_threshold: bool = False,
         positives_in: str = "both",
         chunk_size: int | None = None,
-        pairs: PairsOption = "all",
+        pairs: names.PairsOption = "all",
     ) -> None:
         super().__init__(temperature, chunk_size, pairs)
-        self.intra_weight = check_number("intra_weight", intra_weight, 0)
-        self.prune_by = check_choice("prune_by", prune_by, ("relative", "absolute", "quantile"))
+        self.intra_weight = names.check_number("intra_weight", intra_weight, 0)
+        self.prune_by = names.check_choice("prune_by", prune_by, ("relative", "absolute", "quantile"))
         if prune_threshold is not None:
-            check_number("prune_threshold", prune_threshold, -1 if prune_by == "absolute" else 0, 1)
+            names.check_number("prune_threshold", prune_threshold, -1 if prune_by == "absolute" else 0, 1)
         if weight_scale is not None:
-            check_number("weight_scale", weight_scale, 1e-9)
+            names.check_number("weight_scale", weight_scale, 1e-9)
         self.prune_threshold, self.weight_scale = prune_threshold, weight_scale
-        self.min_effective = check_number("min_effective", min_effective, 0, 1)
-        self.min_keep = check_number("min_keep", min_keep, 0, 1)
-        self.queue_size = check_count("queue_size", queue_size, 0, MAX_QUEUE)
-        self.extra_positives = check_count("extra_positives", extra_positives, 0)
-        self.positive_weight = check_number("positive_weight", positive_weight, 1e-9)
-        self.intra_mode = check_choice("intra_mode", intra_mode, ("sum", "logit"))
-        self.self_logit = check_choice("self_logit", self_logit, ("masked", "zero"))
-        self.near_copies = check_number("near_copies", near_copies, 0, 1)
-        self.shared_positives = check_number("shared_positives", shared_positives, 0, 1)
-        self.sharing_temperature = check_number("sharing_temperature", sharing_temperature, 1e-5)
-        self.weight_by = check_choice("weight_by", weight_by, ("relative", "absolute"))
-        self.self_connectivity = check_choice("self_connectivity", self_connectivity, (False, True))
-        self.strict_threshold = check_choice("strict_threshold", strict_threshold, (False, True))
-        self.positives_in = check_choice("positives_in", positives_in, ("both", "numerator"))
+        self.min_effective = names.check_number("min_effective", min_effective, 0, 1)
+        self.min_keep = names.check_number("min_keep", min_keep, 0, 1)
+        self.queue_size = names.check_count("queue_size", queue_size, 0, MAX_QUEUE)
+        self.extra_positives = names.check_count("extra_positives", extra_positives, 0)
+        self.positive_weight = names.check_number("positive_weight", positive_weight, 1e-9)
+        self.intra_mode = names.check_choice("intra_mode", intra_mode, ("sum", "logit"))
+        self.self_logit = names.check_choice("self_logit", self_logit, ("masked", "zero"))
+        self.near_copies = names.check_number("near_copies", near_copies, 0, 1)
+        self.shared_positives = names.check_number("shared_positives", shared_positives, 0, 1)
+        self.sharing_temperature = names.check_number("sharing_temperature", sharing_temperature, 1e-5)
+        self.weight_by = names.check_choice("weight_by", weight_by, ("relative", "absolute"))
+        self.self_connectivity = names.check_choice("self_connectivity", self_connectivity, (False, True))
+        self.strict_threshold = names.check_choice("strict_threshold", strict_threshold, (False, True))
+        self.positives_in = names.check_choice("positives_in", positives_in, ("both", "numerator"))
         if extra_positives and prune_threshold is None:
             warn(
                 "extra_positives has no effect with prune_threshold=None: additional positives are influential "
@@ -221,7 +213,7 @@ class CrossCLR(TemperatureLoss):
         Differs from ``printed("equation")`` in relative pruning that keeps a quarter, weights that cannot explode, λ on
         the logits, C without the sample itself, positives in both parts of the ratio, and no queue.
         """
-        return cls(**{**PAPER["youcook2"], **options})
+        return cls(**{**names.PAPER["youcook2"], **options})
 
     @classmethod
     def lsmdc(cls, **options: Any) -> "CrossCLR":
@@ -229,7 +221,7 @@ class CrossCLR(TemperatureLoss):
 
         Differs from ``printed("equation")`` like `youcook2`, in κ, λ and β, and has the queue of the table.
         """
-        return cls(**{**PAPER["lsmdc"], **options})
+        return cls(**{**names.PAPER["lsmdc"], **options})
 
     @classmethod
     def printed(cls, reading: str, **options: Any) -> "CrossCLR":
@@ -243,7 +235,7 @@ class CrossCLR(TemperatureLoss):
         In all, weights are divided by their sum, because exp(C / κ) overflows float32, an anchor is no negative of its
         own, and its weight is that of its modality (the pseudo-code weighs texts by videos).
         """
-        return cls(**{**printed_options(reading), **options})
+        return cls(**{**names.printed_options(reading), **options})
 
     def reset(self) -> None:
         """Empty the queues and forget the modalities."""
@@ -401,4 +393,6 @@ class CrossCLR(TemperatureLoss):
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in loss_options("crossclr") if name != "pairs")
+        return ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in names.loss_options("crossclr") if name != "pairs"
+        )

@@ -70,25 +70,30 @@ class Example:
 
 
 def choose_examples(embeddings: Embeddings, by_text: bool) -> list[Example]:
-    """Random sentences, or random clips, with their nearest (other) clips."""
+    """Random sentences, or random clips, with their nearest (other) clips; no text is a query or an answer twice."""
     items, sentences = embeddings.pair()
     shared = SharedCaptions(sentences.texts, sentences.clip_of.tolist(), len(items.rows))
     clips, keys = normalize(items.rows, dim=1), [embeddings.clip_keys[clip] for clip in items.clip_of]
     queries = normalize(sentences.rows, dim=1) if by_text else clips
-    chosen = np.random.default_rng(0).choice(len(queries), size=min(QUERIES, len(queries)), replace=False)
+    texts = sentences.texts if by_text else [_text(embeddings, clip) or keys[clip] for clip in range(len(queries))]
+    order = np.random.default_rng(0).permutation(len(queries)).tolist()
+    chosen = list({texts[number].casefold(): number for number in reversed(order)}.values())[::-1][:QUERIES]
     examples = []
-    for number in sorted(chosen.tolist()):
+    for number in sorted(chosen):
         own = int(sentences.clip_of[number]) if by_text else number
         scores = clips @ queries[number]
         if not by_text:
             scores[own] = -torch.inf
         right = shared.block([own])[0]
-        hits = []
-        for clip in scores.topk(TOP).indices.tolist():
+        hits: dict[str, RetrievedClip] = {}
+        for clip in scores.argsort(descending=True).tolist():
+            text = _text(embeddings, clip)
             kind = "own" if clip == own else "shared" if right[clip] else ""
-            hits.append(RetrievedClip(keys[clip], _text(embeddings, clip), float(scores[clip]), kind))
+            hits.setdefault(text.casefold() or keys[clip], RetrievedClip(keys[clip], text, float(scores[clip]), kind))
+            if len(hits) == TOP:
+                break
         text = sentences.texts[number] if by_text else _text(embeddings, own)
-        examples.append(Example(keys[own], text, hits))
+        examples.append(Example(keys[own], text, list(hits.values())))
     return examples
 
 

@@ -340,10 +340,13 @@ class Sweeps(Experiment):
         first = next(iter(means))
         best, worst = int(np.nanargmax(means[first])), int(np.nanargmin(means[first]))
         title = TITLES.get(option, option)
-        sentence = (
+        extremes = (
             f"{first} is highest at {title} {values[best]:g} ({means[first][best]:.1f} ± {stds[first][best]:.1f}) and "
-            f"lowest at {values[worst]:g} ({means[first][worst]:.1f} ± {stds[first][worst]:.1f}); "
-            f"mean and standard deviation over {len(study.few_seeds)} seeds on the test split. The marked value was "
-            "tuned on the validation split."
+            f"lowest at {values[worst]:g} ({means[first][worst]:.1f} ± {stds[first][worst]:.1f})"
         )
+        if means[first][best] == means[first][worst]:
+            extremes = f"{first} does not depend on {title} ({means[first][best]:.1f})"
+        marked = "was tuned on the validation split" if study.trials else "is the config's"
+        seeds = f"mean and standard deviation over {len(study.few_seeds)} seeds on the test split"
+        sentence = f"{extremes}; {seeds}. The marked value {marked}."
         return Curve(option, title, values, means, stds, loss_option(study.tuned("crossclr"), option), sentence)
