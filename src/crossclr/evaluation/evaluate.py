@@ -46,6 +46,8 @@ def fuse(embeddings: Sequence[Embeddings]) -> Embeddings:
     if not embeddings:
         raise ValueError("there is nothing to fuse; name at least one run")
     first = embeddings[0]
+    if any(one.experts for one in embeddings):
+        raise ValueError("runs whose experts have weights cannot be fused; their model fuses the experts itself")
     for number, other in enumerate(embeddings[1:], start=2):
         _same(first.clip_keys, other.clip_keys, "clips", number)
         _same(first.video_keys, other.video_keys, "videos", number)

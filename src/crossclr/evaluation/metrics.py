@@ -155,7 +155,9 @@ def embedding_ranks(
             owners = concepts[query[1]], concepts[searched[1]]
         asked, targets = targets_between(*owners)
         if len(asked):
-            ranks[key] = retrieval_ranks(query[0][asked], searched[0], targets, progress=progress)
+            ranks[key] = retrieval_ranks(
+                query[0][asked], searched[0], targets, experts=embeddings.expert_count, progress=progress
+            )
     return ranks
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from crossclr.models.similarity import expert_lengths, paired_similarities, positive, similarities
 from crossclr.progress_bar import progress_bar
 
 
@@ -129,7 +130,9 @@ LONG = 2_000_000_000  # pairs; from here on (a few seconds) progress is shown
 PAIRS = 16_384  # pairs that are gathered at once for the comparison in float64
 
 
-def retrieval_ranks(queries: Matrix, gallery: Matrix, targets: Any = None, *, progress: bool | None = None) -> Tensor:
+def retrieval_ranks(
+    queries: Matrix, gallery: Matrix, targets: Any = None, *, experts: int = 1, progress: bool | None = None
+) -> Tensor:
     """Rank of each query's target among all gallery rows, by cosine.
 
     With several valid targets the best one counts; the others are ignored. Rows that tie with the target count half,
@@ -140,6 +143,7 @@ def retrieval_ranks(queries: Matrix, gallery: Matrix, targets: Any = None, *, pr
         gallery: (gallery, D).
         targets: None if query i belongs to gallery row i; else one row number for each query, or a sequence of row
             numbers for each query, or a SciPy sparse matrix of the valid pairs.
+        experts: number of experts whose vectors lie side by side in a row; see `crossclr.models.similarity`.
         progress: show a progress bar; None shows it for long computations only.
 
     Returns:
@@ -157,7 +161,7 @@ def retrieval_ranks(queries: Matrix, gallery: Matrix, targets: Any = None, *, pr
         >>> retrieval_ranks(torch.eye(2), torch.eye(2)[[1, 0, 0]], targets=[[1, 2], [0]]).tolist()
         [1.0, 1.0]
     """
-    query_rows, gallery_rows = _Rows.parse("queries", queries), _Rows.parse("gallery", gallery)
+    query_rows, gallery_rows = _Rows.parse("queries", queries, experts), _Rows.parse("gallery", gallery, experts)
     if query_rows.unit.shape[1] != gallery_rows.unit.shape[1]:
         raise ValueError(
             f"queries have {query_rows.unit.shape[1]} dimensions but the gallery has {gallery_rows.unit.shape[1]}"
@@ -177,9 +181,10 @@ class _Rows:
     raw: Tensor
     norms: Tensor
     unit: Tensor
+    experts: int = 1
 
     @classmethod
-    def parse(cls, name: str, rows: Matrix) -> _Rows:
+    def parse(cls, name: str, rows: Matrix, experts: int = 1) -> _Rows:
         if isinstance(rows, np.ndarray) and (not rows.flags.writeable or min(rows.strides, default=1) < 0):
             rows = rows.copy()  # torch cannot share such memory
         raw = torch.as_tensor(rows).detach().cpu()
@@ -202,11 +207,19 @@ class _Rows:
             length = (rows64 / scale.unsqueeze(1)).norm(dim=1).clamp_min(1.0) * scale  # a row of zeros stays zeros
             norms[here] = length
             unit[here] = (rows64 / length.unsqueeze(1)).to(torch.float32)
-        return cls(raw, norms, unit)
+        return cls(raw, norms, unit, experts)
 
     def exact(self, index: Tensor | slice) -> Tensor:
         """The directions of some rows in float64."""
         return self.raw[index].to(torch.float64) / self.norms[index].unsqueeze(1)
+
+    def products(self, here: slice, others: _Rows, there: Tensor | slice, out: Tensor | None = None) -> Tensor:
+        """(rows, others) similarities in float32."""
+        query, gallery = self.unit[here], others.unit[there]
+        products = torch.mm(query, gallery.T, out=out)
+        if self.experts > 1:
+            products /= positive(expert_lengths(query, self.experts) @ expert_lengths(gallery, self.experts).T)
+        return products
 
 
 def _count(queries: _Rows, gallery: _Rows, targets: Targets, advance: Callable[[int], None]) -> Tensor:
@@ -223,9 +236,8 @@ def _count(queries: _Rows, gallery: _Rows, targets: Targets, advance: Callable[[
         columns = targets.columns[here]
         owners = torch.repeat_interleave(rows - first, targets.counts[first:last])
         best, exact = _best_target(queries, gallery, owners + first, columns, owners, last - first)
-        query = queries.unit[first:last]  # (rows, D)
         # The same kind of product as below, so that a rounding that is common to all scores cancels.
-        own = (query @ gallery.unit[best].T).diagonal()  # (rows,)
+        own = queries.products(slice(first, last), gallery, best).diagonal()  # (rows,)
         above, below = (own + margin).unsqueeze(1), (own - margin).unsqueeze(1)
         columns, order = columns.sort()
         owners = owners[order]
@@ -236,7 +248,7 @@ def _count(queries: _Rows, gallery: _Rows, targets: Targets, advance: Callable[[
             shape = (last - first, right - left)
             tile = scores[: shape[0] * shape[1]].view(shape)
             flag = mask[: shape[0] * shape[1]].view(shape)
-            torch.mm(query, gallery.unit[left:right].T, out=tile)
+            queries.products(slice(first, last), gallery, slice(left, right), out=tile)
             inside = slice(*torch.searchsorted(columns, torch.tensor([left, right])).tolist())
             tile[owners[inside], columns[inside] - left] = -torch.inf
             # float32 masks: a comparison into the same type and its sum run several times faster than on bool.
@@ -272,7 +284,7 @@ def _best_target(
 
 
 def _cosines(queries: _Rows, gallery: _Rows, rows: Tensor, columns: Tensor) -> Tensor:
-    return (queries.exact(rows) * gallery.exact(columns)).sum(dim=1)
+    return paired_similarities(queries.exact(rows), gallery.exact(columns), queries.experts)
 
 
 def _compare(
@@ -280,7 +292,8 @@ def _compare(
 ) -> tuple[Tensor, Tensor]:
     """Count in float64, among the near pairs of a tile, those above the target and those equal to it."""
     if int(near.sum()) * 32 > near.numel():  # so many that one product in float64 is cheaper than gathering pairs
-        difference = queries.exact(rows) @ gallery.exact(slice(left, right)).T - exact.unsqueeze(1)  # (close, columns)
+        scores = similarities(queries.exact(rows), gallery.exact(slice(left, right)), queries.experts)
+        difference = scores - exact.unsqueeze(1)  # (close, columns)
         greater = (near & (difference > TIE)).sum(dim=1)
         return greater, (near & (difference.abs() <= TIE)).sum(dim=1)
     owner, column = near.nonzero(as_tuple=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from crossclr.evaluation.ranks import TIE, Matrix
 from crossclr.evaluation.words import content_words
+from crossclr.models.similarity import similarities
 
 CELLS = 2_000_000  # pairs of a block
 COMMON = 0.25  # share of a clip's captions that must have a word for it to be a word of the clip
@@ -121,7 +122,7 @@ def _bags(items: Iterable[frozenset[str]], vocabulary: dict[str, int]) -> sparse
 Array = npt.NDArray[np.float64]
 
 
-def ndcg(queries: Matrix, gallery: Matrix, relevance: Relevance) -> Tensor:
+def ndcg(queries: Matrix, gallery: Matrix, relevance: Relevance, experts: int = 1) -> Tensor:
     """Normalised discounted cumulative gain of each query, as Wray et al. (CVPR 2021) define it.
 
     DCG = Σ_{j=1..K} relevance_j / log2(j + 1), where j runs over the gallery by falling cosine and K is the number of
@@ -132,6 +133,7 @@ def ndcg(queries: Matrix, gallery: Matrix, relevance: Relevance) -> Tensor:
         queries: (queries, D), need not be normalised.
         gallery: (gallery, D).
         relevance: of the gallery to the queries.
+        experts: number of experts in a row; see `crossclr.models.similarity`.
 
     Returns:
         (queries,) float64 from 0 to 1; NaN for a query to which nothing is relevant.
@@ -141,13 +143,13 @@ def ndcg(queries: Matrix, gallery: Matrix, relevance: Relevance) -> Tensor:
         >>> ndcg(torch.eye(3), torch.eye(3)[[0, 2, 1]], relevance).numpy().round(3).tolist()
         [0.913, 0.348, 0.0]
     """
-    rows, columns = exact_unit_rows(queries).numpy(), exact_unit_rows(gallery).numpy()
+    rows, columns = exact_unit_rows(queries), exact_unit_rows(gallery)
     if relevance.shape != (len(rows), len(columns)):
         raise ValueError(f"relevance is for {relevance.shape}, but there are {(len(rows), len(columns))} rows")
     found = np.empty(len(rows))
     for here in relevance.blocks():
         grades = relevance.block(here.start, here.stop)  # (block, gallery)
-        scores = rows[here] @ columns.T
+        scores = similarities(rows[here], columns, experts).numpy()
         order = np.argsort(-scores, axis=1)
         ordered = _shared(np.take_along_axis(grades, order, axis=1), np.take_along_axis(scores, order, axis=1))
         found[here] = (ordered * relevance.discounts(grades)).sum(axis=1)

@@ -19,6 +19,7 @@ from crossclr.evaluation.ranks import TIE, Matrix
 from crossclr.evaluation.relevance import Relevance, blocks_of, exact_unit_rows, ndcg
 from crossclr.models.directions import Direction, directions_of
 from crossclr.models.embeddings import Embeddings, Vectors  # noqa: F401 (Vectors: the example below)
+from crossclr.models.similarity import similarities
 
 NEIGHBOURS = 10
 ANCHORS = 2_000  # samples that are examined; all others still count as neighbours
@@ -99,7 +100,12 @@ class SharedCaptions:
 
 
 def shared_ranks(
-    queries: Matrix, gallery: Matrix, clip_of_query: Tensor, clip_of_item: Tensor, shared: SharedCaptions
+    queries: Matrix,
+    gallery: Matrix,
+    clip_of_query: Tensor,
+    clip_of_item: Tensor,
+    shared: SharedCaptions,
+    experts: int = 1,
 ) -> Tensor:
     """Rank of the best correct item of each query; items of every clip that shares a caption are correct.
 
@@ -111,6 +117,7 @@ def shared_ranks(
         clip_of_query: (queries,) the clip of each query.
         clip_of_item: (items,) the clip of each gallery row.
         shared: which clips have a caption in common.
+        experts: number of experts in a row; see `crossclr.models.similarity`.
 
     Returns:
         (queries,) float64 ranks, 1 is best.
@@ -120,7 +127,7 @@ def shared_ranks(
     with torch.inference_mode():
         for here in blocks_of(len(rows), len(columns)):
             right = torch.from_numpy(shared.block(clip_of_query[here]))[:, clip_of_item]  # (block, items)
-            scores = rows[here] @ columns.T
+            scores = similarities(rows[here], columns, experts)
             best = scores.masked_fill(~right, -torch.inf).amax(dim=1, keepdim=True)
             scores = scores.masked_fill_(right, -torch.inf) - best
             ranks[here] = 1 + (scores > TIE).sum(dim=1) + (scores.abs() <= TIE).sum(dim=1) / 2
@@ -191,8 +198,9 @@ class Semantics:
                 pair = self.words.gallery[clips.numpy()], self.words.queries
             self._relevance[key] = Relevance(*pair)
         queries, gallery = query.rows[asked], searched.gallery
-        ranks = shared_ranks(queries, gallery, clips, searched.clip_of, self.shared)
-        return ndcg(queries, gallery, self._relevance[key]), ranks
+        experts = embeddings.expert_count
+        ranks = shared_ranks(queries, gallery, clips, searched.clip_of, self.shared, experts)
+        return ndcg(queries, gallery, self._relevance[key], experts), ranks
 
 
 def semantic_scores(embeddings: Embeddings) -> dict[str, dict[str, float]]:

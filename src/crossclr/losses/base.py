@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from crossclr.errors import CrossCLRError
 from crossclr.losses.names import PairsOption, check_count, check_pairs, check_temperature
+from crossclr.models.similarity import paired_similarities, similarities
 
 Rows = Mapping[str, "Tensor | None"]
 
@@ -41,6 +42,8 @@ class Loss(nn.Module):
 
     feature_uses: Mapping[str, str] = {}
     """What the input features are needed for, and the option that switches it off."""
+    experts: int = 1
+    """Number of experts whose weighted vectors lie side by side in a row; see `crossclr.models.similarity`."""
 
     def __init__(self, pairs: PairsOption = "all", chunk_size: int | None = None) -> None:
         super().__init__()
@@ -84,6 +87,14 @@ class Loss(nn.Module):
             # the gradient of every parameter.
             idle = [0 * rows.sum() for name, rows in batch.embeddings.items() if name not in used]
             return sum(idle, self.compute(batch))
+
+    def scores(self, x: Tensor, y: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+        """(n, m) similarity of unit rows times a scale: the cosine, or the renormalised mean over the experts."""
+        return similarities(x, y, self.experts, scale)
+
+    def paired(self, x: Tensor, y: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+        """(n,) similarity of partners times a scale."""
+        return paired_similarities(x, y, self.experts, scale)
 
     def compute(self, batch: "EmbeddedBatch") -> Tensor:
         """Scalar loss of checked unit rows: the weighted mean over the pairs of the batch, 0 without any."""

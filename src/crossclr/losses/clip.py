@@ -59,9 +59,8 @@ class CLIP(PairwiseLoss):
         """Mean over i of -log(exp s_ii / (exp s_ii + Σ_j exp s_ij)), and the same of the columns, averaged."""
 
         def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-            anchors = x_here * scale
             same = here.start if ids is None else ids[here].unsqueeze(1) == ids
-            gap = log_sum_exp(anchors @ y.T, same) - (anchors * y_here).sum(dim=1)
+            gap = log_sum_exp(self.scores(x_here, y, scale), same) - self.paired(x_here, y_here, scale)
             return torch.logaddexp(gap, torch.zeros_like(gap)).sum() / len(x)
 
         scale = (self._scale().to(x),)

@@ -11,6 +11,7 @@ from torch import Tensor
 from crossclr.losses.base import PairwiseLoss
 from crossclr.losses.names import PairsOption, check_number
 from crossclr.losses.tiles import tiled_loss
+from crossclr.models.similarity import paired_similarities, similarities
 
 LEVELS = {
     "high": "video",
@@ -27,6 +28,7 @@ def max_margin(
     ids: Tensor | None = None,
     chunk_size: int | None = None,
     group: Any = None,
+    experts: int = 1,
 ) -> Tensor:
     """Σ_{i≠j} [margin + s_ij - s_ii]₊ + [margin + s_ij - s_jj]₊, over N², of unit rows (N, D).
 
@@ -35,9 +37,9 @@ def max_margin(
     labels = torch.arange(len(x), device=x.device) if ids is None else ids
 
     def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        similarity = x_here @ y.T  # (rows, N)
-        positive = (x * y).sum(dim=1)  # (N,)
-        cost = (margin + similarity - (x_here * y_here).sum(dim=1, keepdim=True)).clamp(min=0)
+        similarity = similarities(x_here, y, experts)  # (rows, N)
+        positive = paired_similarities(x, y, experts)  # (N,)
+        cost = (margin + similarity - paired_similarities(x_here, y_here, experts).unsqueeze(1)).clamp(min=0)
         cost = cost + (margin + similarity - positive).clamp(min=0)
         return cost.masked_fill(labels[here].unsqueeze(1) == labels, 0).sum() / len(x) ** 2
 
@@ -72,7 +74,7 @@ class MaxMargin(PairwiseLoss):
 
     def pair_loss(self, x: Tensor, y: Tensor, ids: Tensor | None, group: Any = None) -> Tensor:
         """Hinge of both directions; see `max_margin`."""
-        return max_margin(x, y, self.margin, ids, self.chunk_size, group)
+        return max_margin(x, y, self.margin, ids, self.chunk_size, group, self.experts)
 
 
 class Coot(PairwiseLoss):
@@ -187,9 +189,9 @@ class Coot(PairwiseLoss):
     def _level(self, level: str, x: Tensor, y: Tensor, ids: Tensor | None, group: Any) -> Tensor:
         loss = x.new_zeros(())
         if self.align[level]:
-            loss = loss + self.align[level] * max_margin(x, y, self.margin, ids, group=group)
+            loss = loss + self.align[level] * max_margin(x, y, self.margin, ids, group=group, experts=self.experts)
         if self.cluster[level]:
-            within = [max_margin(rows, rows, self.margin, ids, group=group) for rows in (x, y)]
+            within = [max_margin(rows, rows, self.margin, ids, group=group, experts=self.experts) for rows in (x, y)]
             loss = loss + self.cluster[level] * (within[0] + within[1]) / 2
         return loss
 

@@ -326,7 +326,6 @@ class CrossCLR(TemperatureLoss):
 
         def tile(here: slice, x_here: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
             y_here, (x_rows, *y_rows) = others[: len(partners)], others[len(partners) :]
-            scaled = x_here / self.temperature
             same: Tensor | int = here.start  # equal ids are never negatives; the diagonal is cheaper than a mask
             copies, targets = same, None
             if ids is not None or self.near_copies or self.shared_positives:
@@ -335,10 +334,10 @@ class CrossCLR(TemperatureLoss):
                     copies = copies | (other.centred[here] @ other.centred.T >= other.copy_cosine)
                 if self.shared_positives:
                     targets = (x.centred[here] @ x.centred.T / self.sharing_temperature).masked_fill(same, HIDDEN)
-            intra = self._log_intra(scaled, x_rows, x, batch.ids, here, copies) if self.intra_weight else None
+            intra = self._log_intra(x_here, x_rows, x, batch.ids, here, copies) if self.intra_weight else None
             loss, share = x_here.new_zeros(()), x_here.new_zeros(())
             for partner, y, y_i in zip(partners, y_rows, y_here, strict=True):
-                losses, shares = self._log_ratio(scaled, y, y_i, partner, here, same, intra, targets)
+                losses, shares = self._log_ratio(x_here, y, y_i, partner, here, same, intra, targets)
                 both = partner.both.to(losses)
                 loss = loss + partner.weights[here] @ losses
                 share = share + shares.detach() @ both[here] / (both.sum() * len(partners))
@@ -349,7 +348,7 @@ class CrossCLR(TemperatureLoss):
 
     def _log_ratio(
         self,
-        scaled: Tensor,
+        x_i: Tensor,
         y: Tensor,
         y_i: Tensor,
         partner: Partner,
@@ -359,8 +358,9 @@ class CrossCLR(TemperatureLoss):
         targets: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """(n,) -log P / (P + E + R) of some anchors, with P shared if there are ``targets``, and the share of R."""
-        logits = scaled @ y.T
-        log_p = positive = (scaled * y_i).sum(dim=1)  # log δ(x_i, y_i)
+        scale = 1 / self.temperature
+        logits = self.scores(x_i, y, scale)
+        log_p = positive = self.paired(x_i, y_i, scale)  # log δ(x_i, y_i)
         if partner.extra is not None:  # + β Σ_P δ(x_i, y_k)
             columns = partner.extra[here]
             more = logits[torch.arange(len(columns)).unsqueeze(1), columns] + math.log(self.positive_weight)
@@ -371,23 +371,25 @@ class CrossCLR(TemperatureLoss):
         losses = torch.logaddexp(negatives - log_p, counted - log_p)
         if targets is not None:
             q = targets.masked_fill(~partner.keep, HIDDEN)
-            q = q.softmax(dim=1).mul((q > HIDDEN).any(dim=1, keepdim=True)).to(scaled.dtype)
-            losses = losses + self.shared_positives * (q.sum(dim=1) * log_p - (scaled * (q @ y)).sum(dim=1))
+            q = q.softmax(dim=1).mul((q > HIDDEN).any(dim=1, keepdim=True)).to(x_i.dtype)
+            losses = losses + self.shared_positives * (
+                q.sum(dim=1) * log_p - (q * self.scores(x_i, y, scale)).sum(dim=1)
+            )
         share = torch.zeros_like(losses) if intra is None else (intra - torch.logaddexp(negatives, counted)).exp()
         return losses, share
 
     def _log_intra(
-        self, scaled: Tensor, rows: Tensor, x: Anchors, ids: Tensor | None, here: slice, hide: Tensor | int
+        self, x_i: Tensor, rows: Tensor, x: Anchors, ids: Tensor | None, here: slice, hide: Tensor | int
     ) -> Tensor:
         """(n,) log of λ Σ_R δ(x_i, x_k), or of Σ_R δ(x_i, x_k)^λ, over the batch and the queue."""
         by_logit = self.intra_mode == "logit"
-        scaled = scaled * self.intra_weight if by_logit else scaled
-        total = log_sum_exp(scaled @ rows.T, hide, keep=x.present & ~x.influential)
+        scale = (self.intra_weight if by_logit else 1.0) / self.temperature
+        total = log_sum_exp(self.scores(x_i, rows, scale), hide, keep=x.present & ~x.influential)
         if self.self_logit == "zero":
             total = torch.logaddexp(total, torch.zeros_like(total))
         for old in x.older:
             again = None if ids is None or old.ids is None else ids[here].unsqueeze(1) == old.ids
-            logits = scaled @ old.rows.to(rows.dtype).T
+            logits = self.scores(x_i, old.rows.to(rows.dtype), scale)
             total = torch.logaddexp(total, log_sum_exp(logits, again, old.columns, old.keep))
         return total if by_logit else total + math.log(self.intra_weight)
 

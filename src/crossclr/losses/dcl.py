@@ -49,8 +49,8 @@ class DCL(TemperatureLoss, PairwiseLoss):
             counts = len(x) - sizes[item].to(x.dtype)
 
         def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            logits = (x_here / self.temperature) @ y.T  # (rows, N)
-            positives = (x_here * y_here).sum(dim=1) / self.temperature
+            logits = self.scores(x_here, y, 1 / self.temperature)  # (rows, N)
+            positives = self.paired(x_here, y_here, 1 / self.temperature)
             count = counts[here]
             some = count > 0
             negatives = log_sum_exp(logits, here.start if ids is None else ids[here].unsqueeze(1) == ids)

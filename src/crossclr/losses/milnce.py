@@ -37,11 +37,11 @@ class MILNCE(TemperatureLoss, PairwiseLoss):
             return 0 * (x + y).sum()  # no row has a negative
 
         def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            across = (x_here / self.temperature) @ y.T  # (rows, N)
-            back = (y_here / self.temperature) @ x.T
+            across = self.scores(x_here, y, 1 / self.temperature)  # (rows, N)
+            back = self.scores(y_here, x, 1 / self.temperature)
             same = here.start if ids is None else ids[here].unsqueeze(1) == ids
             if isinstance(same, int):  # the diagonal
-                bag = (x_here * y_here).sum(dim=1) / self.temperature
+                bag = self.paired(x_here, y_here, 1 / self.temperature)
             else:
                 bag = _log_sum_of_few(across, same)
             negatives = torch.logaddexp(log_sum_exp(across, same), log_sum_exp(back, same))

@@ -51,7 +51,7 @@ class SigLIP(PairwiseLoss):
         labels = torch.arange(len(x), device=x.device) if ids is None else ids
 
         def tile(here: slice, x_here: Tensor, x: Tensor, y: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-            logits = scale * (x_here @ y.T) + bias  # (rows, N)
+            logits = self.scores(x_here, y, scale) + bias  # (rows, N)
             sign = torch.where(labels[here].unsqueeze(1) == labels, 1.0, -1.0).to(logits)
             return -F.logsigmoid(sign * logits).sum() / len(x)
 

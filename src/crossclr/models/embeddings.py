@@ -68,6 +68,7 @@ class Embeddings:
         video_keys: (videos) key of each video in its source.
         groups: (videos) a coarse label of each video, or empty.
         concepts: (clips) a number for each clip, equal for clips that show the same; None if each shows its own.
+        experts: names of the experts whose weighted vectors lie side by side in a row; see `similarity`.
     """
 
     modalities: Mapping[str, Vectors]
@@ -76,6 +77,7 @@ class Embeddings:
     video_keys: tuple[str, ...]
     groups: tuple[str, ...] = ()
     concepts: Tensor | None = None
+    experts: tuple[str, ...] = ()
 
     def __getitem__(self, modality: str) -> Vectors:
         if modality not in self.modalities:
@@ -86,6 +88,11 @@ class Embeddings:
     def names(self) -> tuple[str, ...]:
         """Names of the modalities, in the order of the data."""
         return tuple(self.modalities)
+
+    @property
+    def expert_count(self) -> int:
+        """Number of vectors that lie side by side in a row."""
+        return len(self.experts) or 1
 
     @property
     def text_name(self) -> str | None:
@@ -176,6 +183,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
         tuple(key for part in parts for key in part.video_keys),
         groups,
         torch.cat([part.clip_ids for part in parts]) if any(part.concepts is not None for part in parts) else None,
+        parts[0].experts,
     )
 
 
@@ -234,7 +242,7 @@ def embed_data(
     finally:
         model.train(was_training).to(home)
     # Joined outside of inference mode, so that the result can take part in later gradients.
-    return columns.joined()
+    return replace(columns.joined(), experts=model.experts)
 
 
 def encode_samples(

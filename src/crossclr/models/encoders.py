@@ -9,7 +9,12 @@ from torch.nn import functional
 
 from crossclr.data.batch import Ragged
 from crossclr.models.layers import MeanPool, Positions, TransformerLayer, build_pooler, initialise
-from crossclr.models.model_config import GlobalEncoderConfig, MLPEncoderConfig, TransformerEncoderConfig
+from crossclr.models.model_config import (
+    ExpertsEncoderConfig,
+    GlobalEncoderConfig,
+    MLPEncoderConfig,
+    TransformerEncoderConfig,
+)
 from crossclr.models.norm import CootNorm, build_input_norm
 from crossclr.models.packing import Dropout, Packing, drop_rows
 
@@ -123,8 +128,14 @@ class MLPEncoder(nn.Module):
         return out
 
 
-def build_local_encoder(config: TransformerEncoderConfig | MLPEncoderConfig, input_dim: int, dim: int) -> nn.Module:
+def build_local_encoder(
+    config: TransformerEncoderConfig | MLPEncoderConfig | ExpertsEncoderConfig, input_dim: int, dim: int
+) -> nn.Module:
     """The local encoder of a config."""
+    if isinstance(config, ExpertsEncoderConfig):
+        from crossclr.models.experts import ExpertsEncoder  # it is built of these encoders
+
+        return ExpertsEncoder(config, input_dim, dim)
     if isinstance(config, MLPEncoderConfig):
         return MLPEncoder(config, input_dim, dim)
     return TransformerEncoder(config, input_dim, dim)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from crossclr.data.batch import Batch, Inputs, Ragged, spread
 from crossclr.models.encoders import GlobalEncoder, build_local_encoder
-from crossclr.models.model_config import MLPEncoderConfig, ModelConfig, TransformerEncoderConfig
+from crossclr.models.experts import ExpertQueries
+from crossclr.models.model_config import EncoderConfig, ExpertsEncoderConfig, ModelConfig
 
 
 def ragged_from_padded(features: Tensor, lengths: Tensor) -> Ragged:
@@ -69,15 +70,17 @@ LEVELS = ("clip", "video", "context")  # embeddings of clips, of videos, and of 
 class Branch(nn.Module):
     """The encoders of one modality."""
 
-    def __init__(
-        self, encoder: TransformerEncoderConfig | MLPEncoderConfig, config: ModelConfig, input_dim: int, two_level: bool
-    ) -> None:
+    def __init__(self, encoder: EncoderConfig, config: ModelConfig, input_dim: int, two_level: bool) -> None:
         super().__init__()
-        self.local = build_local_encoder(encoder, input_dim, config.dim)
         self.global_ = GlobalEncoder(config.global_encoder, config.dim) if two_level else None
         self.clip_head: nn.Module = nn.Identity()
         self.video_head: nn.Module = nn.Identity()
-        if config.output_dim is not None:
+        width, fused = config.output_dim or config.dim, config.experts
+        self.local = build_local_encoder(encoder, input_dim, width if encoder is fused else config.dim)
+        if fused is not None:
+            if encoder is not fused:
+                self.clip_head = ExpertQueries(config.dim, len(fused.weighted), width, fused.batch_norm)
+        elif config.output_dim is not None:
             self.clip_head = nn.Linear(config.dim, config.output_dim)
             if two_level:
                 self.video_head = nn.Linear(2 * config.dim, config.output_dim)
@@ -134,6 +137,9 @@ class JointModel(nn.Module):
             )
         if bad := [name for name in self.dims if not name or "." in name or hasattr(nn.ModuleDict, name)]:
             raise ValueError(f"{bad[0]!r} cannot name a modality; choose a word without a dot, such as 'video'")
+        if two_level and any(isinstance(one, ExpertsEncoderConfig) for one in config.encoders.values()):
+            raise ValueError("an encoder of kind experts has one level; set loss.global to null")
+        self.experts = () if config.experts is None else config.experts.weighted
         self.encoders = nn.ModuleDict(
             {name: Branch(config.encoder_of(name), config, dim, two_level) for name, dim in self.dims.items()}
         )
@@ -151,7 +157,7 @@ class JointModel(nn.Module):
     @property
     def embedding_dim(self) -> int:
         """Channels of the embedding of a clip or a sentence."""
-        return self.config.output_dim or self.config.dim
+        return (self.config.output_dim or self.config.dim) * (len(self.experts) or 1)
 
     def encode_modality(self, modality: str, inputs: Inputs, clip_counts: Tensor | None = None) -> dict[str, Tensor]:
         """Raw (not normalised) embeddings of one modality: ``clip`` and, with two levels, ``video`` and ``context``.

@@ -8,7 +8,7 @@ Multi-head attention and the post-norm transformer layer, on packed rows.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
@@ -213,15 +213,18 @@ class TransformerLayer(nn.Module):
 
     Args:
         dropout: on attention probabilities, on ``y`` and inside the feed-forward part.
+        norm: makes both norms.
     """
 
-    def __init__(self, dim: int, heads: int, hidden: int, dropout: float) -> None:
+    def __init__(
+        self, dim: int, heads: int, hidden: int, dropout: float, norm: Callable[[int], nn.Module] = CootNorm
+    ) -> None:
         super().__init__()
         self.attention = Attention(dim, heads, dropout)
-        self.attention_norm = CootNorm(dim)
+        self.attention_norm = norm(dim)
         self.expand = nn.Linear(dim, hidden)
         self.contract = nn.Linear(hidden, dim)
-        self.output_norm = CootNorm(dim)
+        self.output_norm = norm(dim)
         self.dropout = Dropout(dropout)
 
     def _finish(self, x: Tensor, attended: Tensor) -> Tensor:

@@ -89,6 +89,54 @@ class MLPEncoderConfig(StrictConfig):
     )
 
 
+class ExpertsEncoderConfig(StrictConfig):
+    """An encoder of a modality with several experts, which may be absent; only under ``encoders``.
+
+    Example:
+        >>> ExpertsEncoderConfig(kind="experts", fusion="mee", experts={"appearance": 2048, "motion": 512}).pooling
+        'mean'
+    """
+
+    kind: Literal["experts"] = Field(default="experts", description="A fusion of the experts of a modality.")
+    fusion: Literal["concatenate", "mee", "ce", "mmt"] = Field(
+        default="mee",
+        description="`concatenate`: one MLP over all experts, zeros for absent ones; `mee`: gated experts, weighted by "
+        "the other modality's sample; `ce`: the same after experts gate each other; `mmt`: the same after a "
+        "transformer over the rows of all experts.",
+    )
+    experts: dict[str, Annotated[int, Field(ge=1, le=WIDEST)]] = Field(
+        min_length=2, description="Channels of each expert by its name, in the order of the data's arrays or files."
+    )
+    pooling: Literal["mean", "max"] = Field(
+        default="mean", description="How the rows of an expert become one vector (of mmt: its aggregate token)."
+    )
+    batch_norm: bool = Field(
+        default=True,
+        description="Normalise gates over the batch (with `micro_batch` over its parts), as the originals.",
+    )
+    layers: int = Field(
+        default=1, ge=0, le=MOST_LAYERS, description="mmt: transformer layers; concatenate: residual blocks."
+    )
+    heads: int = Field(default=4, ge=1, description="mmt: attention heads; the model's dim must be divisible by them.")
+    feed_forward: int | None = Field(
+        default=None, ge=1, le=WIDEST, description="mmt: hidden width of the feed-forward part; default: 4 · dim."
+    )
+    positions: int = Field(default=32, ge=2, le=WIDEST, description="mmt: positions; later rows have the last one.")
+    rates: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={},
+        description="mmt: rows per second of experts, whose positions are then seconds and not row numbers.",
+    )
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="mmt and concatenate: dropout inside.")
+    input_norm: InputNorm = Field(
+        default="layer", description="Normalisation of each expert's vector (of mmt: of its rows); see mlp."
+    )
+
+    @property
+    def weighted(self) -> tuple[str, ...]:
+        """Names of the experts if each has its own vector and weight; empty if all become one vector."""
+        return () if self.fusion == "concatenate" else tuple(self.experts)
+
+
 def _kind(value: Any) -> str:
     """The kind of an encoder; the default is a transformer."""
     kind = value.get("kind", "transformer") if isinstance(value, dict) else getattr(value, "kind", "transformer")
@@ -96,7 +144,9 @@ def _kind(value: Any) -> str:
 
 
 EncoderConfig = Annotated[
-    Annotated[TransformerEncoderConfig, Tag("transformer")] | Annotated[MLPEncoderConfig, Tag("mlp")],
+    Annotated[TransformerEncoderConfig, Tag("transformer")]
+    | Annotated[MLPEncoderConfig, Tag("mlp")]
+    | Annotated[ExpertsEncoderConfig, Tag("experts")],
     Discriminator(_kind),
 ]
 
@@ -151,9 +201,25 @@ class ModelConfig(StrictConfig):
         default=GlobalEncoderConfig(), description="Global encoder of all modalities; only used with two levels."
     )
 
-    def encoder_of(self, modality: str) -> TransformerEncoderConfig | MLPEncoderConfig:
+    def encoder_of(self, modality: str) -> TransformerEncoderConfig | MLPEncoderConfig | ExpertsEncoderConfig:
         """The options of the local encoder of a modality."""
         return self.encoders.get(modality, self.encoder)
+
+    @property
+    def experts(self) -> ExpertsEncoderConfig | None:
+        """The encoder whose experts have their own vectors and weights; the other modalities weigh them."""
+        encoders = [one for one in self.encoders.values() if isinstance(one, ExpertsEncoderConfig) and one.weighted]
+        return encoders[0] if encoders else None
+
+    @model_validator(mode="after")
+    def _one_with_experts(self) -> "ModelConfig":
+        weighted = [n for n, one in self.encoders.items() if isinstance(one, ExpertsEncoderConfig) and one.weighted]
+        if isinstance(self.encoder, ExpertsEncoderConfig) or len(weighted) > 1:
+            raise ValueError(
+                "only one modality can have an encoder of kind experts with weights; name it under encoders, as in "
+                "encoders: {video: {kind: experts, ...}}"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -189,6 +255,8 @@ class ModelConfig(StrictConfig):
                 heads[f"{name}.heads"] = encoder.heads
                 if encoder.pooler == "attention":
                     heads[f"{name}.pooler_heads"] = encoder.pooler_heads
+            elif isinstance(encoder, ExpertsEncoderConfig) and encoder.fusion == "mmt":
+                heads[f"{name}.heads"] = encoder.heads
         for name, count in heads.items():
             # Defaults do not matter where they may be unused: one-level models have no global encoder, and `encoders`
             # may list all modalities.

@@ -197,6 +197,11 @@ class SearchSpace(nn.Module):
         return next(chain(self.parameters(), self.buffers())).device
 
     @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the experts whose weighted vectors lie side by side, if a single encoder has some."""
+        return self.trained[0].model.experts if self._single else ()
+
+    @property
     def two_level(self) -> bool:
         """Whether whole videos are embedded too, by the first encoder."""
         return bool(self.trained) and self.trained[0].model.two_level

@@ -21,11 +21,11 @@ from crossclr.data import Batch, Dataset, batches
 from crossclr.data.order import bounds
 from crossclr.data.sample import stable_hash
 from crossclr.data.sequences import Pooling
-from crossclr.losses.base import NotFiniteError
+from crossclr.losses.base import Loss, NotFiniteError
 from crossclr.losses.distributed import process_group
 from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.embeddings import fit_standard_norms
-from crossclr.models.model_config import MLPEncoderConfig, TransformerEncoderConfig
+from crossclr.models.model_config import EncoderConfig, MLPEncoderConfig
 from crossclr.training.checkpoint import seed_everything
 from crossclr.training.loop import Trainable, TrainingError, loop_settings
 from crossclr.training.objective import Objective
@@ -101,11 +101,13 @@ class JointTraining(Trainable[Batch]):
         self.config = config
         self.two_level = data.two_level and config.loss.two_level
         model = build_model(config.model, data.input_dims, self.two_level)
-        self.objective = Objective(config.loss)
+        self.objective = Objective(config.loss, len(model.experts) or 1)
         self.objective.check(data.modalities)
         check_pairs_present(data, config.splits.train, self.objective)
         if loss is not None:
             self.objective.local = loss
+            if isinstance(loss, Loss):
+                loss.experts = len(model.experts) or 1
         self.objective.to(fabric.device)
         self.data = inputs_of(data, config)
         fit_standard_norms(model, self.data)
@@ -250,7 +252,7 @@ def memory_forms(model: ModelConfig, modalities: Sequence[str]) -> dict[str, Poo
     return {name: memory_form(model.encoder_of(name)) for name in modalities}
 
 
-def memory_form(encoder: MLPEncoderConfig | TransformerEncoderConfig) -> Pooling:
+def memory_form(encoder: EncoderConfig) -> Pooling:
     """How sequences can be kept for an encoder: pooled if it always pools them in the same way, else as rows."""
     if isinstance(encoder, MLPEncoderConfig) and not encoder.row_dropout:
         return encoder.sequence_pooling

@@ -24,6 +24,7 @@ class Objective(nn.Module):
 
     Args:
         config: which losses, with which options and weight.
+        experts: number of experts of the model whose vectors lie side by side in a row.
 
     Example:
         >>> from crossclr.training.run_config import LossConfig
@@ -31,9 +32,11 @@ class Objective(nn.Module):
         True
     """
 
-    def __init__(self, config: LossConfig) -> None:
+    def __init__(self, config: LossConfig, experts: int = 1) -> None:
         super().__init__()
         self.local = build_loss(config.local.name, **config.local.options)
+        if isinstance(self.local, Loss):
+            self.local.experts = experts
         above = config.global_
         self.global_ = None if above is None else build_loss(above.name, **above.options)
         self.global_weight = config.global_weight

@@ -237,6 +237,10 @@ class FitConfig(StrictConfig):
             raise ValueError(
                 "validation.select_by names the video level, but loss.global is null, so only clips are trained"
             )
+        if self.recipe != "paper" and any(one.kind == "experts" for one in self.model.encoders.values()):
+            raise ValueError(
+                "an encoder of kind experts needs recipe=paper: name a loss, such as loss.local.name=crossclr"
+            )
         if self.training.batch_size < self.training.devices * self.training.nodes:
             raise ValueError(
                 "training.batch_size must be at least training.devices * training.nodes: each process needs a sample"
