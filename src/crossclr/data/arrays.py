@@ -335,6 +335,7 @@ class _Places:
         option, none = f"modalities.{name}", np.zeros(0, np.int64)
         opened = [self._open(expert, option) for expert in modality.arrays]
         experts, keys = [rows for rows, _ in opened], [ids for _, ids in opened]
+        separate = modality.join == "separate"
         if len(opened) == 1:
             return _Modality(name, experts[0], len(experts[0]), keys[0], none)
         if all(ids is None for ids in keys) or all(ids is not None and ids.equals(keys[0]) for ids in keys):
@@ -343,7 +344,7 @@ class _Places:
                     raise DataError(
                         f"{rows.path}: {len(rows)} samples but {experts[0].path} has {len(experts[0])}; give both ids"
                     )
-            return _Modality(name, JoinedRows(experts), len(experts[0]), keys[0], none)
+            return _Modality(name, JoinedRows(experts, None, separate), len(experts[0]), keys[0], none)
         listed = [ids for ids in keys if ids is not None]
         if len(listed) != len(keys) or any(first_repeated(ids) is not None for ids in listed):
             raise DataError(
@@ -352,7 +353,7 @@ class _Places:
             )
         names = pc.unique(pa.concat_arrays(listed))
         index = [np.asarray(pc.index_in(names, value_set=ids).fill_null(-1), dtype=np.int64) for ids in listed]
-        return _Modality(name, JoinedRows(experts, index), len(names), names, none)
+        return _Modality(name, JoinedRows(experts, index, separate), len(names), names, none)
 
     def _open(self, expert: ArrayConfig, option: str) -> tuple[ArrayRows | ParquetRows, pa.Array | None]:
         path, name = self.find(expert.values, f"{option}.values")

@@ -7,7 +7,7 @@ import hashlib
 import tempfile
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from crossclr.data.report import (
     summarise_connectivity,
 )
 from crossclr.data.sample import Content, Rows, Sample, check_clips, clip_keys
+from crossclr.data.sequences import mean_row
 from crossclr.errors import DataError
 from crossclr.progress_bar import Progress
 
@@ -125,7 +126,7 @@ class _Check:
         key = samples.keys[place]
         try:
             sample = samples[place]
-            _check_rows(sample, self.data.dims)
+            _check_rows(sample, self.data.dims, self.data.with_gaps)
         except DataError as error:
             summary.unreadable += 1
             self.findings.append(Finding("fault", "unreadable", f"split {split}: {error}", 1, (key,)))
@@ -140,7 +141,7 @@ class _Check:
             if not all(sequence.any() for sequence in own):
                 self.zero.add(key)
             if split == self.pooled_split:
-                pooled = np.stack([sequence.mean(axis=0, dtype=np.float32) for sequence in own])
+                pooled = np.stack([mean_row(sequence) for sequence in own])
                 self.pooled.setdefault(kind, PooledSpool()).add(pooled)
         for modality, content in sample.modalities.items():
             if content.texts:
@@ -313,7 +314,7 @@ class PooledSpool:
         self._file.seek(0, 2)
 
 
-def _check_rows(sample: Sample, dims: Mapping[str, int]) -> None:
+def _check_rows(sample: Sample, dims: Mapping[str, int], gaps: Collection[str] = ()) -> None:
     """Errors that no data set should return."""
     for name, content in sample.modalities.items():
         for number, rows in enumerate(content.clips):
@@ -321,6 +322,8 @@ def _check_rows(sample: Sample, dims: Mapping[str, int]) -> None:
                 raise DataError(
                     f"{name} {number} of {sample.key!r} has shape {rows.shape}; (rows, {dims[name]}) is needed"
                 )
+            if name in gaps:
+                rows = mean_row(rows)
             if not np.isfinite(rows.sum()) and not np.isfinite(rows).all():
                 raise DataError(f"{name} {number} of {sample.key!r} has NaN or infinite values")
     check_clips(sample)

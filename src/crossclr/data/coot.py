@@ -166,7 +166,7 @@ class ModalityReader(ABC):
 
     def __init__(self, experts: Sequence[RowReader]) -> None:
         self.experts = list(experts)
-        self.dim = sum(expert.dim for expert in self.experts)
+        self.dims = tuple(expert.dim for expert in self.experts)
         self._last = threading.local()
 
     @abstractmethod
@@ -197,9 +197,9 @@ class ModalityReader(ABC):
 class FrameReader(ModalityReader):
     """Rows spread evenly over time (video, audio), cut by the seconds of the segments."""
 
-    def __init__(self, experts: Sequence[RowReader], config: CootConfig) -> None:
+    def __init__(self, experts: Sequence[RowReader], config: CootConfig, separate: bool = False) -> None:
         super().__init__(experts)
-        self.config = config
+        self.config, self.separate = config, separate and len(self.experts) > 1
 
     def name_of(self, entry: Entry) -> str:
         """The video's key: several datapoints may share one video."""
@@ -207,18 +207,32 @@ class FrameReader(ModalityReader):
 
     def cut(self, entry: Entry) -> tuple[Rows, list[Rows]]:
         """Rows of the whole video and of each clip."""
-        video = join_rows(read_experts(self.experts, entry.data_key), [expert.dim for expert in self.experts])
+        found = read_experts(self.experts, entry.data_key)
+        if not self.separate:
+            video = join_rows(found, self.dims)
+            return video, self._clips(video, entry, self.experts[0].path)
+        cut = [
+            None if rows is None else self._clips(rows, entry, expert.path)
+            for rows, expert in zip(found, self.experts, strict=True)
+        ]
+        clips = [
+            join_rows([None if part is None else part[number] for part in cut], self.dims, separate=True)
+            for number in range(len(entry.texts))
+        ]
+        return join_rows(found, self.dims, separate=True), clips
+
+    def _clips(self, video: Rows, entry: Entry, path: Path) -> list[Rows]:
         more, least = self.config.add_stop_frame, self.config.expand_segments
         bounds = clip_bounds(len(video), entry.duration, entry.starts, entry.stops, more, least)
         empty = np.flatnonzero(bounds[:, 1] <= bounds[:, 0])
         if len(empty):
             clip = int(empty[0])
             raise DataError(
-                f"{self.experts[0].path}: clip {clip} of {entry.key!r} has no rows: {entry.starts[clip]:g} to "
+                f"{path}: clip {clip} of {entry.key!r} has no rows: {entry.starts[clip]:g} to "
                 f"{entry.stops[clip]:g} s of {entry.duration:g} s with {len(video)} rows; correct the segment in the "
                 "meta file, drop it, or set expand_segments"
             )
-        return video, [video[start:stop] for start, stop in bounds.tolist()]
+        return [video[start:stop] for start, stop in bounds.tolist()]
 
 
 class TokenReader(ModalityReader):
@@ -241,9 +255,8 @@ class TokenReader(ModalityReader):
         ]
         if len(cut) == 1 and cut[0] is not None and found[0] is not None:
             return found[0], cut[0]
-        dims = [expert.dim for expert in self.experts]
         sentences = [
-            join_rows([None if part is None else part[number] for part in cut], dims)
+            join_rows([None if part is None else part[number] for part in cut], self.dims)
             for number in range(len(entry.texts))
         ]
         return np.concatenate(sentences), sentences
@@ -284,7 +297,9 @@ class _CutRows(RowStore):
         self, reader: ModalityReader, entries: Sequence[Entry], starts: npt.NDArray[np.int64] | None = None
     ) -> None:
         self.reader, self.entries, self.starts = reader, entries, starts
-        self.path, self.dim = reader.experts[0].path, reader.dim
+        self.path, self.dim = reader.experts[0].path, sum(reader.dims)
+        if isinstance(reader, FrameReader) and reader.separate:
+            self.expert_dims = reader.dims
 
     def read(self, number: int, key: str) -> Rows:
         """The rows of one sequence."""
@@ -332,7 +347,8 @@ def open_modality(config: CootConfig, name: str) -> ModalityReader:
     option = dict(zip(config.names, ("video", "text"), strict=True)).get(name, f"also.{name}")
     paths = [config.resolve(path, option) for path in config.files[name]]
     if option != "text" or config.cut_text_by == "times":
-        return FrameReader([open_rows(path) for path in paths], config)
+        separate = option == "video" and config.join == "separate"
+        return FrameReader([open_rows(path) for path in paths], config, separate)
     splits = [config.resolve(str(sentence_splits_path(path)), "text") for path in paths]
     return TokenReader([open_rows(path) for path in paths], [read_json_object(path, kind=DataError) for path in splits])
 

@@ -147,6 +147,15 @@ class Dataset:
         return self._pooled_from or self.dims
 
     @property
+    def with_gaps(self) -> frozenset[str]:
+        """Modalities whose rows have NaN where an expert has no row."""
+        return frozenset(
+            name
+            for name, sequences in self.clips.items()
+            if sequences.rows.expert_dims or getattr(sequences.rows, "gaps", False)
+        )
+
+    @property
     def is_pooled(self) -> bool:
         """Whether sequences were pooled."""
         return bool(self._pooled_from)
@@ -326,7 +335,7 @@ class Dataset:
 
         if self.is_in_memory:
             return gather_batch(self, np.asarray(places, dtype=np.int64), self._draw)
-        return collate([self[int(place)] for place in places], self.dims)
+        return collate([self[int(place)] for place in places], self.dims, self.with_gaps)
 
     @staticmethod
     def _choose(sequences: Sequences, first: int, last: int, rng: np.random.Generator | None) -> Sequence[int]:

@@ -34,6 +34,12 @@ class CootConfig(FilesConfig):
         "to it; several are joined on the channel axis.",
         min_length=1,
     )
+    join: Literal["resampled", "separate"] = Field(
+        default="resampled",
+        description="How several files of `video` become one: `resampled` to the rows of the first, with zeros for an "
+        "absent one; "
+        "`separate`: each keeps its own rows, for an encoder of kind experts.",
+    )
     also: dict[ModalityName, Paths] = Field(
         default={},
         description="Features of more modalities by name, cut by times, such as {audio: sound.h5}. A video may lack "
@@ -145,6 +151,12 @@ class ArrayModality(ArrayConfig):
     """The array of a modality, or several that are joined."""
 
     also: list[ArrayConfig] = Field(default=[], description="More arrays, joined on the channel axis.")
+    join: Literal["resampled", "separate"] = Field(
+        default="resampled",
+        description="How several arrays become one: `resampled` to the rows of the first, with zeros for an absent "
+        "one; "
+        "`separate`: each keeps its own rows, for an encoder of kind experts.",
+    )
     max_frames: int | None = Field(
         default=80, ge=1, description="Maximum number of rows; longer sequences are subsampled. null keeps all."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from crossclr.data.dataset import Dataset, Splits
 from crossclr.data.info import TEXT, Info, list_column, text_column
 from crossclr.data.order import IntArray, expand, take
 from crossclr.data.sample import Content, Rows, Sample, check_clips, stable_hash
-from crossclr.data.sequences import POOL, MemoryRows, Pooling, RowStore, Sequences
+from crossclr.data.sequences import POOL, MemoryRows, Pooling, RowStore, Sequences, mean_row
 from crossclr.errors import DataError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class _Column:
 
     dim: int
     how: Pooling = "rows"
+    gaps: bool = False  # whether rows have NaN where an expert has no row
     rows: list[Rows] = field(default_factory=list)
     means: list[Rows] = field(default_factory=list)
     items: list[int] = field(default_factory=list)
@@ -69,6 +70,8 @@ class _Column:
 
     def keep(self, rows: Rows) -> None:
         """The rows of the last sequence."""
+        if self.gaps and self.how != "rows":
+            rows = mean_row(rows)[None]
         self.rows.append(POOL[self.how](rows))
         if self.how not in ("rows", "mean"):
             self.means.append(rows.mean(axis=0))
@@ -83,7 +86,7 @@ class _Column:
     def _memory(self, keys: Sequence[str]) -> MemoryRows:
         width = 2 * self.dim if self.how == "mean_max" else self.dim
         values = np.concatenate(self.rows, dtype=np.float32) if self.rows else np.zeros((0, width), np.float32)
-        memory = MemoryRows(values, np.cumsum([0, *map(len, self.rows)], dtype=np.int64), MEMORY)
+        memory = MemoryRows(values, np.cumsum([0, *map(len, self.rows)], dtype=np.int64), MEMORY, self.gaps)
         if self.means:
             memory.means = np.stack(self.means)
         bad = np.flatnonzero(~np.isfinite(memory.means.sum(1)))
@@ -100,13 +103,20 @@ class SampleColumns:
         dims: channels of each modality; by default those of the samples.
         how: how the rows of a sequence are kept, by modality.
         samples: where rows are read again when they are needed; by default they are kept.
+        gaps: modalities whose rows have NaN where an expert has no row.
     """
 
     def __init__(
-        self, dims: Mapping[str, int] | None = None, how: Mapping[str, Pooling] | None = None, samples: Any = None
+        self,
+        dims: Mapping[str, int] | None = None,
+        how: Mapping[str, Pooling] | None = None,
+        samples: Any = None,
+        gaps: Collection[str] = (),
     ) -> None:
-        self.how, self.samples = how or {}, None if samples is None else _Reread(samples)
-        self.clips = {name: _Column(dim, self.how.get(name, "rows")) for name, dim in (dims or {}).items()}
+        self.how, self.samples, self.gaps = how or {}, None if samples is None else _Reread(samples), gaps
+        self.clips = {
+            name: _Column(dim, self.how.get(name, "rows"), name in gaps) for name, dim in (dims or {}).items()
+        }
         self.videos: dict[str, _Column] = {}
         self.keys: list[str] = []
         self.counts: list[int] = []  # clips of each sample
@@ -133,7 +143,9 @@ class SampleColumns:
         self._total += sample.clip_count
 
     def _of(self, level: dict[str, _Column], name: str, content: Content) -> _Column:
-        return level.setdefault(name, _Column(content.clips[0].shape[-1], self.how.get(name, "rows")))
+        return level.setdefault(
+            name, _Column(content.clips[0].shape[-1], self.how.get(name, "rows"), name in self.gaps)
+        )
 
     def check(self, sample: Sample, known: Mapping[str, int] | None = None) -> None:
         """Check that a sample fits the others, and has known modalities only."""
@@ -235,7 +247,7 @@ def load_into_memory(data: Dataset, how: Pooling | Mapping[str, Pooling]) -> Dat
     how = dict.fromkeys(data.dims, how) if isinstance(how, str) else how
     plain = copy(data)
     plain._draw = None
-    columns, console = SampleColumns(data.dims, how), Console(stderr=True)
+    columns, console = SampleColumns(data.dims, how, gaps=data.with_gaps), Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         for place in bar.track(range(len(data)), description=f"reading {data.split}"):
             columns.add(plain[place])
@@ -248,12 +260,13 @@ def load_into_memory(data: Dataset, how: Pooling | Mapping[str, Pooling]) -> Dat
     return found
 
 
-def collate(samples: Sequence[Sample], dims: Mapping[str, int] | None = None) -> Batch:
+def collate(samples: Sequence[Sample], dims: Mapping[str, int] | None = None, gaps: Collection[str] = ()) -> Batch:
     """Samples as one batch.
 
     Args:
         samples: the samples; of several sequences of a clip, the first counts.
         dims: channels of each modality, in the order of the data; by default of those that the samples have.
+        gaps: modalities whose rows have NaN where an expert has no row.
 
     Raises:
         DataError: a clip has no modality, a sequence is empty, dims differ, or a value is not finite.
@@ -266,7 +279,7 @@ def collate(samples: Sequence[Sample], dims: Mapping[str, int] | None = None) ->
     """
     if not samples:
         raise ValueError("a batch needs at least one sample")
-    columns = SampleColumns(dims)
+    columns = SampleColumns(dims, gaps=gaps)
     for sample in samples:
         columns.check(sample, dims)
         columns.add(sample)

@@ -38,12 +38,14 @@ class RowStore(ABC):
         dim: channels of a row.
         varies: whether `draw` returns other rows than `read`, so that sequences cannot be kept in memory.
         knows_gaps: whether sequences without rows are known before they are read.
+        expert_dims: channels of experts that keep their own rows, with NaN where one has none; empty if no row has NaN.
     """
 
     path: Path
     dim: int
     varies = False
     knows_gaps = True
+    expert_dims: tuple[int, ...] = ()
 
     @abstractmethod
     def read(self, number: int, key: str) -> Rows | None:
@@ -129,7 +131,7 @@ class Sequences:
         found = rows.read(number, key) if rng is None else rows.draw(number, key, rng)
         if found is None:
             return None
-        found = limit_rows(found, self.limit, rng)
+        found = limit_rows(found, self.limit, rng, self.rows.expert_dims)
         return found if rng is None or self.noise == 0 else add_noise(found, self.noise, rng)
 
     @property
@@ -149,16 +151,20 @@ class MemoryRows(RowStore):
     Args:
         values: (all rows, dim) float32.
         offsets: (sequences + 1,) start of each sequence, and the end of the last.
+        path: a name for messages.
+        gaps: whether rows have NaN where an expert has no row.
     """
 
-    def __init__(self, values: Rows, offsets: IntArray, path: Path) -> None:
-        self.values, self.offsets, self.path, self.dim = values, offsets, path, values.shape[1]
+    def __init__(self, values: Rows, offsets: IntArray, path: Path, gaps: bool = False) -> None:
+        self.values, self.offsets, self.path, self.dim, self.gaps = values, offsets, path, values.shape[1], gaps
 
     @cached_property
     def means(self) -> Rows:
         """(sequences, dim) the mean row of each sequence, on which connectivity is measured."""
         if not len(self.values):
             return np.zeros((len(self.offsets) - 1, self.dim), dtype=np.float32)
+        if self.gaps:
+            return np.stack([mean_row(self.read(number, "")) for number in range(len(self.offsets) - 1)])
         sums: Rows = np.add.reduceat(self.values, self.offsets[:-1], axis=0)
         means: Rows = np.divide(sums, np.diff(self.offsets)[:, None], dtype=np.float32)
         return means
@@ -179,6 +185,18 @@ class MemoryRows(RowStore):
         return rows
 
 
+def mean_row(rows: Rows) -> Rows:
+    """(dim,) the mean of the rows that an expert has, in its channels; zeros if it has none.
+
+    Example:
+        >>> mean_row(np.array([[1, 5], [3, np.nan]], np.float32)).tolist()
+        [2.0, 5.0]
+    """
+    there = ~np.isnan(rows)
+    means: Rows = np.where(there, rows, 0).sum(0) / np.maximum(there.sum(0), 1, dtype=np.float32)
+    return means
+
+
 class JoinedRows(RowStore):
     """Several experts of one modality, joined on the channel axis.
 
@@ -186,15 +204,18 @@ class JoinedRows(RowStore):
         experts: where the rows of each expert are.
         index: for each expert (sequences,) its own number of each sequence, -1 where it has none; None if all have the
             same sequences.
+        separate: whether each expert keeps its own rows; see `join_rows`.
     """
 
-    def __init__(self, experts: Sequence[RowStore], index: Sequence[IntArray] | None = None) -> None:
+    def __init__(
+        self, experts: Sequence[RowStore], index: Sequence[IntArray] | None = None, separate: bool = False
+    ) -> None:
         self.experts, self.index, self.path = list(experts), index, experts[0].path
         self.dims = [expert.dim for expert in self.experts]
-        self.dim = sum(self.dims)
+        self.dim, self.expert_dims = sum(self.dims), tuple(self.dims) if separate else ()
 
     def read(self, number: int, key: str) -> Rows | None:
-        """The rows of one sequence; the channels of an expert that lacks it are zero."""
+        """The rows of one sequence; the channels of an expert that lacks it are zero, or NaN if rows are separate."""
         parts: list[Rows | None] = []
         for place, expert in enumerate(self.experts):
             own = number if self.index is None else int(self.index[place][number])
@@ -204,7 +225,7 @@ class JoinedRows(RowStore):
                     f"{expert.path}: entry {key!r} has {rows.shape[1]} channels but {expert.dim} are expected"
                 )
             parts.append(rows)
-        return None if all(part is None for part in parts) else join_rows(parts, self.dims)
+        return None if all(part is None for part in parts) else join_rows(parts, self.dims, bool(self.expert_dims))
 
     def missing(self, number: int) -> list[Path]:
         """Files of the experts that lack a sequence."""
@@ -237,20 +258,27 @@ def checked_rows(values: npt.NDArray[np.generic], path: Path, key: str) -> Rows:
     return rows
 
 
-def join_rows(parts: Sequence[Rows | None], dims: Sequence[int]) -> Rows:
+def join_rows(parts: Sequence[Rows | None], dims: Sequence[int], separate: bool = False) -> Rows:
     """(rows, sum of dims) the rows of several experts for one sequence, joined on the channel axis.
 
     The first expert that has rows sets their number, and the others are resampled to it. The channels of an expert
-    without rows (None) are zero.
+    without rows (None) are zero. If rows are ``separate``, each expert keeps its own: row t has row t of each expert,
+    and NaN where it has no such row.
+
+    Example:
+        >>> join_rows([np.ones((2, 1), np.float32), np.ones((1, 1), np.float32), None], [1, 1, 1], True).tolist()
+        [[1.0, 1.0, nan], [1.0, nan, nan]]
     """
     if len(parts) == 1 and parts[0] is not None:
         return parts[0]
-    length = next(len(part) for part in parts if part is not None)
-    joined = np.zeros((length, sum(dims)), dtype=np.float32)
+    lengths = [len(part) for part in parts if part is not None]
+    length = max(lengths) if separate else lengths[0]
+    joined = np.full((length, sum(dims)), np.nan if separate else 0, dtype=np.float32)
     offset = 0
     for part, dim in zip(parts, dims, strict=True):
         if part is not None:
-            joined[:, offset : offset + dim] = resample(part, length)
+            part = part if separate else resample(part, length)
+            joined[: len(part), offset : offset + dim] = part
         offset += dim
     return joined
 
@@ -311,10 +339,20 @@ def random_indices(rows: int, limit: int, rng: np.random.Generator) -> IntArray:
     return chosen
 
 
-def limit_rows(rows: Rows, limit: int | None, rng: np.random.Generator | None = None) -> Rows:
-    """At most ``limit`` rows of a sequence: the interval centres, or random rows if a generator is given."""
+def limit_rows(
+    rows: Rows, limit: int | None, rng: np.random.Generator | None = None, expert_dims: Sequence[int] = ()
+) -> Rows:
+    """At most ``limit`` rows of a sequence: the interval centres, or random rows if a generator is given.
+
+    Experts that keep their own rows, with ``expert_dims`` channels, are limited one by one.
+    """
     if limit is None or len(rows) <= limit:
         return rows
+    if expert_dims:
+        blocks = np.split(rows, np.cumsum(expert_dims)[:-1], axis=1)
+        parts = [block[~np.isnan(block[:, 0])] for block in blocks]
+        limited = [limit_rows(part, limit, rng) if len(part) else None for part in parts]
+        return join_rows(limited, expert_dims, separate=True)
     return rows[central_indices(len(rows), limit) if rng is None else random_indices(len(rows), limit, rng)]
 
 

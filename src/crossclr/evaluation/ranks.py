@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from crossclr.models.similarity import expert_lengths, paired_similarities, positive, similarities
+from crossclr.models.similarity import expert_lengths, paired_similarities, positive, similarity_matrix
 from crossclr.progress_bar import progress_bar
 
 
@@ -216,7 +216,7 @@ class _Rows:
     def products(self, here: slice, others: _Rows, there: Tensor | slice, out: Tensor | None = None) -> Tensor:
         """(rows, others) similarities in float32."""
         query, gallery = self.unit[here], others.unit[there]
-        products = torch.mm(query, gallery.T, out=out)
+        products = query @ gallery.T if out is None else torch.mm(query, gallery.T, out=out)
         if self.experts > 1:
             products /= positive(expert_lengths(query, self.experts) @ expert_lengths(gallery, self.experts).T)
         return products
@@ -292,7 +292,7 @@ def _compare(
 ) -> tuple[Tensor, Tensor]:
     """Count in float64, among the near pairs of a tile, those above the target and those equal to it."""
     if int(near.sum()) * 32 > near.numel():  # so many that one product in float64 is cheaper than gathering pairs
-        scores = similarities(queries.exact(rows), gallery.exact(slice(left, right)), queries.experts)
+        scores = similarity_matrix(queries.exact(rows), gallery.exact(slice(left, right)), queries.experts)
         difference = scores - exact.unsqueeze(1)  # (close, columns)
         greater = (near & (difference > TIE)).sum(dim=1)
         return greater, (near & (difference.abs() <= TIE)).sum(dim=1)

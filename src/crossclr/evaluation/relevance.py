@@ -21,7 +21,7 @@ from torch import Tensor
 
 from crossclr.evaluation.ranks import TIE, Matrix
 from crossclr.evaluation.words import content_words
-from crossclr.models.similarity import similarities
+from crossclr.models.similarity import similarity_matrix
 
 CELLS = 2_000_000  # pairs of a block
 COMMON = 0.25  # share of a clip's captions that must have a word for it to be a word of the clip
@@ -149,7 +149,7 @@ def ndcg(queries: Matrix, gallery: Matrix, relevance: Relevance, experts: int = 
     found = np.empty(len(rows))
     for here in relevance.blocks():
         grades = relevance.block(here.start, here.stop)  # (block, gallery)
-        scores = similarities(rows[here], columns, experts).numpy()
+        scores = similarity_matrix(rows[here], columns, experts).numpy()
         order = np.argsort(-scores, axis=1)
         ordered = _shared(np.take_along_axis(grades, order, axis=1), np.take_along_axis(scores, order, axis=1))
         found[here] = (ordered * relevance.discounts(grades)).sum(axis=1)

@@ -19,7 +19,7 @@ from crossclr.evaluation.ranks import TIE, Matrix
 from crossclr.evaluation.relevance import Relevance, blocks_of, exact_unit_rows, ndcg
 from crossclr.models.directions import Direction, directions_of
 from crossclr.models.embeddings import Embeddings, Vectors  # noqa: F401 (Vectors: the example below)
-from crossclr.models.similarity import similarities
+from crossclr.models.similarity import similarity_matrix
 
 NEIGHBOURS = 10
 ANCHORS = 2_000  # samples that are examined; all others still count as neighbours
@@ -127,7 +127,7 @@ def shared_ranks(
     with torch.inference_mode():
         for here in blocks_of(len(rows), len(columns)):
             right = torch.from_numpy(shared.block(clip_of_query[here]))[:, clip_of_item]  # (block, items)
-            scores = similarities(rows[here], columns, experts)
+            scores = similarity_matrix(rows[here], columns, experts)
             best = scores.masked_fill(~right, -torch.inf).amax(dim=1, keepdim=True)
             scores = scores.masked_fill_(right, -torch.inf) - best
             ranks[here] = 1 + (scores > TIE).sum(dim=1) + (scores.abs() <= TIE).sum(dim=1) / 2

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from crossclr.errors import CrossCLRError
 from crossclr.losses.names import PairsOption, check_count, check_pairs, check_temperature
-from crossclr.models.similarity import paired_similarities, similarities
+from crossclr.models.similarity import paired_similarities, similarity_matrix
 
 Rows = Mapping[str, "Tensor | None"]
 
@@ -90,7 +90,7 @@ class Loss(nn.Module):
 
     def scores(self, x: Tensor, y: Tensor, scale: Tensor | float = 1.0) -> Tensor:
         """(n, m) similarity of unit rows times a scale: the cosine, or the renormalised mean over the experts."""
-        return similarities(x, y, self.experts, scale)
+        return similarity_matrix(x, y, self.experts, scale)
 
     def paired(self, x: Tensor, y: Tensor, scale: Tensor | float = 1.0) -> Tensor:
         """(n,) similarity of partners times a scale."""

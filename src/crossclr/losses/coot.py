@@ -11,7 +11,7 @@ from torch import Tensor
 from crossclr.losses.base import PairwiseLoss
 from crossclr.losses.names import PairsOption, check_number
 from crossclr.losses.tiles import tiled_loss
-from crossclr.models.similarity import paired_similarities, similarities
+from crossclr.models.similarity import paired_similarities, similarity_matrix
 
 LEVELS = {
     "high": "video",
@@ -37,7 +37,7 @@ def max_margin(
     labels = torch.arange(len(x), device=x.device) if ids is None else ids
 
     def tile(here: slice, x_here: Tensor, y_here: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        similarity = similarities(x_here, y, experts)  # (rows, N)
+        similarity = similarity_matrix(x_here, y, experts)  # (rows, N)
         positive = paired_similarities(x, y, experts)  # (N,)
         cost = (margin + similarity - paired_similarities(x_here, y_here, experts).unsqueeze(1)).clamp(min=0)
         cost = cost + (margin + similarity - positive).clamp(min=0)

@@ -37,4 +37,5 @@ class NTXent(Loss):
 
     def compute(self, batch: EmbeddedBatch) -> Tensor:
         """Σ_i -log(exp s(x_i, y_i) / (exp s(x_i, y_i) + Σ_j exp s(x_i, y_j) + Σ_k exp s(x_i, x_k))) / N."""
+        self._crossclr.experts = self.experts
         return self._crossclr.compute(batch)

@@ -200,7 +200,8 @@ class ExpertQueries(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, experts · dim) the vectors of all experts, each as long as its weight, from (N, input_dim)."""
         vectors = torch.stack([unit(x) for unit in self.units], dim=1)
-        return (self.weights(x).softmax(dim=1).unsqueeze(2) * vectors).flatten(1)
+        weighted: Tensor = self.weights(x).softmax(dim=1).unsqueeze(2) * vectors
+        return weighted.flatten(1)
 
 
 class ExpertsEncoder(nn.Module):
@@ -243,7 +244,7 @@ class ExpertsEncoder(nn.Module):
             raise ValueError(f"the experts have {self.input_dim} channels together, but rows have {sequences.dim}")
         values = _padded(sequences, next(self.parameters()).dtype)
         rows, there, pooled = [], [], []
-        for block, norm in zip(values.split(self.dims, dim=2), self.norms, strict=True):
+        for block, norm in zip(torch.split(values, self.dims, dim=2), self.norms, strict=True):
             here = ~block[..., 0].isnan()  # (N, T)
             block = block.masked_fill(~here.unsqueeze(2), 0)
             if self.config.fusion == "mmt":

@@ -21,10 +21,11 @@ def expert_lengths(rows: Tensor, experts: int) -> Tensor:
         >>> expert_lengths(torch.tensor([[3.0, 4.0, 0.0, 0.0]]), 2).tolist()
         [[5.0, 0.0]]
     """
-    return torch.linalg.vector_norm(rows.unflatten(1, (experts, -1)), dim=2)
+    lengths: Tensor = torch.linalg.vector_norm(rows.reshape(len(rows), experts, -1), dim=2)
+    return lengths
 
 
-def similarities(x: Tensor, y: Tensor, experts: int = 1, scale: Tensor | float = 1.0) -> Tensor:
+def similarity_matrix(x: Tensor, y: Tensor, experts: int = 1, scale: Tensor | float = 1.0) -> Tensor:
     """(n, m) similarity of every row of x with every row of y, times a scale; 0 if they share no expert.
 
     Args:
@@ -36,7 +37,7 @@ def similarities(x: Tensor, y: Tensor, experts: int = 1, scale: Tensor | float =
     Example:
         >>> text = torch.tensor([[0.2, 0.0, 0.8, 0.0]])  # weights 0.2 and 0.8
         >>> videos = torch.tensor([[1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0]])  # the second lacks an expert
-        >>> similarities(text, videos, experts=2).round(decimals=3).tolist()
+        >>> similarity_matrix(text, videos, experts=2).round(decimals=3).tolist()
         [[0.2, 1.0]]
     """
     products = (x * scale) @ y.T
@@ -58,7 +59,7 @@ def expert_shares(x: Tensor, y: Tensor, experts: int) -> Tensor:
         >>> expert_shares(torch.tensor([[0.4, 0.0, 0.6, 0.0]]), torch.tensor([[1.0, 0.0, 0.6, 0.8]]), 2).tolist()[0]
         [0.5263158082962036, 0.4736841917037964]
     """
-    parts = (x * y).unflatten(1, (experts, -1)).sum(dim=2).clamp_min(0)
+    parts: Tensor = (x * y).reshape(len(x), experts, -1).sum(dim=2).clamp_min(0)
     return parts / positive(parts.sum(dim=1, keepdim=True))
 
 

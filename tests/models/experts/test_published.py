@@ -15,7 +15,7 @@ from crossclr.models.experts import (
     GatedExperts,
     GatedUnit,
 )
-from crossclr.models.similarity import paired_similarities, similarities
+from crossclr.models.similarity import paired_similarities, similarity_matrix
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MODES = ("eval", "train")
@@ -27,8 +27,7 @@ def numbers():
 
     def read(name):
         with np.load(FIXTURES / f"{name}_small.npz") as file:
-            arrays = {key: torch.from_numpy(file[key]) for key in file.files}
-        return arrays
+            return {key: torch.from_numpy(file[key]) for key in file.files}
 
     return {name: read(name) for name in ("mee", "ce", "mmt")}
 
@@ -89,7 +88,7 @@ def test_mee(numbers, mode):
     weights = arrays[f"{prefix}/text_weights"]
     expected = torch.stack([arrays[f"{prefix}/text_embedding/{name}"] for name in experts], 1) * weights.unsqueeze(2)
     close(queries, expected.flatten(1))
-    close(similarities(queries, items, 3), arrays[f"{prefix}/similarity"])
+    close(similarity_matrix(queries, items, 3), arrays[f"{prefix}/similarity"])
     if mode == "eval":
         close(paired_similarities(queries, items, 3), arrays[f"{prefix}/paired_scores"])
     after = dict(videos.named_buffers())
@@ -134,7 +133,7 @@ def test_ce(numbers, setting, mode):
         "weight/ce.",
         units("units", "text_GU", range(3)) | {"weights": "moe_fc"},
     ).train(mode == "train")
-    found = similarities(texts(arrays[f"{prefix}/text_vector"]), (vectors * available.unsqueeze(2)).flatten(1), 3)
+    found = similarity_matrix(texts(arrays[f"{prefix}/text_vector"]), (vectors * available.unsqueeze(2)).flatten(1), 3)
     if setting and mode == "train":  # two captions for each video, whose similarities are averaged
         found = found.unflatten(0, (5, 2)).mean(dim=1)
     close(found, arrays[f"{prefix}/similarity"])
@@ -211,7 +210,9 @@ def test_mmt(numbers, setting, mode):
             parameter.copy_(torch.cat(own))
     queries = texts.train(mode == "train")(arrays["input/text_cls"])
     video_weights = arrays[f"{prefix}/video_weights"]  # zero for absent experts in the dropping settings
-    close(similarities(queries, (vectors * video_weights.unsqueeze(2)).flatten(1), 3), arrays[f"{prefix}/similarity"])
+    close(
+        similarity_matrix(queries, (vectors * video_weights.unsqueeze(2)).flatten(1), 3), arrays[f"{prefix}/similarity"]
+    )
 
 
 def test_ranking_loss(numbers):
