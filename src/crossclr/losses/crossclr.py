@@ -358,8 +358,7 @@ class CrossCLR(TemperatureLoss):
         targets: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """(n,) -log P / (P + E + R) of some anchors, with P shared if there are ``targets``, and the share of R."""
-        scale = 1 / self.temperature
-        logits = self.scores(x_i, y, scale)
+        scale, logits = 1 / self.temperature, self.scores(x_i, y, 1 / self.temperature)
         log_p = positive = self.paired(x_i, y_i, scale)  # log δ(x_i, y_i)
         if partner.extra is not None:  # + β Σ_P δ(x_i, y_k)
             columns = partner.extra[here]
