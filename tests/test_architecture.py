@@ -27,7 +27,7 @@ LONG_FUNCTIONS = {  # at most ten, of at most 60 lines when the redesign is done
 }
 
 # A module imports only from its own stage and from those before it.
-BOTTOM = ("errors", "extras", "notices", "suggestions", "lazy_exports", "allocator", "progress_bar")
+BOTTOM = ("errors", "devices", "extras", "notices", "suggestions", "lazy_exports", "allocator", "progress_bar")
 STAGES = ("storage", "data", "models", "losses", "training", "evaluation", "extract")
 USES = ("search", "captions", "studies")  # side by side: none knows another
 TOP = ("cli", "api", "doctor", "estimator", "protocol", "__init__", "__main__", "demo")  # may import everything

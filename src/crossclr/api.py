@@ -226,6 +226,10 @@ class _Session:
         if run.results is not None:
             if self.fabric.is_global_zero and not (run.path / CARD).is_file():
                 write_card(run)
+            if self.console is not None and self.fabric.is_global_zero:
+                self._opened(run)  # data that changed or is gone is reported here too
+                text = f"{run.path} is finished; nothing was trained"
+                self.console.print(text, highlight=False, markup=False, soft_wrap=True)
             return run
         if run.config.recipe != "paper":
             space_fit = SpaceFit(run.config, self._opened(run), self.fabric, self.loss, self.console)

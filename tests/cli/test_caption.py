@@ -38,6 +38,8 @@ def test_train_generate_score_and_page(monkeypatch, capsys, trained, tmp_path):
     out = tmp_path / "p.json"
     assert run(monkeypatch, "caption", "generate", folder, "--beam", "2", "--block-ngram", "2", "--out", out) == 0
     assert "6 videos" in capsys.readouterr().out
+    assert run(monkeypatch, "caption", "generate", folder, "--out", out) == 2
+    assert "replace it with --force" in capsys.readouterr().err
     written = json.loads(out.read_text())["results"]
     assert len(written) == 6
     references = tmp_path / "r.json"

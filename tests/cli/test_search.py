@@ -29,6 +29,8 @@ def test_index_search_and_delete(monkeypatch, capsys, trained, tmp_path):  # noq
     name = found[0]["id"]
     assert run(monkeypatch, "search", path, "--like", name, "--find", "image", "--top", "2") == 0
     assert "score" in capsys.readouterr().out
+    assert run(monkeypatch, "index", path, "--delete", name, "--splits", "val") == 2
+    assert "--delete takes no --splits" in capsys.readouterr().err
     assert run(monkeypatch, "index", path, "--delete", name) == 0
     assert "1 deleted" in capsys.readouterr().out
     assert run(monkeypatch, "search", path, "--like", name) == 2

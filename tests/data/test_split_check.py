@@ -50,7 +50,8 @@ def test_arrays():
         return pair_data(ROWS, ROWS, splits=splits)
 
     check_splits(data(train=["0", "1"], val=["2"], test=["2"]), "train", ["val", "test"])
-    check_splits(data(train=["0", "1"]), "train", ["train"])  # said openly in the config
+    with pytest.raises(DataError, match="'train' is trained on and also measured"):
+        check_splits(data(train=["0", "1"]), "train", ["train"])
     with pytest.raises(DataError, match="also in split 'train'"):
         check_splits(data(train=["0", "1"], test=["1"]), "train", [None, "test"])
     with pytest.raises(DataError, match="'0' occurs twice"):

@@ -25,6 +25,8 @@ def test_coot_layout(encoder, tmp_path):
     }
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     write_token_features_coot(tmp_path / "meta.json", tmp_path / "text.h5", encoder, show_progress=False)
+    with pytest.raises(FileExistsError, match="already exists"):
+        write_token_features_coot(tmp_path / "meta.json", tmp_path / "text.h5", encoder)
     splits = json.loads((tmp_path / "text_sentence_splits.json").read_text())
     first, second = encoder(["add oil"])[0], encoder(["add salt to the pan"])[0]
     assert splits == {"v1": [len(first), len(second)], "v2": [len(first)]}

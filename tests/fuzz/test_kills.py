@@ -49,7 +49,7 @@ def train(place, out):
 
 
 def embed(place, out):
-    return ["embed", place / "run", "--split", "val", "--out", out / "vectors.npz"]
+    return ["embed", place / "run", "--split", "val", "--out", out / "vectors.npz", "--force"]
 
 
 def index(place, out):

@@ -64,7 +64,7 @@ def test_figures_name_the_clips_that_they_show(study, page):
     graph = connectivity_graph.connectivity_graph(inputs, 0.9, "quantile")
     shown += zip(graph.keys, graph.texts, strict=True)
     points = maps.choose_points(embeddings, drawn.inputs("test"))
-    found = maps.tsne("CrossCLR", embeddings, points)
+    found = maps.joint_map("CrossCLR", embeddings, points)
     shown += zip(found.keys, found.texts, strict=True)
     assert len(shown) > 50
     for key, text in shown:

@@ -1,5 +1,6 @@
 """A run that was stopped, however, ends like one that never was: equal bytes of weights, state and metrics."""
 
+import io
 import multiprocessing
 import os
 import random
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from crossclr import api
+from crossclr.data import DataError
 from crossclr.training import Interrupted, JointTraining, Run, TrainingError
 from crossclr.training.config_files import check_config
 
@@ -137,8 +140,13 @@ def test_metrics_have_no_line_twice(tiny, tmp_path, monkeypatch):
 def test_a_finished_run_is_left_alone(tiny, tmp_path):
     api.train(check_config(tiny), out=tmp_path / "run", baseline=False)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
-    api.resume(tmp_path / "run")
+    shown = io.StringIO()
+    api.resume(tmp_path / "run", console=Console(file=shown, width=200))
+    assert f"{tmp_path / 'run'} is finished; nothing was trained" in shown.getvalue()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+    Path(tiny["data"]["root"], "video.h5").rename(tmp_path / "elsewhere.h5")
+    with pytest.raises(DataError, match=r"video\.h5"):
+        api.resume(tmp_path / "run", console=Console(file=shown))
 
 
 def in_child(function, *arguments, **options) -> multiprocessing.process.BaseProcess:

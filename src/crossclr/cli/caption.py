@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from crossclr.cli.options import Checkpoint, Json, Media, Meteor, Set, parse_seeds, resumable
+from crossclr.cli.options import Checkpoint, Force, Json, Media, Meteor, Set, parse_seeds, resumable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +108,7 @@ def generate(
         float | None, typer.Option(min=0.0, help="Divide beam scores by length to this power.")
     ] = None,
     checkpoint: Checkpoint = "best",
+    force: Force = False,
 ) -> None:
     """Write a sentence for each clip, in MART's JSON format.
 
@@ -119,11 +120,13 @@ def generate(
     from crossclr.captions import CaptionRun, generate_captions
     from crossclr.captions.caption_metrics import save_predictions
     from crossclr.captions.pipeline import final_part
+    from crossclr.storage import check_free
 
     run = CaptionRun.open(captioner)
     given = {"beam": beam, "block_ngram": block_ngram, "min_words": min_words, "length_penalty": length_penalty}
     decoding = run.config.decoding.model_copy(update={k: v for k, v in given.items() if v is not None})
     part = split or final_part(run.config)
+    check_free(out or run.predictions(part), force or out is None)
     written, _ = generate_captions(run, part, decoding=decoding, which=checkpoint, progress=True)
     path = save_predictions(written, out or run.predictions(part))
     typer.echo(f"{path}: {len(written)} videos, {sum(map(len, written.values()))} sentences")
@@ -178,6 +181,7 @@ def page(
     references: Annotated[int, typer.Option(min=1, help="Human captions shown for each clip.")] = 5,
     media: Media = None,
     meteor: Meteor = True,
+    force: Force = False,
 ) -> None:
     """Write a page with good and bad captions next to human captions.
 
@@ -195,8 +199,9 @@ def page(
     from crossclr.captions.comparison import distinct_names
     from crossclr.captions.html_page import Writer, caption_page, choose
     from crossclr.captions.pipeline import final_part
-    from crossclr.storage import write_file
+    from crossclr.storage import check_free, write_file
 
+    check_free(out, force)
     opened = [CaptionRun.open(path) for path in captioners]
     names = distinct_names([run.path for run in opened], "/")
     part = split or final_part(opened[0].config)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from crossclr.cli.options import Checkpoint, Device, Json, RunFolder
+from crossclr.cli.options import Checkpoint, Device, Force, Json, RunFolder
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; several are also fused (⊕).")]
 Split = Annotated[str | None, typer.Option(help="Split to use; default: the test split of the run's config.")]
@@ -87,6 +87,7 @@ def embed(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Ray: shards embedded at the same time; default: all CPUs.")
     ] = None,
+    force: Force = False,
     address: Annotated[
         str | None, typer.Option(help="Ray: address of a running cluster, or auto; default: start one here.")
     ] = None,
@@ -105,12 +106,14 @@ def embed(
     """
     from crossclr.evaluation.embedding_files import is_hdf5, save_embeddings
     from crossclr.evaluation.evaluate import embed_run
+    from crossclr.storage import check_free
 
     if shards or engine == "ray" or not out.suffix:
         options = {"engine": engine, "workers": workers, "address": address}
         _embed_shards(run, out, split, shards, which=checkpoint, batch_size=batch_size, device=device, **options)
         return
     is_hdf5(out)  # report a wrong ending before the work
+    check_free(out, force)
     embeddings = embed_run(run, split=split, which=checkpoint, batch_size=batch_size, device=device, progress=True)
     save_embeddings(embeddings, out)
     typer.echo(

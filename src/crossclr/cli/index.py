@@ -71,6 +71,8 @@ def index(
     chosen = _listed(splits)
     if update and not chosen:
         raise ValueError("--update needs --splits, the splits to add or replace")
+    if delete and chosen and not update:
+        raise ValueError("--delete takes no --splits; add --update to also add or replace the items of splits")
     console = Console()
     if add is not None:
         _add_folder(run, add, segments, watch, console)

@@ -23,6 +23,7 @@ Host = Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets othe
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 Checkpoint = Annotated[Literal["best", "last"], typer.Option(help="Checkpoint to use.")]
 Meteor = Annotated[bool, typer.Option(help="Include METEOR; needs Java.")]
 Media = Annotated[

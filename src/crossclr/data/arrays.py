@@ -155,7 +155,7 @@ class _Modality:
             if len(order) == len(keys) and bool((self.samples == np.arange(len(keys))).all()):
                 self.samples = range(len(keys))
         self.present = np.zeros(len(keys), np.bool_)
-        self.present[np.asarray(self.samples)] = True
+        self.present[np.asarray(self.samples, dtype=np.int64)] = True
 
     def sequences(self, limit: int | None) -> Sequences:
         """As a column."""

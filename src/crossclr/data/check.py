@@ -340,8 +340,13 @@ def _digest(content: Rows | str) -> int:
 
 
 def check_splits(data: Dataset, train: str, others: Iterable[str | None] = ()) -> None:
-    """Refuse splits that would make a result wrong; in ``others``, None and ``train`` itself are skipped."""
-    measured = [split for split in dict.fromkeys(others) if split is not None and split != train]
+    """Refuse splits that would make a result wrong; None in ``others`` is skipped."""
+    measured = [split for split in dict.fromkeys(others) if split is not None]
+    if train in measured:
+        raise DataError(
+            f"split {train!r} is trained on and also measured; the results would not be honest: name another split "
+            "in the section splits of the config, or null to measure nothing"
+        )
     chosen = {split: data.where(split=split) for split in (train, *measured)}
     for split, samples in chosen.items():
         if not len(samples):

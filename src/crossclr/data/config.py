@@ -2,10 +2,11 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from crossclr.errors import DataError
 
@@ -27,6 +28,15 @@ class StrictConfig(BaseModel):
     """A section of a config: unknown fields and infinite values are errors, and fields cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, values: Any) -> Any:
+        for name, field in cls.model_fields.items() if isinstance(values, Mapping) else ():
+            types, value = {field.annotation, *get_args(field.annotation)}, values.get(name)
+            if isinstance(value, bool) and types & {int, float} and bool not in types:
+                raise ValueError(f"{name} needs a number, got {str(value).lower()}")
+        return values
 
 
 class DataConfigBase(StrictConfig, ABC):

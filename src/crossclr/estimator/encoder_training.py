@@ -235,11 +235,3 @@ def read_labels(labels: Any, count: int, name: str) -> Tensor | None:
             raise ValueError(f"{name}[{place}] is {value}; every sample needs a label")
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return torch.tensor([numbers[value] for value in values])
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have."""
-    there = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device):
-        usable = ", ".join(name for name, found in there.items() if found)
-        raise ValueError(f"device: this machine has no device {device!r}; use one of {usable}")

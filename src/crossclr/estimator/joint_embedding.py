@@ -14,10 +14,10 @@ from rich.console import Console
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from crossclr.devices import usable_device
 from crossclr.estimator.encoder_training import (
     Column,
     EncoderTraining,
-    check_device,
     read_column,
     read_columns,
     read_labels,
@@ -147,7 +147,8 @@ class JointEmbedding(Parameters):
             raise ValueError(f"there is no recipe {self.recipe!r}; {suggest(str(self.recipe), RECIPES)}")
         if self.select_by not in ("auto", *MEASURES):
             raise ValueError(f"select_by: {self.select_by!r} is not auto, {' or '.join(MEASURES)}")
-        check_device(self.device)
+        if self.device != "auto":
+            usable_device(self.device)
         columns = read_columns(X, y, pairs=self.zero_shot is None)
         if self.zero_shot is not None:
             self.zero_shot.check_channels({name: column.dim for name, column in columns.items()})

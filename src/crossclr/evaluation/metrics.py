@@ -145,6 +145,9 @@ def embedding_ranks(
     levels = [directions_of(embeddings.names, level) for level in ("clip", "video")]
     for key in (*levels[0], *(f"clip/{words}" for words in fused), *levels[1]):
         direction = Direction.parse(key)
+        both = set(direction.query.split("+")) & set(direction.searched.split("+"))
+        if both and key.removeprefix("clip/") in fused:
+            raise ValueError(f"{key!r} searches {', '.join(sorted(both))} with itself; name other modalities")
         query = _rows(embeddings, direction.query, direction.level)
         searched = _rows(embeddings, direction.searched, direction.level, searched=True)
         if query is None or searched is None:

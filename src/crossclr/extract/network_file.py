@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.devices import usable_device
 from crossclr.extract.contract import ExpertError, ImageNetwork
 from crossclr.extract.hub import digest_of, repeat_last
 from crossclr.extract.media import as_rgb
@@ -89,7 +90,7 @@ class FileNetwork(ImageNetwork):
         filter: str = "bicubic",
         device: torch.device | str = "cpu",
     ) -> None:
-        self.device, self._preparation = torch.device(device), Preparation(shorter, crop, mean, deviation, filter)
+        self.device, self._preparation = usable_device(device), Preparation(shorter, crop, mean, deviation, filter)
         self._run = open_network(model, layer, self.device)
         self.model, self.layer = Path(model).name, layer or "first output"
         self.version = digest_of(Path(model).expanduser())

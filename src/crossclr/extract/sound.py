@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from crossclr.devices import usable_device
 from crossclr.extract.contract import FloatRows, Needs, SoundExpert
 from crossclr.extract.hub import load_network, load_pretrained, run_layer, version_of
 from crossclr.extras import requires_extra
@@ -109,7 +110,7 @@ class HubSound(SoundExpert):
         self._network = load_network(model, revision, device)
         if self._network.config.is_encoder_decoder:
             self._network = self._network.get_encoder()  # Whisper
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         rate = int(getattr(self._extractor, "sampling_rate", 16000))
         self.needs = Needs("sound", rate, round(window * rate), round(stride * rate))
         self.model, self.layer, self.batch_size = model, str(layer), batch_size

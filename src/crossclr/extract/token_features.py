@@ -38,10 +38,13 @@ def write_token_features_coot(
         how many sentences were longer than the encoder's limit; None if it has none.
 
     Raises:
+        FileExistsError: `out_h5` already exists.
         ValueError: the meta file does not have this form; the message names the key.
     """
-    sentences = _sentences(Path(meta_json))
     out_h5 = Path(out_h5)
+    if out_h5.exists():
+        raise FileExistsError(f"{out_h5} already exists; remove it or choose another file")
+    sentences = _sentences(Path(meta_json))
     encoder = encoder or TokenEncoder()
     splits: dict[str, list[int]] = {}
     keys = list(sentences)

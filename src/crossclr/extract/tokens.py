@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossclr.devices import usable_device
 from crossclr.extract.contract import ExpertError, FloatRows, LongTexts, Needs, Paragraph, TokenExpert
 from crossclr.extract.hub import count_channels, load_network, load_pretrained, pooler_output, version_of
 from crossclr.extras import requires_extra
@@ -114,7 +115,7 @@ class TokenEncoder(TokenExpert):
         self.layers = parse_layers("-1" if layers is None else layers)
         path = model or _shipped()
         self.batch_size = batch_size
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self._tokenizer: Any = load_pretrained("AutoTokenizer", path, revision)
         network = load_network(path, revision, self.device)
         self.version = package_version(PACKAGE) if model is None else version_of(network, path)
@@ -280,7 +281,7 @@ class ParagraphEncoder(TokenExpert):
         if self._tokenizer.cls_token is None or self._tokenizer.sep_token is None:
             raise ExpertError(f"{model!r} has no [CLS] and [SEP]; use an encoder like BERT")
         self._model: Any = load_network(model, revision, device)
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self.max_tokens = int(self._model.config.max_position_embeddings)
         self.needs = Needs("tokens", window=self.max_tokens)
         self.model, self.layer, self.batch_size = model, layers, batch_size

@@ -49,8 +49,9 @@ def average_precisions(similarities: Tensor, concepts: Tensor | None = None) -> 
     """(queries,) average precision of each query; a tie counts against it. See `query_recalls`.
 
     Example:
-        >>> average_precisions(torch.tensor([[0.9, 0.8, 0.7]] * 3), torch.tensor([0, 1, 0])).tolist()
-        [0.8333333333333334, 0.5, 0.8333333333333334]
+        >>> precisions = average_precisions(torch.tensor([[0.9, 0.8, 0.7]] * 3), torch.tensor([0, 1, 0]))
+        >>> [round(value, 3) for value in precisions.tolist()]
+        [0.833, 0.5, 0.833]
     """
     own = torch.arange(len(similarities)) if concepts is None else concepts
     right = (own.unsqueeze(1) == own).numpy()

@@ -16,6 +16,7 @@ from crossclr.data.batch import Inputs, Ragged
 from crossclr.data.dataset import Dataset
 from crossclr.data.order import read_ahead
 from crossclr.data.sample import Content, Sample, clip_keys, stable_hash
+from crossclr.devices import usable_device
 from crossclr.models.joint_model import JointModel
 from crossclr.models.norm import StandardNorm
 from crossclr.models.pair_moments import evenly_spaced
@@ -230,7 +231,7 @@ def embed_data(
     def read(start: int) -> list[Sample]:
         return [data[place] for place in range(start, min(start + batch_size, len(data)))]
 
-    was_training, home, place = model.training, model.device, torch.device(device)
+    was_training, home, place = model.training, model.device, usable_device(device)
     columns = EmbeddingColumns(model.modalities)
     try:
         model.eval().to(place)

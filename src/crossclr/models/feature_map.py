@@ -222,7 +222,7 @@ class FoldFeatures:
         features = self._compared() if self._basis is None else self._compared() @ self._basis
         moments = PairMoments.of(features, features)
         self.channels, self.variance = features.shape[1], float(moments.products.trace()) / moments.count
-        self._leading = torch.linalg.eigh(moments.products / moments.count)[1][:, -RANK:]  # (features, rank)
+        self._leading = _directions(moments.products / moments.count)[:, -RANK:]  # (features, rank)
         self._landmark_folds = fold_of[present][evenly_spaced(len(rows), self.channels)]
         self._cached: dict[int, Tensor] = {}
 
@@ -265,3 +265,12 @@ class FoldFeatures:
     def forget(self) -> None:
         """Free what `values` keeps."""
         self._cached = {}
+
+
+def _directions(covariance: Tensor) -> Tensor:
+    """The eigenvectors of a symmetric matrix, by rising eigenvalue."""
+    try:
+        found: Tensor = torch.linalg.eigh(covariance)[1]
+    except RuntimeError:  # LAPACK gives up on some matrices of very low rank in float32
+        found = torch.linalg.eigh(covariance.double())[1].to(covariance.dtype)
+    return found

@@ -7,12 +7,13 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import faiss as faiss_module
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.errors import ReadError
 from crossclr.search.index import Ids, Vectors
 from crossclr.storage.reading import read_json_object, reading
 
@@ -21,6 +22,29 @@ FILE, VECTORS, SETTINGS = "graph.faiss", "vectors.npy", "graph.json"
 TUNING_QUERIES = 200
 Rows = npt.NDArray[np.int64]
 Bitmap = npt.NDArray[np.uint8]  # one bit for each row: whether a search may return it
+
+
+class MappedFiles:
+    """Files that are read as memory maps. The system ends a process that reads behind the end of one that was cut."""
+
+    def __init__(self) -> None:
+        self._files: list[tuple[BinaryIO, int, Path]] = []
+
+    def add(self, path: Path) -> Path:
+        """Watch a file, and return its path."""
+        file = path.open("rb")  # an open file also reports its size after it was deleted
+        self._files.append((file, os.fstat(file.fileno()).st_size, path))
+        return path
+
+    def check(self) -> None:
+        """Check that no file is shorter than it was.
+
+        Raises:
+            ReadError: one was cut.
+        """
+        for file, size, path in self._files:
+            if os.fstat(file.fileno()).st_size < size:
+                raise ReadError(f"{path} was cut while it was in use; rebuild the index")
 
 
 @dataclass(frozen=True)
@@ -62,7 +86,7 @@ class Graph:
         folder: Path | None = None,
     ) -> None:
         self.kind, self.index, self.dim, self.effort, self.recall = kind, index, dim, effort, recall
-        self.precise, self.folder = precise, folder
+        self.precise, self.folder, self.files = precise, folder, MappedFiles()
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
@@ -89,6 +113,7 @@ class Graph:
 
         ``share`` is the share of rows that are allowed; a smaller share needs more effort.
         """
+        self.files.check()
         selector = None if allowed is None else faiss.IDSelectorBitmap(allowed)
         if self.kind == "hnsw":
             effort = int(max(self.effort, 2 * top) / max(share, 0.125))
@@ -103,6 +128,7 @@ class Graph:
 
     def vectors(self, rows: Rows) -> Vectors:
         """(rows, dim) the vectors, in half precision."""
+        self.files.check()
         if self.precise is not None:
             return self.precise[rows].astype(np.float32)
         found: Vectors = self.index.reconstruct_batch(rows)
@@ -132,7 +158,10 @@ class Graph:
         with reading(folder, "index", advice="rebuild it"):
             index = faiss.read_index(str(folder / FILE), flag)
             precise = np.load(folder / VECTORS, mmap_mode="r") if (folder / VECTORS).is_file() else None
-        return cls(kind, index, dim, effort, recall, precise, folder)
+        graph = cls(kind, index, dim, effort, recall, precise, folder)
+        for path in (folder / FILE, *([folder / VECTORS] if precise is not None else [])):
+            graph.files.add(path)
+        return graph
 
     def _refine(self, queries: Vectors, rows: Rows, top: int) -> tuple[Vectors, Rows]:
         """Rank the candidates again by their own vectors, because codes are coarse."""

@@ -22,7 +22,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from crossclr.search.faiss_graph import Bitmap, Graph, IndexSettings, Rows, bitmap, rows_of
+from crossclr.search.faiss_graph import Bitmap, Graph, IndexSettings, MappedFiles, Rows, bitmap, rows_of
 from crossclr.search.index import Ids, Index, Mask, Vectors, allows, check_items, check_vectors, no_results, unit
 from crossclr.search.items import Items
 from crossclr.storage import new_folder
@@ -115,6 +115,7 @@ class FaissIndex:
         self._shared: SharedRows | None = None  # the row of each item; None: item n has row n
         self._tail: Vectors = np.empty((0, dim), dtype=np.float32)
         self._tail_ids: Ids = np.empty(0, dtype=np.int64)
+        self._files = MappedFiles()
         self._masks: OrderedDict[int, tuple[Mask | None, Mask, Bitmap, int]] = OrderedDict()
         self._lock = threading.Lock()  # many threads may search at once; changes need the index alone
 
@@ -160,6 +161,7 @@ class FaissIndex:
     def search(self, queries: Vectors, top: int, allowed: Mask | None = None) -> tuple[Vectors, Ids]:
         """Scores and ids of the best items, both (queries, top)."""
         queries = check_vectors(queries, self.dim)
+        self._files.check()
         if top < 1:
             raise ValueError(f"top must be at least 1, got {top}")
         parts = []
@@ -177,6 +179,7 @@ class FaissIndex:
 
     def vectors(self, ids: Ids) -> Vectors:
         """(ids, dim) stored vectors."""
+        self._files.check()
         ids = np.asarray(ids, dtype=np.int64)
         found = np.empty((len(ids), self.dim), dtype=np.float32)
         order = np.argsort(self._tail_ids, kind="stable")
@@ -244,12 +247,12 @@ class FaissIndex:
             dim, settings = int(values["dim"]), IndexSettings(**values["settings"])
         index = cls(dim, settings)
         with reading(folder, "index", advice="rebuild it"):
-            index._tail = np.load(folder / TAIL, mmap_mode="r")
+            index._tail = np.load(index._files.add(folder / TAIL), mmap_mode="r")
             index._tail_ids = np.load(folder / TAIL_IDS)
         if (folder / GRAPH).is_dir():
             index.graph = Graph.open(folder / GRAPH)
             with reading(folder, "index", advice="rebuild it"):
-                index._graph_ids = np.load(folder / GRAPH_IDS, mmap_mode="r")
+                index._graph_ids = np.load(index._files.add(folder / GRAPH_IDS), mmap_mode="r")
                 index._gone = np.load(folder / GONE)
                 rows = np.load(folder / ROWS) if (folder / ROWS).is_file() else None
             if rows is not None:

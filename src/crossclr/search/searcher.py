@@ -85,7 +85,7 @@ class Searcher:
             for name, about in self.meta["modalities"].items()
             if "confidence" in about
         }
-        self._codes = np.load(folder / CODES, mmap_mode="r")  # (ids, filters)
+        self._codes = np.load(folder / CODES)  # (ids, filters)
         self._filter = lru_cache(_FILTERS)(self._make_filter)  # many queries share a filter
         self._fused = lru_cache(_FUSED)(self._fuse)
 

@@ -26,6 +26,7 @@ from typing import Any
 from crossclr.errors import CrossCLRError
 
 CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SQLITE_CODES = (13, 778)  # SQLITE_FULL and SQLITE_IOERR_WRITE
 
 
 class DiskFullError(CrossCLRError, OSError):
@@ -47,11 +48,25 @@ def naming_full_disk(path: Path, next_step: str = "free some space and run the c
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in CODES:
+    except Exception as error:
+        if isinstance(error, DiskFullError):
+            raise DiskFullError(error.errno or errno.ENOSPC, error.reason, path, next_step) from error
+        number = _full_disk_code(error)
+        if number is None:
             raise
-        reason = error.reason if isinstance(error, DiskFullError) else error.strerror
-        raise DiskFullError(error.errno, str(reason), path, next_step) from error
+        raise DiskFullError(number, os.strerror(number), path, next_step) from error
+
+
+def _full_disk_code(error: Exception) -> int | None:
+    """The system's code if an error means that there is no room, also as SQLite, NumPy and faiss report it."""
+    if getattr(error, "sqlite_errorcode", None) in SQLITE_CODES:
+        return errno.ENOSPC
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno if error.errno in CODES else None
+    text = str(error)  # NumPy and faiss give no code: "12 requested and 0 written", "write error ... No space left ..."
+    if isinstance(error, OSError) and text.endswith(" written"):
+        return errno.ENOSPC
+    return next((code for code in CODES if os.strerror(code) in text), None) if type(error) is RuntimeError else None
 
 
 @dataclass(frozen=True)
@@ -130,6 +145,16 @@ def _owner_alive(found: re.Match[str]) -> bool:
 
 def _short(host: str) -> str:
     return re.sub(r"[^\w-]", "-", host)[:40]
+
+
+def check_free(path: Path, force: bool = False) -> None:
+    """Refuse to write over a file that exists, unless a person asked for it.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} already exists; choose another name, or replace it with --force")
 
 
 def write_file(path: Path, content: bytes | str) -> None:

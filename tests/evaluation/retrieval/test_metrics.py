@@ -104,6 +104,12 @@ def test_both_levels_and_directions():
     assert results["video/video->text"] == pytest.approx(loop_metrics(up.T, [[i] for i in range(40)]))
 
 
+@pytest.mark.parametrize("words", ["text->text", "text->text+video"])
+def test_a_modality_is_not_searched_with_itself(words):
+    with pytest.raises(ValueError, match="searches text with itself"):
+        evaluate_embeddings(make_embeddings(), fused=[words])
+
+
 def test_one_level_has_no_video_results():
     assert list(evaluate_embeddings(make_embeddings(two_level=False))) == ["clip/text->video", "clip/video->text"]
 

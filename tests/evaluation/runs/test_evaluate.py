@@ -143,6 +143,9 @@ def test_commands(runs, tmp_path):
         assert "20 clips" in done.stdout
         loaded = load_embeddings(tmp_path / name)
         torch.testing.assert_close(first(loaded).rows, first(embed_run(runs[0], split="val")).rows)
+        again = ["embed", str(runs[0]), "--out", str(tmp_path / name), "--split", "test"]
+        assert "replace it with --force" in str(runner.invoke(app, again).exception)
+        assert loaded.video_keys == load_embeddings(tmp_path / name).video_keys
         assert loaded.video_keys == tuple(Run.open(runs[0]).open_data().where(split="val").keys)
     done = runner.invoke(app, ["embed", str(runs[0]), "--out", str(tmp_path / "out.pt")])
     assert isinstance(done.exception, ValueError)

@@ -85,7 +85,7 @@ def test_a_vector_of_the_index_is_an_item_of_the_space(closed):
     from crossclr.search.run_items import MediaFinder, embed_items
 
     source = closed.open_data()
-    found = embed_items(closed.load_space(), source, ["test"], MediaFinder(source, None))
+    found = embed_items(closed.load_space(), source, ["test"], MediaFinder(None))
     rows = [read(source, key)["video"].clips[0] for key in keys_of(source, "test")]
     expected = closed.load_space().encode_items("video", rows).numpy()
     np.testing.assert_allclose(found["video"].vectors, expected, atol=1e-6)

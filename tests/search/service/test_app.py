@@ -3,6 +3,8 @@
 import contextlib
 import http.client
 import json
+import os
+import shutil
 import socket
 import threading
 import time
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 
 from crossclr.data.emoji_set import emoji_image
-from crossclr.search.service.access import LARGEST_BODY, Limits, PatientProtocol
+from crossclr.search.searcher import Searcher
+from crossclr.search.service.access import HEALTH, LARGEST_BODY, Limits, PatientProtocol
 from crossclr.search.service.search_routes import MOST_RESULTS
 from crossclr.search.service.server import make_server
 
@@ -377,6 +380,31 @@ def test_a_fault_inside_says_nothing_about_the_inside(searcher, monkeypatch):
         status, answer = post(address, {"vector": [1.0] * 32})
     assert status == 500
     assert "secret" not in answer["detail"]
+
+
+def damage(folder, what):
+    if what == "the folder is gone":
+        shutil.rmtree(folder)
+    elif what == "the map is gone":
+        (folder / "map.json").unlink()
+    else:
+        (tail,) = (folder / "image").glob("tail.npy")
+        os.truncate(tail, 200)
+
+
+@pytest.mark.parametrize("what", ["the folder is gone", "the map is gone", "the vectors are cut"])
+def test_an_index_that_vanishes_or_shrinks_is_reported_and_the_service_lives(run_copy, what):
+    searcher = Searcher.open(run_copy)
+    with running(searcher) as address:
+        damage(searcher.folder, what)
+        for path in ("/api/map", "/api/search?q=fruit", "/api/search?q=fruit&find=text", "/api/sample"):
+            status, _, body = call(address, "GET", path)
+            assert status in (200, 503)
+            if status == 503:
+                assert "rebuild it with crossclr index" in json.loads(body)["detail"]
+        broken = "/api/search?q=fruit" if what == "the vectors are cut" else "/api/map"
+        assert call(address, "GET", broken)[0] == 503
+        assert call(address, "GET", HEALTH)[0] == 200
 
 
 def test_a_running_service_takes_over_a_changed_index(run_copy, monkeypatch):

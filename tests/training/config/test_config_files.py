@@ -146,6 +146,12 @@ def test_all_faults_at_once():
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize("override", ["training.epochs=true", "seed=true", "optimiser.learning_rate=true"])
+def test_true_is_no_number(override):
+    with pytest.raises(ConfigError, match=f"{override.partition('=')[0].split('.')[-1]} needs a number, got true"):
+        load_config("emoji", [override])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [("youcook", "did you mean 'youcook2"), ("nothere.yaml", "no config file"), ("zzz", "there are: activitynet")],

@@ -145,8 +145,8 @@ def add_search(app: FastAPI, searchers: ReloadingSearcher, tokens: FileTokens) -
         return JSONResponse(values | {"files": searcher.files is not None, "no_files": searcher.no_files})
 
     @app.get("/api/map", summary="Positions of the items in two dimensions")
-    def map_() -> FileResponse:
-        return FileResponse(searchers.current.map_file(), media_type="application/json")
+    def map_() -> Response:
+        return Response(searchers.current.map_file().read_bytes(), media_type="application/json")
 
 
 def find_item(searcher: Searcher, name: str) -> Item:

@@ -9,6 +9,7 @@ import multiprocessing.connection
 import os
 import signal
 import socket
+import sqlite3
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,6 +27,7 @@ from pydantic import ValidationError
 from starlette.routing import Route
 
 from crossclr import __version__
+from crossclr.errors import ReadError
 from crossclr.search.query import QueryError
 from crossclr.search.quick_search import HEADER, announce, new_instance
 from crossclr.search.searcher import Searcher
@@ -286,6 +288,14 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(QueryError)
     async def wrong_query(_: Request, error: QueryError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, status_code=422)
+
+    @app.exception_handler(ReadError)
+    @app.exception_handler(OSError)
+    @app.exception_handler(sqlite3.Error)
+    async def no_index(_: Request, error: Exception) -> JSONResponse:
+        _LOG.error("the index cannot be read: %s", error)
+        detail = "the index was damaged or removed while the service ran; rebuild it with crossclr index"
+        return JSONResponse({"detail": detail}, status_code=503)
 
     @app.exception_handler(Exception)
     async def internal_error(_: Request, error: Exception) -> JSONResponse:
