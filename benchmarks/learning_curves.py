@@ -18,8 +18,8 @@ from statistics import mean, stdev
 import torch
 
 from crossclr import JointEmbedding
-from crossclr.models.closed_form import ClosedForm
-from crossclr.models.cross_fit import LINEAR, CrossFit
+from crossclr.models.closed_form import ClosedForm, choose_linear
+from crossclr.models.cross_fit import assign_folds
 from crossclr.notices import CrossCLRWarning
 from crossclr.protocol import PairedSet
 
@@ -33,7 +33,7 @@ def measure(data: PairedSet, pairs: int, draw: int) -> dict[str, float]:
     some = torch.cat([train, val])[:pairs]
     groups = None if data.groups is None else data.groups[some]
     rows = {name: values[some] for name, values in data.rows.items()}
-    linear = ClosedForm(CrossFit(rows, groups=groups).search(LINEAR)[0].settings).fit(rows)
+    linear = ClosedForm(choose_linear(rows, assign_folds(len(some), 4, groups))).fit(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrossCLRWarning)
         space = JointEmbedding().fit(**data.at(some)).space_

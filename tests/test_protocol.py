@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossclr import JointEmbedding, protocol
-from crossclr.models.cross_fit import LINEAR, Grid
+from crossclr.models.cross_fit import Grid
 from crossclr.protocol import PairedSet, run_default
 
 
@@ -19,7 +19,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(("grid", "by_folds"), [(LINEAR, False), (LINEAR, True), (Grid(), True)])
+@pytest.mark.parametrize(("grid", "by_folds"), [(None, False), (None, True), (Grid(), True)])
 def test_closed_forms_find_a_simple_relation(folder, grid, by_folds):
     found = protocol.closed_form(PairedSet.read(folder / "tiny.npz"), 2, grid, by_folds)
     assert set(found) == {"text->video", "video->text", "text->video/R@1", "video->text/R@1"}
@@ -27,8 +27,8 @@ def test_closed_forms_find_a_simple_relation(folder, grid, by_folds):
 
 
 def test_the_table_shows_every_method_and_finished_results_are_kept(folder, monkeypatch):
-    monkeypatch.setattr(protocol, "default", lambda data, split: protocol.closed_form(data, split, LINEAR))
-    monkeypatch.setattr(protocol, "_trained", lambda data, *rest: protocol.closed_form(data, 2, LINEAR, by_folds=False))
+    monkeypatch.setattr(protocol, "default", lambda data, split: protocol.closed_form(data, split))
+    monkeypatch.setattr(protocol, "_trained", lambda data, *rest: protocol.closed_form(data, 2, by_folds=False))
     lines = []
     (table,) = run_default(folder, folder / "out", draws=2, report=lines.append)
     assert len(lines) == 4 * 5 + 3 * (2 + 5)

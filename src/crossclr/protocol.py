@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from crossclr.estimator import JointEmbedding
-from crossclr.models.closed_form import ClosedForm
-from crossclr.models.cross_fit import LINEAR, MEASURES, CrossFit, Grid, Measure
+from crossclr.models.closed_form import ClosedForm, choose_linear
+from crossclr.models.cross_fit import MEASURES, CrossFit, Grid, Measure, assign_folds
 from crossclr.notices import CrossCLRWarning
 from crossclr.storage import write_json
 from crossclr.studies.significance import paired
@@ -109,8 +109,8 @@ def run_default(
 
 def _run_set(data: PairedSet, results: _Results, draws: int) -> Table:
     for split in RESULT_SPLITS:
-        results.once(f"linear-validation-{split}", partial(closed_form, data, split, LINEAR, by_folds=False))
-        results.once(f"linear-folds-{split}", partial(closed_form, data, split, LINEAR))
+        results.once(f"linear-validation-{split}", partial(closed_form, data, split, by_folds=False))
+        results.once(f"linear-folds-{split}", partial(closed_form, data, split))
         results.once(f"kernel-folds-{split}", partial(closed_form, data, split, Grid()))
         results.once(f"default-{split}", partial(default, data, split))
         if data.concepts is not None:
@@ -147,21 +147,25 @@ class _Results:
         return [(x + y) / 2 for x, y in zip(there, back, strict=True)]
 
 
-def closed_form(data: PairedSet, split: int, grid: Grid, by_folds: bool = True) -> dict[str, float]:
-    """Linear or kernel CCA with the best settings of a grid, the same for both modalities.
+def closed_form(data: PairedSet, split: int, grid: Grid | None = None, by_folds: bool = True) -> dict[str, float]:
+    """Kernel CCA with the best settings of a grid, the same for both modalities; without a grid, linear CCA.
 
     Four folds of train and validation choose them, or the validation part alone does. The model is refitted on both
     parts if folds choose, and fitted on the training part otherwise.
     """
     train, val, test = data.resplit(split)
     both = torch.cat([train, val])
-    held_out = torch.cat([torch.full((len(train),), -1), torch.zeros(len(val), dtype=torch.int64)])
     groups, concepts = (None if labels is None else labels[both] for labels in (data.groups, data.concepts))
     rows = {name: values[both] for name, values in data.rows.items()}
-    folds = 4 if by_folds else held_out
-    search = CrossFit(rows, groups=groups, concepts=concepts, measure=data.metric, folds=folds)
+    folds = torch.cat([torch.full((len(train),), -1), torch.zeros(len(val), dtype=torch.int64)])
+    if by_folds:
+        folds = assign_folds(len(both), 4, groups, concepts)
+    if grid is None:
+        settings = choose_linear(rows, folds, concepts=concepts, measure=data.metric)
+    else:
+        search = CrossFit(rows, concepts=concepts, measure=data.metric, folds=folds)
+        settings = search.search_all(grid)[0].settings
     used = both if by_folds else train
-    settings = search.search_all(grid)[0].settings
     model = ClosedForm(settings).fit({name: values[used] for name, values in data.rows.items()})
     return data.measure(model.encode, model.encode, test)
 

@@ -16,8 +16,8 @@ from crossclr.data import Dataset
 from crossclr.data.sample import Rows, Sample
 from crossclr.evaluation.metrics import evaluate_embeddings
 from crossclr.models.choice import SpaceData
-from crossclr.models.closed_form import ClosedForm
-from crossclr.models.cross_fit import LINEAR, CrossFit
+from crossclr.models.closed_form import ClosedForm, choose_linear
+from crossclr.models.cross_fit import assign_folds
 from crossclr.models.embeddings import EmbeddingColumns, Embeddings, Vectors, join_embeddings
 from crossclr.models.pair_moments import evenly_spaced
 from crossclr.progress_bar import progress_bar
@@ -144,14 +144,13 @@ def _fit(pooled: Embeddings, training: int | None) -> ClosedForm:
     """Fit on the first ``training`` videos with settings that the others choose; None: on all, by folds."""
     pairs = Pairs.of(pooled, pooled.video_keys)
     data = pairs.data
-    folds: int | torch.Tensor = min(FOLDS, len(pooled.video_keys))
-    fitted = torch.ones(len(data), dtype=torch.bool)
-    if training is not None:
-        fitted = pairs.video_of < training
-        folds = -fitted.long()
-    search = CrossFit(data.rows, data.present, groups=data.groups, concepts=data.concepts, folds=folds)
+    fitted = torch.ones(len(data), dtype=torch.bool) if training is None else pairs.video_of < training
+    folds = -fitted.long()
+    if training is None:
+        folds = assign_folds(len(data), min(FOLDS, len(pooled.video_keys)), data.groups, data.concepts)
+    settings = choose_linear(data.rows, folds, data.present, data.concepts)
     used = data.at(fitted.nonzero().flatten())
-    return ClosedForm(search.search(LINEAR)[0].settings).fit(used.rows, used.present)
+    return ClosedForm(settings).fit(used.rows, used.present)
 
 
 def _embed(levels: Mapping[str, ClosedForm], pooled: Embeddings) -> Embeddings:

@@ -1,6 +1,7 @@
 """The closed-form encoder: kernel CCA of named modalities with gaps, fitted in one pass, and stored as tensors."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import cast
 
 import torch
@@ -8,8 +9,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossclr.models.canonical import Problem
-from crossclr.models.feature_map import LANDMARKS, ClosedFormSettings, FeatureMap, RowNorm, Similarities
-from crossclr.models.pair_moments import Moments, evenly_spaced
+from crossclr.models.cross_fit import Measure, score_pairs
+from crossclr.models.feature_map import (
+    LANDMARKS,
+    ClosedFormSettings,
+    FeatureMap,
+    FeatureSpec,
+    InputNorm,
+    RowNorm,
+    Similarities,
+)
+from crossclr.models.pair_moments import Moments, PairMoments, evenly_spaced
 
 
 class ClosedBranch(nn.Module):
@@ -204,3 +214,61 @@ def _where(name: str, values: Tensor, present: Mapping[str, Tensor] | None) -> T
     """Places of the rows that are there, at most as many as a feature map measures."""
     places = torch.arange(len(values)) if present is None or name not in present else present[name].nonzero().flatten()
     return places[evenly_spaced(len(places), 10 * LANDMARKS)]
+
+
+NORMS: tuple[InputNorm, ...] = ("none", "l2", "standardise")
+RIDGES, WIDTHS, EXPONENTS = (0.01, 0.1, 1.0, 10.0), (32, 64, 128, 256, 512), (0.0, 1.0, 2.0)
+MOST, HELD_OUT = 20_000, 1000  # samples that choose, and samples that score one fold
+RANK = 400  # leading directions of a modality within which settings are compared
+
+
+def choose_linear(
+    rows: Mapping[str, Tensor],
+    fold_of: Tensor,
+    present: Mapping[str, Tensor] | None = None,
+    concepts: Tensor | None = None,
+    measure: Measure = "recall",
+) -> ClosedFormSettings:
+    """The settings of linear CCA that are best on the held-out folds; all modalities have the same.
+
+    Args:
+        rows: (samples, channels) of each modality.
+        fold_of: (samples,) the fold of each sample; those of fold -1 are never held out.
+        present: (samples,) bool for each modality that has gaps.
+        concepts: (samples,) samples of one concept are right answers to each other.
+        measure: what is best.
+    """
+    some = evenly_spaced(len(fold_of), MOST)
+    fold_of = fold_of[some]
+    masks = {name: torch.ones(len(some), dtype=torch.bool) for name in rows}
+    masks |= {name: mask[some] for name, mask in (present or {}).items()}
+    scores: dict[ClosedFormSettings, list[Tensor]] = {}
+    for norm in NORMS:
+        leading = {name: _leading(values[some], masks[name], norm) for name, values in rows.items()}
+        for ridge, fold in product(RIDGES, range(int(fold_of.max()) + 1)):
+            training, held_out = fold_of != fold, (fold_of == fold).nonzero().flatten()
+            held_out = held_out[evenly_spaced(len(held_out), HELD_OUT)]
+            # A ridge is a share of the mean variance of all channels, those that were dropped included.
+            ridges = {name: ridge * values.shape[1] / rows[name].shape[1] for name, values in leading.items()}
+            model = ClosedForm(ClosedFormSettings(FeatureSpec(None, "none"), ridges, max(WIDTHS), 0.0))
+            model.fit({name: values[training] for name, values in leading.items()}, _at(masks, training))
+            found = {name: model.encode(name, values[held_out]) for name, values in leading.items()}
+            known, labels = _at(masks, held_out), None if concepts is None else concepts[some][held_out]
+            for width, exponent in product(WIDTHS, EXPONENTS):
+                weights = model.correlations[:width] ** exponent
+                vectors = {name: functional.normalize(one[:, :width] * weights, dim=1) for name, one in found.items()}
+                settings = ClosedFormSettings(FeatureSpec(None, norm), ridge, width, exponent)
+                scores.setdefault(settings, []).append(score_pairs(vectors, vectors, known, labels, measure))
+    return max(scores, key=lambda settings: sum(float(fold.mean()) for fold in scores[settings]))
+
+
+def _leading(rows: Tensor, present: Tensor, norm: InputNorm) -> Tensor:
+    """(samples, at most RANK) normalised rows along their leading directions, which are those of all samples."""
+    rows = RowNorm.fit(rows[present], norm)(rows)
+    moments = PairMoments.of(rows[present], rows[present])
+    directions: Tensor = torch.linalg.eigh(moments.covariance)[1]
+    return (rows - moments.mean_x) @ directions[:, -RANK:]
+
+
+def _at(masks: Mapping[str, Tensor], places: Tensor) -> dict[str, Tensor]:
+    return {name: mask[places] for name, mask in masks.items()}

@@ -113,10 +113,6 @@ class Grid:
     exponents: Sequence[float] = (0.5, 1.0, 2.0)  # of the correlations
 
 
-LINEAR = Grid(("none", "l2", "standardise"), (None,), (0.01, 0.1, 1.0, 10.0), (32, 64, 128, 256, 512), (0.0, 1.0, 2.0))
-"""The grid of linear CCA."""
-
-
 @dataclass(frozen=True)
 class Trial:
     """One tried setting."""

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from crossclr.models.closed_form import ClosedForm
+from crossclr.models.closed_form import EXPONENTS, NORMS, RIDGES, WIDTHS, ClosedForm, choose_linear
 from crossclr.models.cross_fit import (
     MEASURES,
     CrossFit,
@@ -238,3 +238,27 @@ def test_a_held_out_part_instead_of_folds():
     trials = search.search(Grid(("l2",), (1.0,), ridges=(1.0,), widths=(8,), exponents=(1.0,)))
     assert [len(trial.scores) for trial in trials] == [1]
     assert search.vectors(trials[0].settings, 0).held_out.tolist() == list(range(0, 160, 4))
+
+
+@pytest.mark.parametrize(("labels", "measure"), [(None, "recall"), (torch.arange(160) // 4, "map")])
+def test_linear_settings_are_the_best_of_the_whole_grid(labels, measure):
+    rows = noisy_pairs()
+    rows["video"] += 3 * torch.arange(20)
+    present = {"text": torch.arange(160) % 5 > 0}
+    rows["text"][~present["text"]] = torch.nan
+    folds = assign_folds(160, 4, concepts=labels)
+    search = CrossFit(rows, present, concepts=labels, measure=measure, folds=folds)
+    best = search.search_all(Grid(NORMS, (None,), RIDGES, WIDTHS, EXPONENTS))
+    chosen = choose_linear(rows, folds, present, labels, measure)
+    scores = {
+        (
+            str(trial.settings.of("video")),
+            trial.settings.ridge_of("text"),
+            trial.settings.width,
+            trial.settings.exponent,
+        ): trial.score
+        for trial in best
+    }
+    found = scores[str(chosen.of("video")), chosen.ridge_of("text"), chosen.width, chosen.exponent]
+    assert found == pytest.approx(best[0].score, abs=2e-3)
+    assert best[0].score > best[-1].score + 0.02
