@@ -30,7 +30,17 @@ LONG_FUNCTIONS = {  # at most ten, of at most 60 lines when the redesign is done
 BOTTOM = ("errors", "devices", "extras", "notices", "suggestions", "lazy_exports", "allocator", "progress_bar")
 STAGES = ("storage", "data", "models", "losses", "training", "evaluation", "extract")
 USES = ("search", "captions", "studies")  # side by side: none knows another
-TOP = ("cli", "api", "doctor", "estimator", "protocol", "__init__", "__main__", "demo")  # may import everything
+TOP = (
+    "cli",
+    "api",
+    "doctor",
+    "estimator",
+    "protocol",
+    "__init__",
+    "__main__",
+    "demo",
+    "integrations",
+)  # may import everything
 LATE_IMPORTS: dict[tuple[str, str], int] = {}  # (stage, later stage that it imports): number of files
 
 

@@ -39,7 +39,7 @@ COMMANDS = {
     "index": Command("crossclr.cli.index:index", "Build the index for search and the service."),
     "search": Command("crossclr.cli.search:search", "Find clips by a sentence, or the neighbours of an item."),
     "serve": Command("crossclr.cli.search:serve", "Start the search service and its page."),
-    "export": Command("crossclr.cli.search:export", "Write the encoders as ONNX and check them."),
+    "export": Command("crossclr.cli.search:export", "Write the encoders as ONNX, or for sentence-transformers."),
     "caption": Command("crossclr.cli.caption:app", "Write captions from embeddings and score them."),
     "card": Command("crossclr.cli.card:card", "Write the model card of a run."),
     "push": Command("crossclr.cli.hub:push", "Share a run by name through the hub of Hugging Face."),

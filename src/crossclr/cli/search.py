@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -147,20 +147,36 @@ def serve(
 
 def export(
     run: RunFolder,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: onnx in the run folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write. Default: the format's name in the run folder.")
+    ] = None,
+    to: Annotated[
+        Literal["onnx", "sentence-transformers"],
+        typer.Option(help="Encoders as ONNX files, or a model that SentenceTransformer opens."),
+    ] = "onnx",
 ) -> None:
-    """Export all encoders as ONNX and check them against PyTorch.
+    """Write the encoders for other programs.
 
-    The checks include a search with onnxruntime alone.
+    ONNX encoders are checked against PyTorch and in a search with onnxruntime alone. A model for sentence-transformers
+    takes sentences, images, media files and feature rows; it needs crossclr where it is used.
 
     Examples:
         crossclr export runs/emoji
 
         crossclr export runs/emoji --out encoders
-    """
-    from crossclr.search import export_run
 
-    typer.echo(json.dumps(export_run(run, out), indent=2))
+        crossclr export runs/emoji --to sentence-transformers --out emoji-model
+    """
+    if to == "onnx":
+        from crossclr.search import export_run
+
+        typer.echo(json.dumps(export_run(run, out), indent=2))
+        return
+    from crossclr.integrations.sentence_transformers import export_sentence_transformer
+    from crossclr.training import Run
+
+    path = export_sentence_transformer(Run.open(run), out or run / to)
+    typer.echo(f"{path}: open it with SentenceTransformer({str(path)!r}, trust_remote_code=True)")
 
 
 def _refuse_paths(sentence: str) -> None:

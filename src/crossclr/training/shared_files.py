@@ -29,7 +29,7 @@ class SharingError(ReadError):
     """A repository or folder that cannot be shared or loaded."""
 
 
-def write_shared(run: RunFolder[RunConfig], out: Path, name: str) -> None:
+def write_shared(run: RunFolder[RunConfig], out: Path, name: str, use: str = "") -> None:
     """Write what others need of a run: weights, config, results and card, without folders and commands of yours."""
     if run.results is None:
         raise SharingError(f"{run.path} is not finished; resume it with: crossclr train --resume {run.path}")
@@ -38,7 +38,7 @@ def write_shared(run: RunFolder[RunConfig], out: Path, name: str) -> None:
     paths = _public_paths(data.model_dump(mode="json", by_alias=True), Path(getattr(data, "root", None) or "").name)
     config = run.config.model_copy(update={"data": type(data).model_validate(paths)})
     card = run.path / "README.md"
-    use = f"\n```sh\ncrossclr pull {name}\n```\n"
+    use = use or f"\n```sh\ncrossclr pull {name}\n```\n"
     public = {
         ENVIRONMENT: json.dumps({key: value for key, value in environment.items() if key not in PRIVATE}, indent=2),
         CONFIG: dump_config(config),

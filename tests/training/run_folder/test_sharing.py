@@ -48,8 +48,8 @@ def test_a_run_that_was_pulled_gives_equal_vectors(shared, run, tmp_path):
     pulled = Run.open(pull_run(NAME, tmp_path / "pulled"))
     rows = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     before, after = run.load_space(), pulled.load_space()
-    assert torch.equal(before.queries("text", rows), after.queries("text", rows))
-    assert torch.equal(before.items("text", rows), after.items("text", rows))
+    assert torch.equal(before.encode_queries("text", rows), after.encode_queries("text", rows))
+    assert torch.equal(before.encode_items("text", rows), after.encode_items("text", rows))
     assert pulled.digest() == run.digest()
 
 
@@ -119,7 +119,7 @@ def test_an_estimator_is_made_of_a_shared_run(shared, run):
     rows = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
     loaded = JointEmbedding.from_pretrained(NAME)
     np.testing.assert_array_equal(
-        loaded.encode_queries(text=rows), run.load_space().queries("text", torch.tensor(rows))
+        loaded.encode_queries(text=rows), run.load_space().encode_queries("text", torch.tensor(rows))
     )
 
 

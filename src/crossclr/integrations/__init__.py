@@ -1,0 +1,1 @@
+"""Runs in other libraries: sentence-transformers, MTEB, files of TREC."""
