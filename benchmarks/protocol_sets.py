@@ -1,7 +1,7 @@
-"""The data sets of docs/protocol.md as `.npz` files, for `crossclr experiment default`.
+"""The data sets of docs/protocol.md as `.npz` files, for benchmarks.protocol.
 
     python -m benchmarks.protocol_sets DATA sets
-    crossclr experiment default --data sets --out studies/default
+    python -m benchmarks.protocol sets --out studies/default
 
 DATA holds the folders `msvd`, `exercises`, `vrd`, `breakfast`, `photos` and `youcook2-spoken`; the emoji are built in.
 Sequences are averaged, and a text is the average of its MiniLM tokens (several captions: the average over the
@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.float32]
 
 
 def text_rows(captions: dict[str, list[str]], folder: Path | None = None) -> Rows:
-    """One row for each key, in the order of the keys; FOLDER may hold what `crossclr data text` wrote."""
+    """One row for each key, in the order of the keys; FOLDER may hold what `crossclr extract --text-only` wrote."""
     with tempfile.TemporaryDirectory() as name:
         if folder is None or not folder.exists():
             file, folder = Path(name) / "captions.json", Path(name) / "text"

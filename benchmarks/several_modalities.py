@@ -2,8 +2,8 @@
 
 Needs the data set `exercises` and its text features:
 
-    crossclr data text exercises/english.json text/english
-    crossclr data text exercises/spanish.json text/spanish
+    crossclr extract exercises/english.json --text-only --out text/english
+    crossclr extract exercises/spanish.json --text-only --out text/spanish
     python -m benchmarks.several_modalities exercises text --seeds 5 --out results.json
     python -m benchmarks.several_modalities exercises text --seeds 5 --loss clip --out clip.json
 

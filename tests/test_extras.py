@@ -43,7 +43,7 @@ def test_a_missing_core_package_is_one_line(monkeypatch, capsys):
         ("av", "extract"),
         ("transformers", "extract"),
         ("efficientnet_lite_pytorch", "extract"),
-        ("transformers", "data"),
+        ("transformers", "extract --text-only"),
     ],
 )
 def test_commands_say_how_to_install_the_extra(package, command, tmp_path, monkeypatch, capsys):
@@ -53,7 +53,7 @@ def test_commands_say_how_to_install_the_extra(package, command, tmp_path, monke
     (tmp_path / "captions.json").write_text('{"a": {"captions": ["a cat"]}}')
     words = {
         "extract": ["extract", "clips", "--captions", "captions.json", "--out", "out"],
-        "data": ["data", "text", "captions.json", "out"],
+        "extract --text-only": ["extract", "captions.json", "--text-only", "--out", "out"],
     }[command]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
@@ -65,3 +65,14 @@ def test_commands_say_how_to_install_the_extra(package, command, tmp_path, monke
     assert line.startswith("error: ")
     assert repr(package) in line
     assert "pip install 'crossclr[experts]'" in line
+
+
+def test_hdf5_is_read_by_the_extra_for_training(tmp_path, monkeypatch, capsys):
+    (tmp_path / "meta_all.json").write_text('{"a": {"data_key": "a", "split": "train", "segments": []}}')
+    (tmp_path / "video.h5").write_bytes(b"")
+    (tmp_path / "data.yaml").write_text(f"{{kind: coot, root: {tmp_path}, video: video.h5, text: video.h5}}")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    monkeypatch.setattr(sys, "argv", ["crossclr", "check", str(tmp_path / "data.yaml")])
+    with pytest.raises(SystemExit):
+        main()
+    assert "pip install 'crossclr[train]'" in capsys.readouterr().err

@@ -5,9 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from crossclr import JointEmbedding, protocol
+from benchmarks import protocol
+from benchmarks.protocol import PairedSet, run_default
+from crossclr import JointEmbedding
 from crossclr.models.cross_fit import Grid
-from crossclr.protocol import PairedSet, run_default
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def commands_page() -> Iterator[str]:
     yield "# Commands\n"
     yield "Made from the code. `crossclr COMMAND --help` says the same in the terminal.\n"
     yield "Each command is a thin wrapper over a Python function. Exit codes: 0 success, 1 problems found"
-    yield "(`data check`), 2 error (one line on stderr), 130 interrupted. `crossclr --debug COMMAND`"
+    yield "(`check`), 2 error (one line on stderr), 130 interrupted. `crossclr --debug COMMAND`"
     yield "shows the whole traceback of an error; `crossclr --version` the version.\n"
     for name, command in commands():
         text, examples = _help(command.help or "")

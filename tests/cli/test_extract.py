@@ -58,14 +58,14 @@ def test_dry_run_extract_and_the_next_command(videos):
     assert "7.7 kB" in planned.output  # 3 rows of 1,280 float16
     assert "nothing was written" in planned.output
     assert not (videos / "features").exists()
-    done = run(*arguments, "--set", "appearance.rate=2", "--splits", "train=1")
+    done = run(*arguments, "--set", "appearance.rate=2", "--split-shares", "train=1")
     assert done.exit_code == 0, done.output
     assert "rows: appearance 6, text 9" in done.output
     assert "tokens and were" not in done.output  # no text is long
     assert f"next: crossclr train {videos / 'features' / 'config.yaml'}" in done.output.replace("\n", " ").replace(
         "  ", " "
     )
-    checked = CliRunner().invoke(app, ["data", "check", str(videos / "features")])
+    checked = CliRunner().invoke(app, ["check", str(videos / "features")])
     assert checked.exit_code == 0, checked.output
     trained = CliRunner().invoke(
         app,
@@ -106,8 +106,8 @@ def test_many_files_with_one_fault_are_one_line(capsys):
 
 def test_long_texts_are_reported_and_kept_whole(videos):
     (videos / "captions.json").write_text(json.dumps({"a": "red " * 300, "b": "green", "c": "blue"}))
-    arguments = ("--captions", videos / "captions.json", "--out", videos / "features", "--expert", "text")
-    done = run(videos / "videos", *arguments, "--expert", "appearance")
+    arguments = ("--captions", videos / "captions.json", "--out", videos / "features", "--experts", "text")
+    done = run(videos / "videos", *arguments[:-1], "text,appearance")
     assert done.exit_code == 0, done.output
     assert "text: 1 of 3 texts have more than 128 tokens and were encoded in overlapping pieces" in done.output
     assert "rows: text 308, appearance 3" in done.output
@@ -128,7 +128,7 @@ def test_help_names_models_with_their_cost():
         (["videos"], "needs sentences"),
         (["videos", "--experts", "appearance", "--set", "rate=2"], "--set must look like"),
         (["videos", "--experts", "appearance", "--set", "appearance.speed=2"], "no option 'speed'"),
-        (["videos", "--experts", "appearance", "--splits", "train"], "--splits must look like"),
+        (["videos", "--experts", "appearance", "--split-shares", "train"], "--split-shares must look like"),
         (["videos", "--experts", "scene"], "needs a file"),
         (["videos", "--experts", "appearance", "--dtype", "int8"], "float16 or float32"),
     ],

@@ -21,7 +21,7 @@ CODE = (
     [
         (["--version"], 0, "0."),
         (["--help"], 0, "doctor"),
-        (["config", "--help"], 0, "validate"),
+        (["config", "-h"], 0, "copy"),
         (["config", "list"], 0, "youcook2-100m"),
         (["config", "show", "emoji"], 0, "# Passes over the training split."),
         (["config", "show", "emoji", "--set", "training.epochs=7"], 0, "epochs: 7"),

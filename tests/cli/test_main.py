@@ -32,7 +32,7 @@ def test_help_is_quick_and_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for name in ("train", "config", "data"):
+    for name in ("train", "config", "check"):
         assert name in done.stdout
 
 
@@ -119,16 +119,17 @@ def test_config_commands(monkeypatch, capsys, tmp_path):
     assert re.search(r"^youcook2-100m +CrossCLR on YouCook2", capsys.readouterr().out, re.MULTILINE)
     assert run(monkeypatch, "config", "copy", "emoji") == 0
     assert run(monkeypatch, "config", "copy", "emoji") == 2  # never overwrites
-    assert run(monkeypatch, "config", "validate", "emoji.yaml", "lsmdc") == 0
+    assert run(monkeypatch, "check", "emoji.yaml", "--config-only") == 0
     capsys.readouterr()
     assert run(monkeypatch, "config", "show", "emoji.yaml", "--set", "training.epochs=7") == 0
     shown = capsys.readouterr().out
     assert yaml.safe_load(shown)["training"]["epochs"] == 7
     assert "# Passes over the training split." in shown
     (tmp_path / "bad.yaml").write_text((tmp_path / "emoji.yaml").read_text().replace("temperature:", "tempreature:"))
-    assert run(monkeypatch, "config", "validate", "emoji", "bad.yaml") == 2
+    assert run(monkeypatch, "check", "lsmdc", "--config-only") == 0
+    assert "lsmdc: valid" in capsys.readouterr().out
+    assert run(monkeypatch, "check", "bad.yaml", "--config-only") == 2
     captured = capsys.readouterr()
-    assert "emoji: valid" in captured.out
     assert "bad.yaml: loss.local: clip has no option 'tempreature'" in captured.err
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from crossclr.cli import data, extract
+from crossclr.cli import check, extract
 from crossclr.data.report import DataReport, InfluenceSummary, Lengths, SplitSummary
 from crossclr.extract import plan as planning
 from crossclr.search import quick_search
@@ -60,5 +60,5 @@ def test_the_report_of_a_data_check(console):
     shares = {0.1: 0.123, 0.95: 0.999}
     about = InfluenceSummary(1_234_567, {0.0: -0.123, 0.5: 0.5, 1.0: 1.0}, 0.5, shares, shares, shares)
     report = DataReport({"video": 4096, "text": 768}, True, {LONG[:30]: split}, [], "train", {"paragraph": about})
-    data.show_report(report, console)
+    check.show_report(report, console)
     readable(console.file.getvalue(), "1,234,567", "12,345,678", "987,654", "1234.5", "123456", "100.0%", "99.9%")

@@ -1,4 +1,4 @@
-"""`crossclr reproduce` as a user calls it."""
+"""`crossclr study reproduce` as a user calls it."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.support.paper_data import SMALL, write_youcook2
 
 
 def call(*words):
-    return CliRunner().invoke(app, ["reproduce", *map(str, words)], env={"COLUMNS": "80"})
+    return CliRunner().invoke(app, ["study", "reproduce", *map(str, words)], env={"COLUMNS": "80"})
 
 
 def test_a_dry_run_trains_nothing_and_the_command_resumes(tmp_path):

@@ -123,12 +123,12 @@ def best(shell, run, query):
 
 
 def test_a_query_finds_the_right_clip(shell, folder):
-    experts = ["--experts", "appearance,audio,text", "--splits", "train=1"]
+    experts = ["--experts", "appearance,audio,text", "--split-shares", "train=1"]
     code, shown = shell("extract", "videos", "--captions", "captions.json", *experts)
     assert code == 0  # two of the real videos have no sound, and it says so
     assert shown.count("no sound track") == 2
     assert "19 datapoints" in shown
-    assert shell("data", "check", "features")[0] == 0
+    assert shell("check", "features")[0] == 0
     assert shell(*next_command(shown), "--no-baseline", "--out", "run")[0] == 0
     assert shell("index", "run", "--media", "features/media.json")[0] == 0
     queries = {
@@ -150,7 +150,7 @@ def test_what_is_heard_can_be_searched_too(shell, folder):
     heard = dict(list(THINGS.items())[:8])
     (folder / "heard.json").write_text(json.dumps({f"{key}.mp4": text for key, text in heard.items()}))
     words = ["extract", "videos", "--captions", "heard.json", "--experts", "audio,text", "--out", "heard"]
-    code, shown = shell(*words, "--splits", "train=1")
+    code, shown = shell(*words, "--split-shares", "train=1")
     assert code == 0
     assert shell(*next_command(shown), "--no-baseline", "--set", "training.epochs=60", "--out", "run-heard")[0] == 0
     assert shell("index", "run-heard")[0] == 0

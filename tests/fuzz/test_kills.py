@@ -75,11 +75,11 @@ def extract(place, out):
 
 
 def experiment(place, out):
-    return ["experiment", "losses", "--data", place / "study" / "study.yaml", "--out", out / "study", "--jobs", "1"]
+    return ["study", "run", "losses", "--study", place / "study" / "study.yaml", "--out", out / "study", "--jobs", "1"]
 
 
 def report(place, out):
-    words = ["report", "--data", place / "study" / "study.yaml", "--jobs", "1", "--out"]
+    words = ["study", "report", "--study", place / "study" / "study.yaml", "--jobs", "1", "--out"]
     if not (place / "trained").exists():  # its trainings are those of `experiment`
         finish([*words, place / "trained"], place / "log.txt")
         (place / "trained" / "report.html").unlink()

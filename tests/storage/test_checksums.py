@@ -35,7 +35,7 @@ def test_damage_is_named(folder, name, damage):
     else:
         content = path.read_bytes()
         path.write_bytes(content[:-1] + b"?" if damage == "edit" else content[:-1])
-    with pytest.raises(ReadError, match=rf"{name} (is missing|was changed).*crossclr verify .* --accept"):
+    with pytest.raises(ReadError, match=rf"{name} (is missing|was changed).*crossclr check .* --accept"):
         check_sealed(folder)
     assert changes(folder / "last") == []
     seal(folder)

@@ -41,7 +41,7 @@ def test_every_experiment_and_figure_has_its_sentence_command_and_config(text, s
     assert anchors == ["claims", *experiments, *figures]
     sections = dict(zip(anchors, re.split(r'<h2 id="[^"]+"', text)[1:], strict=True))
     for name in experiments:
-        assert f"crossclr experiment {name} --data" in sections[name]
+        assert f"crossclr study run {name} --study" in sections[name]
     for name in anchors:
         assert "<summary>Command and config</summary>" in sections[name]
         assert "temperature:" in sections[name]
@@ -86,11 +86,13 @@ def test_an_answer_is_no_stronger_than_its_figures(figures, expected):
 
 
 def test_the_command_only_writes_what_is_finished(study, study_file, report):
-    done = CliRunner().invoke(app, ["report", "--data", str(study_file), "--out", str(study.out), "--jobs", "1"])
+    done = CliRunner().invoke(
+        app, ["study", "report", "--study", str(study_file), "--out", str(study.out), "--jobs", "1"]
+    )
     assert done.exit_code == 0, done.output
     assert "report.html" in done.output
     assert "to do" not in done.output
-    done = CliRunner().invoke(app, ["experiment", "losses", "--data", str(study_file), "--out", str(study.out)])
+    done = CliRunner().invoke(app, ["study", "run", "losses", "--study", str(study_file), "--out", str(study.out)])
     assert done.exit_code == 0, done.output
     assert "Differences to the best rival" in done.output
 

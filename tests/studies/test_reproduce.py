@@ -110,7 +110,7 @@ def test_a_result_says_how_it_was_made_and_where_that_is_not_the_papers_way(youc
     shown = io.StringIO()
     reproduce(wanted, console=Console(file=shown, width=80))
     written = json.loads((tmp_path / "reproduce-multiple-positives.json").read_text())
-    assert written["command"].startswith("crossclr reproduce multiple-positives --data")
+    assert written["command"].startswith("crossclr study reproduce multiple-positives --data")
     assert "--seeds 0 --printed equation --set model.dim=8" in written["command"]
     assert written["reading"] == "the printed equation"
     unlike = " ".join(written["unlike_the_paper"])

@@ -68,7 +68,7 @@ def test_options_of_another_study_are_taken_as_they_are(study_file, study, table
     assert other.options("clip") == study.tuner.best("clip").options
     assert "tuned in" in str(found[2].rows[0][3])
     assert f"--tuned-in {study.out}" in other.command("losses")
-    with pytest.raises(ValueError, match="crossclr experiment losses"):
+    with pytest.raises(ValueError, match="crossclr study run losses"):
         open_study(study_file, tmp_path / "x", tuned_in=tmp_path)
 
 

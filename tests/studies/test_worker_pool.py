@@ -19,7 +19,7 @@ from crossclr.training import load_config
 
 
 def command(study_file, out):
-    words = ["experiment", "ablation", "--data", str(study_file), "--out", str(out), "--jobs", "2"]
+    words = ["study", "run", "ablation", "--study", str(study_file), "--out", str(out), "--jobs", "2"]
     return [sys.executable, "-m", "crossclr", *words, "--set", "training.epochs=10"]
 
 

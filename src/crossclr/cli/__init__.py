@@ -30,26 +30,23 @@ COMMANDS = {
     "demo": Command("crossclr.cli.demo:demo", "Fit, compare and search on the built-in set: a first look."),
     "start": Command("crossclr.cli.start:start", "From a folder of videos to the search page in one command."),
     "extract": Command("crossclr.cli.extract:extract", "Turn videos, images, sound and sentences into features."),
-    "train": Command("crossclr.cli.train:train", "Train a joint embedding from a config, with one or several seeds."),
+    "train": Command("crossclr.cli.train:train", "Train a joint embedding from a config."),
     "evaluate": Command("crossclr.cli.evaluate:evaluate", "Measure the retrieval of one run, or of several together."),
     "embed": Command("crossclr.cli.evaluate:embed", "Write the embeddings of a run to a file."),
-    "experiment": Command("crossclr.cli.experiment:experiment", "Run an experiment of the paper on any data."),
-    "report": Command("crossclr.cli.experiment:report", "Run all experiments and write one HTML report."),
-    "reproduce": Command("crossclr.cli.reproduce:reproduce", "Reproduce a table or figure of the paper."),
     "index": Command("crossclr.cli.index:index", "Build the index for search and the service."),
-    "search": Command("crossclr.cli.search:search", "Find clips by a sentence, or the neighbours of an item."),
+    "search": Command("crossclr.cli.search:search", "Find clips by a sentence, a file or other clips."),
     "serve": Command("crossclr.cli.search:serve", "Start the search service and its page."),
     "export": Command("crossclr.cli.search:export", "Write the encoders as ONNX, or for sentence-transformers."),
     "caption": Command("crossclr.cli.caption:app", "Write captions from embeddings and score them."),
-    "card": Command("crossclr.cli.card:card", "Write the model card of a run."),
     "push": Command("crossclr.cli.hub:push", "Share a run by name through the hub of Hugging Face."),
     "pull": Command("crossclr.cli.hub:pull", "Download a shared run from the hub."),
-    "data": Command("crossclr.cli.data:app", "Check and describe a data set before training."),
-    "config": Command("crossclr.cli.config:app", "List, show, copy and check configs."),
-    "verify": Command("crossclr.cli.verify:verify", "Check a run folder or an index for damage and changed data."),
+    "config": Command("crossclr.cli.config:app", "List, show and copy configs."),
+    "check": Command("crossclr.cli.check:check", "Check a config, its data, a run folder or an index."),
+    "study": Command("crossclr.cli.study:app", "Compare losses on your data, or reproduce the paper."),
     "doctor": Command("crossclr.cli.doctor:doctor", "Show what is installed, what is missing and how to install it."),
     "import-coot": Command("crossclr.cli.import_coot:import_coot", "Convert a COOT checkpoint to a model."),
 }
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class LazyGroup(TyperGroup):
@@ -77,15 +74,21 @@ def load_command(name: str) -> Any:
     found = getattr(importlib.import_module(module), attribute)
     if not isinstance(found, typer.Typer):
         application = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        application.command(name)(found)
+        application.command(name, context_settings=HELP)(found)
         found = application
+    else:
+        found.info.context_settings, found._add_completion = HELP, False
     command = typer.main.get_command(found)
     command.name = name
     return command
 
 
 app = typer.Typer(
-    cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
+    cls=LazyGroup,
+    no_args_is_help=True,
+    context_settings=HELP,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
 )
 
 
@@ -109,11 +112,11 @@ def crossclr(
     Examples:
         crossclr demo
 
-        crossclr config list
+        crossclr train emoji
 
-        crossclr data check my-config.yaml
+        crossclr check my-config.yaml
 
-        crossclr train my-config.yaml --set training.epochs=20
+        crossclr search runs/emoji "something to drink"
     """
 
 

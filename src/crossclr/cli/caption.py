@@ -178,7 +178,7 @@ def page(
     split: Annotated[str | None, typer.Option(help="Split or embedding file; default: that of the scores.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of videos with good, bad and other captions each.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice.")] = 0,
-    references: Annotated[int, typer.Option(min=1, help="Human captions shown for each clip.")] = 5,
+    max_references: Annotated[int, typer.Option(min=1, help="Human captions shown for each clip.")] = 5,
     media: Media = None,
     meteor: Meteor = True,
     force: Force = False,
@@ -217,7 +217,7 @@ def page(
     chosen = [key for keys in choose(writers[0].scores, count, seed).values() for key in keys]
     found = _media(opened[0].config.data.run, chosen, media, out.parent)
     title = f"Captions of {Path(part).stem}"
-    text = caption_page(writers, sets[0], title=title, count=count, seed=seed, references=references, media=found)
+    text = caption_page(writers, sets[0], title=title, count=count, seed=seed, references=max_references, media=found)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_file(out, text)
     typer.echo(f"{out}: {len(chosen)} of {len(sets[0].keys)} videos, {len(found)} clips with media")
@@ -248,7 +248,7 @@ def compare(
     from crossclr.captions import load_caption_config
     from crossclr.captions.comparison import compare_captions
 
-    numbers = parse_seeds(seeds)
+    numbers = parse_seeds(seeds) or []
     console = Console()
     config = load_caption_config(preset, set_ or [])
     with resumable():

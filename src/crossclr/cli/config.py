@@ -1,4 +1,4 @@
-"""`crossclr config`: list, show, copy, validate."""
+"""`crossclr config`: list, show, copy."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 from crossclr.cli.options import Set
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, show, copy and check configs.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, show and copy configs.")
 Name = Annotated[str, typer.Argument(help="Name of a shipped config, or a YAML file.")]
 
 
@@ -60,30 +60,3 @@ def copy(
         raise FileExistsError(f"{target} already exists; choose another file")
     write_file(target, text)
     typer.echo(f"wrote {target}")
-
-
-@app.command()
-def validate(
-    configs: Annotated[list[str], typer.Argument(help="Names of shipped configs, or YAML files.")],
-    set_: Set = None,
-) -> None:
-    """Check configs without running anything, and report every error with its key.
-
-    Examples:
-        crossclr config validate my-config.yaml
-
-        crossclr config validate emoji --set loss.local.temperature=0.05
-    """
-    from crossclr.training import ConfigError, load_config
-
-    errors = 0
-    for config in configs:
-        try:
-            load_config(config, set_ or [])
-        except ConfigError as error:
-            errors += 1
-            typer.echo(f"error: {error}", err=True)
-        else:
-            typer.echo(f"{config}: valid")
-    if errors:
-        raise typer.Exit(2)

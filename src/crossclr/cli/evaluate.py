@@ -79,12 +79,12 @@ def embed(
     device: Device = "cpu",
     shards: Annotated[
         list[str] | None,
-        typer.Option(help="Shards to embed: Parquet or HDF5 files, patterns or folders; repeatable."),
+        typer.Option(help="Shards to embed: Parquet or HDF5 files, patterns or folders. Repeatable."),
     ] = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="Embed shards in this process or on a Ray cluster.")
     ] = "local",
-    workers: Annotated[
+    jobs: Annotated[
         int | None, typer.Option(min=1, help="Ray: shards embedded at the same time; default: all CPUs.")
     ] = None,
     force: Force = False,
@@ -102,14 +102,14 @@ def embed(
 
         crossclr embed runs/youcook2 --split val --out youcook2_val.h5
 
-        crossclr embed runs/web --shards 'features/*.parquet' --out embeddings --engine ray --workers 8
+        crossclr embed runs/web --shards 'features/*.parquet' --out embeddings --engine ray --jobs 8
     """
     from crossclr.evaluation.embedding_files import is_hdf5, save_embeddings
     from crossclr.evaluation.evaluate import embed_run
     from crossclr.storage import check_free
 
     if shards or engine == "ray" or not out.suffix:
-        options = {"engine": engine, "workers": workers, "address": address}
+        options = {"engine": engine, "workers": jobs, "address": address}
         _embed_shards(run, out, split, shards, which=checkpoint, batch_size=batch_size, device=device, **options)
         return
     is_hdf5(out)  # report a wrong ending before the work

@@ -30,10 +30,8 @@ def extract(
     experts: Annotated[
         list[str] | None,
         typer.Option(
-            "--expert",
-            "--experts",
             metavar="NAME[=MODEL],...",
-            help="Experts to run; repeat it or separate them by commas. NAME=MODEL uses another model: a name on the "
+            help="Experts to run. NAME=MODEL uses another model: a name on the "
             "hub, a local folder, or an ONNX or TorchScript file. Default: appearance,text.",
         ),
     ] = None,
@@ -54,22 +52,30 @@ def extract(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the planned work, time and disk space, then exit.")
     ] = False,
+    text_only: Annotated[
+        bool,
+        typer.Option(
+            "--text-only",
+            help="Only compute tokens of the sentences of a file, with MiniLM or one of --experts: COOT's "
+            "meta_all.json, or JSON clip id -> {captions: [...]}.",
+        ),
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first file or segment that cannot be used.")
     ] = False,
-    splits: Annotated[str, typer.Option(help="Share of each split, for recordings whose captions name none.")] = (
-        "train=0.8,val=0.1,test=0.1"
-    ),
+    split_shares: Annotated[
+        str,
+        typer.Option(metavar="NAME=SHARE,...", help="Share of each split, for recordings whose captions name none."),
+    ] = "train=0.8,val=0.1,test=0.1",
     segments: Annotated[
         str | None,
         typer.Option(
-            metavar="scenes|windows=10s/5s",
-            help="Cut recordings without sentences at scene changes, or into windows. Default: one clip each.",
+            help="Cut recordings without sentences: scenes, or windows=10s/5s. Default: one clip each.",
         ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="Number type of the rows: float16 or float32.")] = "float16",
     device: Device = "cpu",
-    workers: Annotated[int | None, typer.Option(min=1, help="Recordings decoded at once.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Recordings decoded at the same time.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of the networks.")] = None,
 ) -> None:
     """Turn videos, images, sounds and sentences into training features.
@@ -95,13 +101,15 @@ def extract(
 
         crossclr extract videos/ --captions captions.json --out features/
 
-        crossclr extract films/ --expert appearance,audio,text --dry-run
+        crossclr extract films/ --experts appearance,audio,text --dry-run
 
-        crossclr extract videos/ --expert appearance=openai/clip-vit-base-patch32 --expert text
+        crossclr extract videos/ --experts appearance=openai/clip-vit-base-patch32,text
 
-        crossclr extract films/ --expert appearance,object,audio,text --modality things=object
+        crossclr extract films/ --experts appearance,object,audio,text --modality things=object
 
         crossclr extract photos.csv --strict
+
+        crossclr extract msvd/captions.json --text-only --out msvd/text_minilm
     """
     from rich.console import Console
 
@@ -116,8 +124,11 @@ def extract(
         return
     if source is None:
         raise ValueError("name a folder, a recording or a table of files; `crossclr extract --list` lists the experts")
+    if text_only:
+        _write_text_features(source, out, ",".join(experts or ["text"]))
+        return
     specs = [part.strip() for part in ",".join(experts or ["appearance,text"]).split(",") if part.strip()]
-    settings = Settings(strict, dtype, _shares(splits), workers, threads, segments, _modalities(modality or []))
+    settings = Settings(strict, dtype, _shares(split_shares), jobs, threads, segments, _modalities(modality or []))
     listing = list_media(source, captions)
     with console.status("loading the experts", spinner="dots"):
         built = load_experts(specs, _options(set_ or [], specs, device))
@@ -126,6 +137,30 @@ def extract(
         show_plan(job, console)
     else:
         _run_and_exit(job, console)
+
+
+def _write_text_features(captions: Path, out: Path, expert: str) -> None:
+    """For COOT's meta file ``OUT.h5`` and its sentence splits, for captions a folder of arrays."""
+    from crossclr.extract import TokenExpert
+    from crossclr.extract.registry import load
+    from crossclr.extract.token_features import write_token_features_captions, write_token_features_coot
+    from crossclr.storage.reading import read_json
+
+    content = read_json(captions)
+    first = next(iter(content.values()), None) if isinstance(content, dict) else None
+    if isinstance(first, dict) and "segments" in first:
+        encoder = None if expert == "text" else load(expert)
+        if not isinstance(encoder, TokenExpert | None):
+            raise ValueError(f"{expert} is no expert for text; crossclr extract --list shows all experts")
+        out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")
+        long_texts = write_token_features_coot(captions, out, encoder)
+    elif expert != "text":
+        raise ValueError(f"{expert} encodes the paragraphs of a meta file; {captions} is a captions file")
+    else:
+        long_texts = write_token_features_captions(captions, out)
+    if long_texts and long_texts.count:
+        typer.echo(str(long_texts))
+    typer.echo(f"wrote {out}")
 
 
 def show_experts(console: Console) -> None:
@@ -192,7 +227,7 @@ def show_report(report: Report, console: Console) -> None:
     if report.config is None:
         say(console, "training needs a second modality: add --captions, or two experts such as appearance,audio")
         return
-    say(console, f"check it: crossclr data check {report.out}")
+    say(console, f"check it: crossclr check {report.out}")
     say(console, f"next: crossclr train {report.config}")
 
 
@@ -288,4 +323,4 @@ def _shares(text: str) -> dict[str, float]:
         pairs = [part.split("=") for part in text.split(",")]
         return {name.strip(): float(share) for name, share in pairs}
     except ValueError:
-        raise ValueError(f"--splits must look like train=0.8,val=0.1,test=0.1; got {text!r}") from None
+        raise ValueError(f"--split-shares must look like train=0.8,val=0.1,test=0.1; got {text!r}") from None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config; repeatable.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config. Repeatable.")
 ]
 Captions = Annotated[
     Path | None, typer.Option(help="Sentences, as JSON or CSV; default: the subtitles next to each video.")
@@ -33,6 +33,7 @@ Media = Annotated[
         "crossclr extract."
     ),
 ]
+Seeds = Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2; default: those of the study.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Trainings at the same time; default: the number of CPU cores.")]
 
 
@@ -53,13 +54,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def parse_seeds(text: str) -> list[int]:
-    """The numbers of ``--seeds 0,1,2``.
+def parse_seeds(text: str | None) -> list[int] | None:
+    """The numbers of ``--seeds 0,1,2``; None if the option is absent.
 
     Example:
         >>> parse_seeds("0,1,2")
         [0, 1, 2]
     """
+    if text is None:
+        return None
     try:
         found = [int(part) for part in text.split(",")]
     except ValueError:

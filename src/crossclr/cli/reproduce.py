@@ -1,4 +1,4 @@
-"""`crossclr reproduce`: the paper's tables and figures, its numbers next to ours."""
+"""`crossclr study reproduce`: the paper's tables and figures, its numbers next to ours."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crossclr.cli.experiment import Seeds, Set, given_seeds
-from crossclr.cli.options import duration, resumable
+from crossclr.cli.options import Seeds, Set, duration, parse_seeds, resumable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,15 +52,15 @@ def reproduce(
     OUT/reproduce-WHAT.json and .html. Ctrl-C stops; the same command resumes, also within a training.
 
     Examples:
-        crossclr reproduce losses --data youcook2 --dry-run
+        crossclr study reproduce losses --data youcook2 --dry-run
 
-        crossclr reproduce losses --data youcook2
+        crossclr study reproduce losses --data youcook2
 
-        crossclr reproduce ablation --data youcook2 --clip-level --seeds 0,1
+        crossclr study reproduce ablation --data youcook2 --clip-level --seeds 0,1
 
-        crossclr reproduce losses --data youcook2 --set data.text=text_feat_minilm.h5 --set training.epochs=10
+        crossclr study reproduce losses --data youcook2 --set data.text=text_feat_minilm.h5 --set training.epochs=10
 
-        crossclr reproduce captioning --data youcook2 --set captions.vocabulary.word_vectors=glove.6B.300d.txt
+        crossclr study reproduce captioning --data youcook2 --set captions.vocabulary.word_vectors=glove.6B.300d.txt
     """
     from rich.console import Console
 
@@ -71,7 +70,7 @@ def reproduce(
 
     console = Console()
     name = "-".join([data.resolve().name, *(["clip-level"] if clip_level else []), *([printed] if printed else [])])
-    folder, given = out or Path("reproduce") / name, given_seeds(seeds)
+    folder, given = out or Path("reproduce") / name, parse_seeds(seeds)
     how = {"overrides": set_ or [], "clip_level": clip_level, "printed": printed, "sweep": sweep}
     wanted = open_reproduction(what, data, folder, seeds=given, **how)  # type: ignore[arg-type]
     show_differences(wanted, console)

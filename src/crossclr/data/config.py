@@ -129,7 +129,7 @@ class FilesConfig(DataConfigBase):
         for place in places:
             if place.exists():
                 return place
-        hint = "; `crossclr data text` computes text features" if "text" in option.split(".") else ""
+        hint = "; `crossclr extract --text-only` computes text features" if "text" in option.split(".") else ""
         raise self.not_found(places, option, path, hint)
 
     def not_found(self, places: list[Path], option: str, path: str, hint: str = "") -> DataError:

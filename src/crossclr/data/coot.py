@@ -366,7 +366,7 @@ def guess_data_config(folder: str | Path) -> CootConfig:
     if not (folder / "meta_all.json").exists() or not text or not video:
         raise DataError(
             f"{folder}: is not in COOT's layout: meta_all.json, a .h5 file of features, and a .h5 file of token "
-            "features with <stem>_sentence_splits.json are needed (`crossclr data text` makes the last two); for other "
-            "files write a data config"
+            "features with <stem>_sentence_splits.json are needed (`crossclr extract --text-only` makes the last "
+            "two); for other files write a data config"
         )
     return CootConfig(root=str(folder.resolve()), video=video, text=text)

@@ -5,21 +5,29 @@ point to other files by links, external storage and virtual data sets; such entr
 any file of this machine as features.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import h5py
 import numpy as np
 
 from crossclr.data.array_files import open_npy, open_npz
 from crossclr.data.sample import Rows
 from crossclr.data.sequences import checked_rows
 from crossclr.errors import DataError
+from crossclr.extras import OptionalModule
 from crossclr.storage.reading import check_regular, reading
+
+if TYPE_CHECKING:
+    import h5py
+else:
+    h5py = OptionalModule("h5py", "train", "HDF5")
 
 LARGEST_ENTRY = 8 << 30  # bytes; an hour of video has less than a tenth of it
 ADVICE = "the file is truncated, damaged or of another format: copy or extract it again"

@@ -11,15 +11,16 @@ The column of a modality has any name but those of the table. A block is a row g
 samples of an HDF5 file.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 import pyarrow as pa
 
@@ -32,7 +33,13 @@ from crossclr.data.order import IntArray, Places, join_places, take
 from crossclr.data.sample import Rows, same_words
 from crossclr.data.sequences import Array, RowStore, Sequences, checked_rows
 from crossclr.errors import DataError
+from crossclr.extras import OptionalModule
 from crossclr.storage.reading import reading
+
+if TYPE_CHECKING:
+    import h5py
+else:
+    h5py = OptionalModule("h5py", "train", "HDF5")
 
 HDF5_BLOCK = 1000
 LABELS = ("text", "group", "concept")  # optional columns of words
@@ -52,7 +59,7 @@ class BlockRows:
         filled: Array = np.diff(self.offsets) > 0
         return filled
 
-    def without_gaps(self) -> "BlockRows":
+    def without_gaps(self) -> BlockRows:
         """The sequences of the samples that have the modality."""
         return BlockRows(self.values, np.concatenate([[0], self.offsets[1:][self.present]]))
 
@@ -327,7 +334,7 @@ class ShardInfo(Info):
             raise DataError(f"there is no sample {name!r}; a position is a shard's name and a row, as in x.parquet:0")
         return int(self.shards.starts[shard]) + int(row)
 
-    def select(self, places: Places) -> "ShardInfo":
+    def select(self, places: Places) -> ShardInfo:
         """The columns of some samples."""
         return ShardInfo(self.shards, take(self.places, places), self.concepts_from_text)
 

@@ -13,12 +13,13 @@
 | ``clip_key``, ``group``, ``modality`` | keys of clips, labels of videos, names of the modalities |
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -27,9 +28,15 @@ from torch.nn.functional import normalize
 
 from crossclr.data.entries import data_set, open_hdf5
 from crossclr.data.sample import clip_keys
+from crossclr.extras import OptionalModule
 from crossclr.models.embeddings import Embeddings, Vectors
 from crossclr.storage import new_file, sweep
 from crossclr.storage.reading import reading
+
+if TYPE_CHECKING:
+    import h5py
+else:
+    h5py = OptionalModule("h5py", "train", "HDF5")
 
 LEVELS = ("clip", "video", "context")
 COOT = (("clip_emb", "vid_emb", "vid_context"), ("sent_emb", "par_emb", "par_context"))  # of the first two modalities

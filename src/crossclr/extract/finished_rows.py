@@ -10,6 +10,8 @@ Files appear when they are complete. Rows carry a fingerprint of everything they
 another model makes new rows.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import shutil
@@ -17,15 +19,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
 from crossclr.extract.contract import Expert, ExpertError, FloatRows, Needs
 from crossclr.extract.training_set import FeatureSet
+from crossclr.extras import OptionalModule
 from crossclr.storage import new_file, write_json
+
+if TYPE_CHECKING:
+    import h5py
+else:
+    h5py = OptionalModule("h5py", "experts", "HDF5")
 
 ARRAYS_FOLDER = "arrays"
 

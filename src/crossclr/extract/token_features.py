@@ -1,16 +1,24 @@
 """Token features of a whole caption file, in COOT's layout or as arrays."""
 
-from pathlib import Path
+from __future__ import annotations
 
-import h5py
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from crossclr.errors import ReadError
 from crossclr.extract.caption_files import read_captions
 from crossclr.extract.contract import LongTexts, TokenExpert
 from crossclr.extract.tokens import TokenEncoder
+from crossclr.extras import OptionalModule
 from crossclr.progress_bar import show_progress as progress_of
 from crossclr.storage import new_file, new_folder, write_json
+
+if TYPE_CHECKING:
+    import h5py
+else:
+    h5py = OptionalModule("h5py", "experts", "HDF5")
 
 VIDEOS_AT_ONCE = 256  # bounds the memory; a sentence that repeats within a block is encoded once
 TEXTS_AT_ONCE = 4096

@@ -138,6 +138,6 @@ class Moments:
                 row, channel = bad.nonzero()[0].tolist()
                 raise ValueError(
                     f"training sample {self.count(name) + row} holds NaN or infinity in modality {name!r}, channel "
-                    f"{channel}; run `crossclr data check` to find it"
+                    f"{channel}; run `crossclr check` to find it"
                 )
         return values, masks

@@ -1,14 +1,15 @@
 """Add a folder of recordings to an index without training: the run's experts and its model do it."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 
 from crossclr.data.sample import Rows
@@ -16,6 +17,7 @@ from crossclr.data.sequences import clip_bounds, join_rows, limit_rows
 from crossclr.extract import Expert, Settings, TokenExpert, extract, load
 from crossclr.extract.extraction import MANIFEST
 from crossclr.extract.media import RECORDINGS, media_kind
+from crossclr.extras import OptionalModule
 from crossclr.search.create import Changes, update_index
 from crossclr.search.filters import clip_fields
 from crossclr.search.index import INDEX, ITEMS, current_generation
@@ -24,6 +26,11 @@ from crossclr.search.query_encoders import run_experts
 from crossclr.search.run_items import EmbeddedItems, Progress, encode_rows
 from crossclr.storage.reading import read_json_object
 from crossclr.training import Run
+
+if TYPE_CHECKING:
+    import h5py
+else:
+    h5py = OptionalModule("h5py", "train", "HDF5")
 
 WATCH_SECONDS = 2.0  # between two looks at a folder
 ADDED = "added"  # the folder of the run with the features of what was added, and the split of these items

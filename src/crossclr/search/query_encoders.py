@@ -46,7 +46,8 @@ class TextQueries:
         if dim != TokenEncoder.dim:
             raise QueryError(
                 f"this run was trained on text features of {dim} channels, but typed queries have the "
-                f"{TokenEncoder.dim} channels of MiniLM: search with --like ID, or train on `crossclr data text`"
+                f"{TokenEncoder.dim} channels of MiniLM: search with --like ID, or train on features of "
+                "`crossclr extract --text-only`"
             )
         self.model, self.modality = model.eval(), modality
         self._encoder = encoder

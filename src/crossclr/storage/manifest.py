@@ -77,11 +77,11 @@ def file_digest(path: Path) -> str:
 def check_sealed(folder: Path, advice: str = "restore it from a copy", kind: type[ReadError] = ReadError) -> None:
     """Compare a folder with its manifest, large files by their size only."""
     if not (folder / NAME).is_file():
-        raise kind(f"{folder}: {NAME} is missing; {advice}, or take it as it is: crossclr verify {folder} --accept")
+        raise kind(f"{folder}: {NAME} is missing; {advice}, or take it as it is: crossclr check {folder} --accept")
     if differing := changes(folder):
         raise kind(
             f"{folder}: {'; '.join(differing)} since this folder was written; {advice}. If you made the change on "
-            f"purpose, run: crossclr verify {folder} --accept"
+            f"purpose, run: crossclr check {folder} --accept"
         )
 
 

@@ -127,8 +127,8 @@ class Study:
 
     def command(self, name: str) -> str:
         """The command that runs an experiment (or ``report``) in this folder."""
-        words = ["crossclr", *(["experiment", name] if name != "report" else [name])]
-        words += ["--data", self.data, "--out", str(self.out)]
+        words = ["crossclr", "study", *(["run", name] if name != "report" else [name])]
+        words += ["--study", self.data, "--out", str(self.out)]
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [] if self.tuned_in is None else ["--tuned-in", str(self.tuned_in)]
         words += ["--seeds", ",".join(map(str, self.seeds)), "--trials", str(self.trials)]
@@ -236,7 +236,7 @@ def read_tuned(folder: Path) -> dict[str, dict[str, float]]:
     """The options of every loss that another study has tuned; fields of the config are not carried over."""
     path = folder / TUNED
     if not path.is_file():
-        raise ValueError(f"{path} is missing; finish `crossclr experiment losses --out {folder}` first")
+        raise ValueError(f"{path} is missing; finish `crossclr study run losses --out {folder}` first")
     tuned = read_json_object(path)
     # A rate or a number of epochs belongs to the model that it was tuned for.
     return {loss: {name: options[name] for name in options if "." not in name} for loss, options in tuned.items()}

@@ -118,5 +118,5 @@ class _Retrieval:
             return None
         return (
             f"validation retrieval is at chance ({self.metric} {self.recall:.2g}, random ranks give {self.chance:.2g})."
-            " Check that the pairs belong together with `crossclr data check`, then lower optimiser.learning_rate."
+            " Check that the pairs belong together with `crossclr check`, then lower optimiser.learning_rate."
         )

@@ -211,7 +211,7 @@ class JointTraining(Trainable[Batch]):
         if not math.isfinite(value):
             raise TrainingError(
                 f"the loss is {value} at step {position.step} (epoch {position.epoch}); lower optimiser.learning_rate, "
-                "set training.gradient_clip=1.0, or check the data with `crossclr data check`"
+                "set training.gradient_clip=1.0, or check the data with `crossclr check`"
             )
         return loss
 
@@ -228,14 +228,14 @@ def check_pairs_present(data: Dataset, split: str, objective: Objective) -> None
     if empty:
         raise TrainingError(
             f"no sample of the split {split!r} has both {' and '.join(empty[0])}; correct the ids of the data, or "
-            "omit the pair from loss.local.pairs (`crossclr data check` counts all pairs)"
+            "omit the pair from loss.local.pairs (`crossclr check` counts all pairs)"
         )
     several = np.sum(list(present.values()), axis=0) > 1
     for name, having in present.items():
         if not (having & several).any():
             raise TrainingError(
                 f"no sample of the split {split!r} has {name} and another modality; correct the ids of the data, or "
-                f"omit data.modalities.{name} (`crossclr data check` counts all pairs)"
+                f"omit data.modalities.{name} (`crossclr check` counts all pairs)"
             )
 
 

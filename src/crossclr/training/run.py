@@ -124,7 +124,7 @@ class Run(RunFolder[RunConfig]):
         if check and before.is_file() and (found := data_changes(read_json_object(before), data)):
             raise DataError(
                 f"the data changed since {self.path} was created: {'; '.join(found)}. Restore the data, or, if you "
-                f"changed it on purpose, run: crossclr verify {self.path} --accept"
+                f"changed it on purpose, run: crossclr check {self.path} --accept"
             )
         return data
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -67,19 +68,21 @@ METRICS, EVENTS = "metrics.jsonl", "tensorboard"
 
 
 class Journal:
-    """Appends records to ``metrics.jsonl`` and to TensorBoard, the only one that gets times.
+    """Appends records to ``metrics.jsonl`` and, if it is installed, to TensorBoard, which alone gets times.
 
     Bytes of ``metrics.jsonl`` after ``size`` are cut off, because a run that resumes writes them again.
     """
 
     def __init__(self, folder: Path, size: int = 0, step: int = 0) -> None:
-        from crossclr.training.event_file import EventFile
-
         self.path = folder / METRICS
         self._file = self.path.open("ab")
         self._file.truncate(min(size, self.path.stat().st_size))
         self._file.seek(0, os.SEEK_END)
-        self._events = EventFile(folder / EVENTS, step)
+        self._events = None
+        if find_spec("tensorboard") is not None:
+            from crossclr.training.event_file import EventFile
+
+            self._events = EventFile(folder / EVENTS, step)
 
     @property
     def written(self) -> int:
@@ -96,7 +99,8 @@ class Journal:
         self._file.write(json.dumps(_finite(record), allow_nan=False).encode() + b"\n")
         self._file.flush()
         kind = str(record.get("kind", "step"))
-        self._events.add(int(record["step"]), {f"{kind}/{name}": value for name, value in _numbers(record)})
+        if self._events is not None:
+            self._events.add(int(record["step"]), {f"{kind}/{name}": value for name, value in _numbers(record)})
 
     def close(self) -> None:
         """Close both files."""

@@ -58,12 +58,12 @@ def test_an_edited_config_is_refused_until_accepted(run):
     for command in (Run.open, api.resume):
         with pytest.raises(ReadError, match=r"config\.yaml was changed"):
             command(run.path)
-    result = CliRunner().invoke(app, ["verify", str(run.path)])
+    result = CliRunner().invoke(app, ["check", str(run.path)])
     assert result.exit_code == 1
     assert "config.yaml was changed" in result.output
-    assert CliRunner().invoke(app, ["verify", str(run.path), "--accept"]).exit_code == 0
+    assert CliRunner().invoke(app, ["check", str(run.path), "--accept"]).exit_code == 0
     assert Run.open(run.path).config.optimiser.learning_rate == 0.02
-    assert CliRunner().invoke(app, ["verify", str(run.path)]).exit_code == 0
+    assert CliRunner().invoke(app, ["check", str(run.path)]).exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["model.json", "environment.json", "results.json", "data.json"])

@@ -1,7 +1,12 @@
-"""`crossclr experiment default`: the default against linear CCA and tuned losses; docs/protocol.md has the rules."""
+"""The default against linear CCA and tuned losses; docs/protocol.md has the rules.
+
+python -m benchmarks.protocol_sets DATA sets
+python -m benchmarks.protocol sets --out studies/default
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import warnings
 from collections.abc import Callable
@@ -234,3 +239,21 @@ def _table(data: PairedSet, results: _Results, draws: int) -> Table:
     splits = ", ".join(map(str, RESULT_SPLITS))
     caption = f"{metric}, re-splits {splits}. Mean of both directions: {'; '.join(differences)}."
     return Table(f"default-{data.name}", data.name, heads, rows, caption)
+
+
+def main() -> None:
+    """Run what is missing and print the tables."""
+    from rich.console import Console
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="folder of the data sets, one .npz file each")
+    parser.add_argument("--out", required=True, help="folder of the results; finished ones are never repeated")
+    parser.add_argument("--draws", type=int, default=16, help="settings that are tried to tune each loss; 0: no loss")
+    given, console = parser.parse_args(), Console()
+    for table in run_default(given.folder, given.out, draws=given.draws, report=console.print):
+        console.print(*table.rich())
+        console.print(table.caption, "", highlight=False, style="dim")
+
+
+if __name__ == "__main__":
+    main()

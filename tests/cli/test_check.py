@@ -6,7 +6,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from crossclr.cli import data as command
+from crossclr.cli import app
 
 RUNNER = CliRunner()
 
@@ -34,7 +34,7 @@ def damage(folder):
 
 
 def run(*arguments):
-    return RUNNER.invoke(command.app, [str(argument) for argument in arguments])
+    return RUNNER.invoke(app, [str(argument) for argument in arguments])
 
 
 def test_a_clean_folder(folder):
@@ -120,13 +120,13 @@ def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatc
     monkeypatch.setattr(text, "TokenEncoder", Words)
     (folder / "text.h5").unlink()
     (folder / "text_sentence_splits.json").unlink()
-    assert run("text", folder / "meta_all.json", folder / "words").exit_code == 0
+    assert run("extract", folder / "meta_all.json", "--text-only", "--out", folder / "words").exit_code == 0
     result = run("check", folder, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["dims"] == {"video": 4, "text": 3}
     captions = {f"c{n}": {"split": "train", "captions": [f"one {n}", "two words more"]} for n in range(4)}
     (folder / "captions.json").write_text(json.dumps(captions))
-    written = run("text", folder / "captions.json", folder / "flat")
+    written = run("extract", folder / "captions.json", "--text-only", "--out", folder / "flat")
     assert written.exit_code == 0
     assert "4 of 8 texts have more than 2 tokens and were kept" in written.output
     np.savez(folder / "a.npz", feat=np.eye(4), ids=np.array(list(captions)))
@@ -148,10 +148,5 @@ def test_text_features_are_written_in_the_layout_that_is_read(folder, monkeypatc
     result = run("check", folder / "flat.yaml", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["splits"]["train"]["sequences"]["text"] == 8
-    again = run("text", folder / "captions.json", folder / "flat")
+    again = run("extract", folder / "captions.json", "--text-only", "--out", folder / "flat")
     assert "already exists" in str(again.exception)
-
-
-def test_help_has_examples():
-    assert "crossclr data check emoji" in run("check", "--help").output
-    assert "crossclr data text" in run("text", "--help").output

@@ -1,4 +1,4 @@
-"""`crossclr data`: check a data set, and compute text features for it."""
+"""`crossclr check`: a config and its data before training, or the files of a run or an index."""
 
 import json
 from itertools import combinations
@@ -14,47 +14,84 @@ from crossclr.data import check_data, load_data_config
 from crossclr.data.coot import guess_data_config
 from crossclr.data.kinds import AnyData
 from crossclr.data.report import DataReport, SplitSummary
-from crossclr.storage.reading import read_json
-
-app = typer.Typer(help="Check a data set before training; compute text features.", no_args_is_help=True)
+from crossclr.errors import DataError
+from crossclr.storage.yaml_files import read_yaml
+from crossclr.training.config_files import load_config
 
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2
 SHOWN = 20  # findings of each level shown in the terminal; --json has all
 
 
-@app.command("check")
-def check_command(
-    data: Annotated[
+def check(
+    path: Annotated[
         str,
         typer.Argument(
-            help="A data or run config (YAML), a shipped config's name, a run folder, or a folder in COOT's layout.",
-            show_default=False,
+            metavar="PATH",
+            help="A config (YAML file or shipped name), a folder of features in COOT's layout, a run folder, an index, "
+            "or a folder of runs.",
         ),
     ],
+    config_only: Annotated[bool, typer.Option("--config-only", help="Check a config without its data.")] = False,
     root: Annotated[str | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Check only the first N samples of each split.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Count warnings as faults.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Record the current files of a run or an index as correct.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Validate and describe a data set before any training.
+    """Check a config and its data before training, or a run folder for damage.
 
-    Reports counts, lengths, splits and leaks between them, missing keys, NaN, empty clips, duplicates, samples that
-    lack an expert, and connectivity: the share of samples that each pruning threshold would prune.
+    For data: counts, lengths, splits and leaks between them, missing keys, NaN, empty clips, duplicates, and how many
+    samples each pruning threshold would prune. For a run, an index or an export: every file against its checksum, and
+    the data of a run against the fingerprint that the run stored.
 
-    Exit code: 0 clean, 1 faults (each with its file and key), 2 the data cannot be read at all.
+    Exit code: 0 clean, 1 problems found (each with its file and key), 2 the path cannot be read at all.
 
     Examples:
-        crossclr data check emoji
+        crossclr check emoji
 
-        crossclr data check my-data.yaml --json > report.json
+        crossclr check my-config.yaml --json > report.json
 
-        crossclr data check msvd --root ~/data/msvd --strict
+        crossclr check msvd --root ~/data/msvd --strict
+
+        crossclr check runs/first --accept
     """
+    from crossclr.storage.manifest import sealed_folders
+
+    folder = Path(path).expanduser()
+    if accept or (folder.is_dir() and not (folder / "meta_all.json").is_file() and sealed_folders(folder)):
+        _check_files(folder, accept, as_json)
+    else:
+        _check_data(path, root, limit, strict, config_only, as_json)
+
+
+def _check_files(folder: Path, accept: bool, as_json: bool) -> None:
+    from crossclr.training.run import verify
+
+    verified = verify(folder, accept=accept)
+    differences = verified.differences
+    if as_json:
+        typer.echo(
+            json.dumps({"ok": not differences, "folders": verified.folders, "differences": differences}, indent=2)
+        )
+    else:
+        typer.echo("\n".join(differences), nl=bool(differences))
+        verb = "accepted" if accept else "found"
+        typer.echo(f"{folder}: {verified.folders} folders checked, {len(differences)} differences {verb}")
+    raise typer.Exit(FAULTY if differences and not accept else CLEAN)
+
+
+def _check_data(path: str, root: str | None, limit: int | None, strict: bool, config_only: bool, as_json: bool) -> None:
     from crossclr.progress_bar import show_progress
 
     try:
+        config = find_data_config(path, root)
+        if config_only:
+            typer.echo(json.dumps({"ok": True}) if as_json else f"{path}: valid")
+            return
         with show_progress("checking") as progress:
-            report = check_data(find_data_config(data, root), limit=limit, progress=progress)
+            report = check_data(config, limit=limit, progress=progress)
     except (ValueError, OSError) as error:  # DataError and the errors of a config are ValueErrors
         if as_json:
             typer.echo(json.dumps({"ok": False, "error": str(error)}))
@@ -67,60 +104,19 @@ def check_command(
     raise typer.Exit(FAULTY if report.faults or (strict and report.warnings) else CLEAN)
 
 
-@app.command("text")
-def text_command(
-    captions: Annotated[
-        Path, typer.Argument(help="meta_all.json (COOT's layout), or JSON clip id -> {captions: [...]}.", exists=True)
-    ],
-    out: Annotated[Path, typer.Argument(help="The .h5 file (for a meta file) or the folder (for captions) to write.")],
-    expert: Annotated[
-        str, typer.Option(help="Text expert: text (MiniLM), or bert-paper (BERT from the hub) for a meta file.")
-    ] = "text",
-) -> None:
-    """Compute token features of the sentences of a data set.
-
-    For a meta file (data of kind coot), writes OUT.h5 and OUT_sentence_splits.json. For a captions file (data of kind
-    arrays), writes a folder with values.npy, lengths.npy, owners.json and texts.json. Needs crossclr[experts].
-
-    Examples:
-        crossclr data text youcook2/meta_all.json youcook2/text_feat_minilm.h5
-
-        crossclr data text youcook2/meta_all.json youcook2/text_feat_bert.h5 --expert bert-paper
-
-        crossclr data text msvd/captions.json msvd/text_minilm
-    """
-    from crossclr.extract import TokenExpert, load
-    from crossclr.extract.token_features import write_token_features_captions, write_token_features_coot
-
-    if _is_meta(captions):
-        encoder = None if expert == "text" else load(expert)
-        if not isinstance(encoder, TokenExpert | None):
-            raise typer.BadParameter(f"{expert} is no expert for text; crossclr extract --list shows all experts")
-        out = out if out.suffix == ".h5" else out.with_name(f"{out.name}.h5")
-        long_texts = write_token_features_coot(captions, out, encoder)
-    elif expert != "text":
-        raise typer.BadParameter(f"{expert} encodes the paragraphs of a meta file; {captions} is a captions file")
-    else:
-        long_texts = write_token_features_captions(captions, out)
-    if long_texts and long_texts.count:
-        typer.echo(str(long_texts))
-    typer.echo(f"wrote {out}")
-
-
 def find_data_config(data: str, root: str | None = None) -> AnyData:
     """The config of a YAML file, shipped config, run folder, or folder in COOT's layout; ``root`` replaces its own."""
     path = Path(data).expanduser()
     config: AnyData
-    if (path / "config.yaml").is_file():
-        config = load_data_config(path / "config.yaml")
-    elif path.is_dir():
+    if path.is_dir() and not (path / "config.yaml").is_file():
         config = guess_data_config(path)
-    elif path.is_file():
-        config = load_data_config(path)
     else:
-        from crossclr.training.config_files import load_config
-
-        config = load_config(data).data
+        path = path / "config.yaml" if path.is_dir() else path
+        values = read_yaml(path, DataError) if path.is_file() else {"data": data}
+        if isinstance(values, dict) and "data" in values:  # a run config, or the name of a shipped one
+            config = load_config(path if path.is_file() else data).data
+        else:
+            config = load_data_config(path)
     return config if root is None else config.with_root(Path(root).expanduser().resolve())
 
 
@@ -164,12 +160,6 @@ def _presence(split: SplitSummary, modality: str) -> str:
     """How many clips have a modality, and the number of sequences where it is larger."""
     clips, sequences = split.present.get(modality, 0), split.sequences.get(modality, 0)
     return f"{clips:,}" if clips == sequences else f"{clips:,} ({sequences:,} rows)"
-
-
-def _is_meta(path: Path) -> bool:
-    content = read_json(path)
-    first = next(iter(content.values()), None) if isinstance(content, dict) else None
-    return isinstance(first, dict) and "segments" in first
 
 
 def _plain(message: str) -> str:

@@ -1,4 +1,4 @@
-"""`crossclr experiment` and `crossclr report`: the paper's tables and figures on any data."""
+"""`crossclr study`: the paper's tables and figures, on any data or with the paper's own settings."""
 
 import os
 from pathlib import Path
@@ -6,34 +6,33 @@ from typing import Annotated
 
 import typer
 
-from crossclr.cli.options import Jobs, parse_seeds, resumable
+from crossclr.cli.options import Jobs, Seeds, Set, parse_seeds, resumable
+from crossclr.cli.reproduce import reproduce
 from crossclr.extras import requires_extra
 
-Data = Annotated[
+app = typer.Typer(no_args_is_help=True, help="Compare losses on your data, or reproduce the paper.")
+
+Study = Annotated[
     str, typer.Option(help="A shipped study (emoji, msvd, youcook2-spoken), or a YAML file of a study or a run config.")
 ]
 Out = Annotated[
     Path, typer.Option(help="Folder for trainings, tuning, tables and report. The same command resumes there.")
 ]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config of every training; repeatable."),
-]
-Seeds = Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2; default: those of the study.")]
 Trials = Annotated[
     int | None, typer.Option(min=0, help="Tuning runs for each loss; 0 tunes nothing; default: those of the study.")
 ]
 TunedIn = Annotated[Path | None, typer.Option(help="Folder of another study: use its tuned options, tune nothing.")]
 
 
-def experiment(
+@app.command()
+def run(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME", help="losses, ablation, sweeps, modalities, experts, positives: one or more; or default."
+            metavar="NAME...", help="losses, ablation, sweeps, modalities, experts, positives: one or more."
         ),
     ],
-    data: Data,
+    study: Study,
     out: Out,
     set_: Set = None,
     seeds: Seeds = None,
@@ -47,13 +46,11 @@ def experiment(
     folder share trainings. Tables are printed, and written to OUT/tables as CSV and LaTeX.
 
     Examples:
-        crossclr experiment losses --data emoji --out studies/emoji
+        crossclr study run losses --study emoji --out studies/emoji
 
-        crossclr experiment ablation sweeps --data msvd --out studies/msvd --seeds 0,1,2
+        crossclr study run ablation sweeps --study msvd --out studies/msvd --seeds 0,1,2
 
-        crossclr experiment default --data FOLDER --out studies/default
-
-        crossclr experiment losses --data my-config.yaml --out studies/mine --trials 20 --set training.epochs=30
+        crossclr study run losses --study my-config.yaml --out studies/mine --trials 20 --set training.epochs=30
     """
     from rich.console import Console
 
@@ -61,28 +58,21 @@ def experiment(
     from crossclr.studies.experiments import EXPERIMENTS
 
     console = Console()
-    if names == ["default"]:
-        from crossclr.protocol import run_default
-
-        with resumable():
-            for table in run_default(data, out, draws=16 if trials is None else trials, report=console.print):
-                console.print(*table.rich())
-                console.print(table.caption, "", highlight=False, style="dim")
-        return
-    study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)
+    opened = open_study(study, out, set_ or [], parse_seeds(seeds), trials, tuned_in)
     with resumable():
-        found = run_experiments(names, study, jobs or os.cpu_count() or 1, console)
+        found = run_experiments(names, opened, jobs or os.cpu_count() or 1, console)
     for name, tables in found.items():
         if not tables:
-            console.print(f"{name}: skipped, {EXPERIMENTS[name].skip(study)}", highlight=False)
+            console.print(f"{name}: skipped, {EXPERIMENTS[name].skip(opened)}", highlight=False)
         for table in tables:
             console.print(*table.rich())
             console.print(table.caption, "", highlight=False, style="dim")
-    typer.echo(f"tables: {study.out / 'tables'}")
+    typer.echo(f"tables: {opened.out / 'tables'}")
 
 
+@app.command()
 def report(
-    data: Data,
+    study: Study,
     out: Out,
     set_: Set = None,
     seeds: Seeds = None,
@@ -93,9 +83,9 @@ def report(
     """Run all experiments that are missing and write one self-contained HTML report.
 
     Examples:
-        crossclr report --data emoji --out studies/emoji
+        crossclr study report --study emoji --out studies/emoji
 
-        crossclr report --data msvd --out studies/msvd --seeds 0,1,2,3,4
+        crossclr study report --study msvd --out studies/msvd --seeds 0,1,2,3,4
     """
     from rich.console import Console
 
@@ -105,12 +95,10 @@ def report(
     with requires_extra("report", "The report"):  # before hours of training, not after them
         import optuna  # noqa: F401
         import plotly.offline  # noqa: F401
-    study = open_study(data, out, set_ or [], given_seeds(seeds), trials, tuned_in)
+    opened = open_study(study, out, set_ or [], parse_seeds(seeds), trials, tuned_in)
     with resumable():
-        path = write_report(study, jobs or os.cpu_count() or 1, Console())
+        path = write_report(opened, jobs or os.cpu_count() or 1, Console())
     typer.echo(f"report: {path}")
 
 
-def given_seeds(text: str | None) -> list[int] | None:
-    """The numbers of ``--seeds``; None if the option is absent."""
-    return None if text is None else parse_seeds(text)
+app.command("reproduce")(reproduce)
