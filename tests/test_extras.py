@@ -6,6 +6,7 @@ import pytest
 
 from crossclr.cli import main
 from crossclr.extras import MissingExtraError, requires_extra
+from tests.support.tiny_runs import write_coot
 
 
 def test_the_message_names_the_package_and_the_command():
@@ -68,11 +69,9 @@ def test_commands_say_how_to_install_the_extra(package, command, tmp_path, monke
 
 
 def test_hdf5_is_read_by_the_extra_for_training(tmp_path, monkeypatch, capsys):
-    (tmp_path / "meta_all.json").write_text('{"a": {"data_key": "a", "split": "train", "segments": []}}')
-    (tmp_path / "video.h5").write_bytes(b"")
-    (tmp_path / "data.yaml").write_text(f"{{kind: coot, root: {tmp_path}, video: video.h5, text: video.h5}}")
+    write_coot(tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    monkeypatch.setattr(sys, "argv", ["crossclr", "check", str(tmp_path / "data.yaml")])
+    monkeypatch.setattr(sys, "argv", ["crossclr", "check", str(tmp_path)])
     with pytest.raises(SystemExit):
         main()
     assert "pip install 'crossclr[train]'" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def test_changed_data_is_refused_by_all_commands_until_accepted(run, tmp_path):
         lambda: api.embed(run.path, split="val"),
         lambda: build_index(run.path),
     ):
-        with pytest.raises(DataError, match=r"text of 14 of 14 sampled samples changed .*verify .* --accept"):
+        with pytest.raises(DataError, match=r"text of 14 of 14 sampled samples changed .*check .* --accept"):
             command()
     found = verify(run.path, accept=True)
     assert any("text of 14 of 14" in difference for difference in found.differences)
@@ -85,7 +85,7 @@ def test_a_flipped_bit_in_the_weights_is_noticed(run):
 def test_lost_manifests_are_named_and_written_on_request(run):
     for path in run.path.rglob("checksums.json"):
         path.unlink()
-    with pytest.raises(ReadError, match=r"checksums\.json is missing.*verify .* --accept"):
+    with pytest.raises(ReadError, match=r"checksums\.json is missing.*check .* --accept"):
         Run.open(run.path)
     assert verify(run.path, accept=True).folders == 3
     assert Run.open(run.path).load_model() is not None
