@@ -107,7 +107,8 @@ class Journal:
         try:
             self._file.close()
         finally:
-            self._events.close()
+            if self._events is not None:
+                self._events.close()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
