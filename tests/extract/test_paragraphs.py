@@ -55,13 +55,13 @@ def test_tokens_of_a_paragraph(expert):
 def test_the_command_writes_them_for_a_meta_file(expert, models, tmp_path):
     meta = {"v": {"split": "train", "segments": [{"text": text} for text in PARAGRAPH]}}
     (tmp_path / "meta_all.json").write_text(json.dumps(meta))
-    words = ["data", "text", str(tmp_path / "meta_all.json"), str(tmp_path / "bert.h5"), "--expert"]
+    words = ["extract", str(tmp_path / "meta_all.json"), "--text-only", "--out", str(tmp_path / "bert.h5"), "--experts"]
     done = CliRunner().invoke(app, [*words, f"bert-paper:{models['bert']}"])
     assert done.exit_code == 0, done.output
     with h5py.File(tmp_path / "bert.h5") as file:
         np.testing.assert_allclose(file["v"][:], expert.paragraphs([PARAGRAPH])[0].rows, atol=2e-3)
     assert json.loads((tmp_path / "bert_sentence_splits.json").read_text()) == {"v": [5, 8, 2]}
-    assert "no expert for text" in CliRunner().invoke(app, [*words, "appearance"]).output
+    assert "no expert for text" in str(CliRunner().invoke(app, [*words, "appearance"]).exception)
 
 
 def test_rows_are_two_layers_of_one_pass_over_the_whole_paragraph(expert, models):
