@@ -19,7 +19,7 @@ from crossclr.evaluation.baseline import cca_baseline
 from crossclr.evaluation.card import CARD, write_card
 from crossclr.evaluation.evaluate import embed_run as embed
 from crossclr.evaluation.evaluate import evaluate_runs as evaluate
-from crossclr.evaluation.fit_space import SpaceFit, below_closed_form, measure_parts
+from crossclr.evaluation.fit_space import SpaceFit, below_closed_form, load_shared_space, measure_parts
 from crossclr.evaluation.metrics import check_selection, retrieval_validator
 from crossclr.evaluation.result_tables import parts_table, results_table, summarise, summary_table
 from crossclr.models import embed_data
@@ -104,6 +104,29 @@ def resume(
         return train_seeds(load_config(path / CONFIG), plan["seeds"], out=path, baseline=baseline, console=console)
     run = Run.open(path)
     return _Session(_fabric(run.config), baseline, console, loss, data).resume(run)
+
+
+def refit(
+    path: str | Path, config: RunConfig | str | Path, *, space: bool = True, console: Console | None = None
+) -> Run:
+    """Take over data that grew into a closed-form run, in its own folder.
+
+    Args:
+        path: the run folder.
+        config: the config of the data as it is now.
+        space: also fit the search space again, which an index must follow; False keeps it.
+        console: where to show progress.
+    """
+    run, config = Run.open(path), _configured(config, ())
+    if config.recipe != "closed-form":
+        raise ValueError(f"only a run with the recipe closed-form follows its data, not {config.recipe}")
+    session = _Session(_fabric(config), False, console)
+    with session.locked(run.path):
+        data = open_data(config.data)
+        run = run.follow_data(config, data)
+        if not space:
+            return run
+        return session._finish_space(run, session.space_fit(config, data))
 
 
 def train_seeds(
@@ -207,7 +230,7 @@ class _Session:
             state = training.state_dict()
             if self.fabric.is_global_zero:
                 on_creation()
-                Run.create(path, config, training.model, state, data)
+                Run.create(path, config, data, training.model, state)
             self.fabric.barrier()
             run = Run.open(path)
             try:
@@ -232,8 +255,7 @@ class _Session:
                 self.console.print(text, highlight=False, markup=False, soft_wrap=True)
             return run
         if run.config.recipe != "paper":
-            space_fit = SpaceFit(run.config, self._opened(run), self.fabric, self.loss, self.console)
-            return self._finish_space(run, space_fit)
+            return self._finish_space(run, self.space_fit(run.config, self._opened(run)))
         with torch_settings(run.config.training):
             data = self._opened(run)
             samples = data.where(split=run.config.splits.train)
@@ -245,16 +267,24 @@ class _Session:
                 raise CheckpointError(f"{run.path / 'last'} does not fit this run ({error}); {ADVICE}") from error
             return self._finish(run, training, state, data)
 
+    def space_fit(self, config: RunConfig, data: Dataset) -> SpaceFit:
+        """The fit of a search space, with the shared space that the config names."""
+        shared = None if config.zero_shot is None else load_shared_space(Path(config.zero_shot))
+        return SpaceFit(config, data, self.fabric, self.loss, self.console, shared)
+
     def _opened(self, run: Run) -> Dataset:
         return run.open_data() if self.data is None else self.data
 
     def _train_space(self, config: RunConfig, data: Dataset, path: Path, on_creation: Callable[[], None]) -> Run:
-        space_fit = SpaceFit(config, data, self.fabric, self.loss, self.console)
+        space_fit = self.space_fit(config, data)
+        if config.recipe == "closed-form":
+            on_creation()
+            return self._finish_space(Run.create(path, config, data), space_fit)
         with torch_settings(config.training):
             training = space_fit.training()
             training.read_first_batch()
             on_creation()
-            Run.create(path, config, training.model, training.state_dict(), data)
+            Run.create(path, config, data, training.model, training.state_dict())
         return self._finish_space(Run.open(path), space_fit)
 
     def _finish_space(self, run: Run, space_fit: SpaceFit) -> Run:
@@ -348,4 +378,14 @@ def _plan_writer(folder: Path, config: RunConfig, seeds: Sequence[int]) -> Calla
     return write
 
 
-__all__ = ["embed", "evaluate", "results_table", "resume", "summarise", "summary_table", "train", "train_seeds"]
+__all__ = [
+    "embed",
+    "evaluate",
+    "refit",
+    "results_table",
+    "resume",
+    "summarise",
+    "summary_table",
+    "train",
+    "train_seeds",
+]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crossclr.extract.media import MAX_ASPECT, as_rgb, decode_image
+from crossclr.extract.media import MAX_ASPECT, as_rgb, decode_image, starts_like_image
 from crossclr.extract.network_file import Preparation
 
 PIL_Image = pytest.importorskip("PIL.Image", reason="needs crossclr[experts]")
@@ -27,3 +27,15 @@ def test_a_very_long_image_is_prepared_in_little_memory(size):
     prepared = Preparation(224, 224, (0, 0, 0), (255, 255, 255))(np.zeros((size[1], size[0], 3), np.uint8))
     assert prepared.shape == (3, 224, 224)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB; without a bound, 1 to 10 GB
+
+
+@pytest.mark.parametrize(("name", "module"), [("red.heic", "pillow_heif"), ("red.avif", "PIL._avif")])
+def test_photos_of_phones(name, module, tmp_path):
+    pytest.importorskip(module, reason="needs Pillow's plugin")
+    if module == "pillow_heif":
+        pytest.importorskip(module).register_heif_opener()
+    PIL_Image.new("RGB", (60, 40), (200, 30, 30)).save(tmp_path / name)
+    image = decode_image(tmp_path / name)
+    assert image.shape == (40, 60, 3)
+    np.testing.assert_allclose(image.mean((0, 1)), (200, 30, 30), atol=3)
+    assert starts_like_image((tmp_path / name).read_bytes()[:16])

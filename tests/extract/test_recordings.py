@@ -94,16 +94,31 @@ def test_an_unreadable_name_is_told_and_the_rest_goes_on(folder):
 
 
 def test_media_that_are_not_read_are_reported(folder):
-    for name in ("scan.TIFF", "sub/phone.heic", "old.3gp", "song.wma"):
+    for name in ("scan.TIFF", "sub/phone.jxl", "old.3gp", "song.wma"):
         (folder / name).write_bytes(b"x")
     listing = list_media(folder)
     assert {problem.name: problem.what for problem in listing.problems} == {
         "scan.TIFF": "files of type .tiff are not read; convert it to PNG or JPEG",
-        "sub/phone.heic": "files of type .heic are not read; convert it to PNG or JPEG",
+        "sub/phone.jxl": "files of type .jxl are not read; convert it to PNG or JPEG",
         "old.3gp": "files of type .3gp are not read; convert it to MP4",
         "song.wma": "files of type .wma are not read; convert it to WAV or FLAC",
     }
     assert [recording.key for recording in listing.recordings] == ["a", "b", "c"]
+
+
+def test_all_files_are_kept_with_the_sentences_that_there_are(folder, tmp_path):
+    (folder / "b.txt").write_text("A dog runs.\n\n  Two   dogs.  \n")
+    (folder / "sub" / "c.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nCut.\n")
+    listing = list_media(folder, captions(tmp_path, {"a.mp4": "A cat."}), keep_all=True)
+    assert {point.key: [segment.text for segment in point.segments] for point in listing.datapoints} == {
+        "a": ["A cat."],
+        "b": ["A dog runs.", "Two dogs."],
+        "c": ["Cut."],
+    }
+    (folder / "b.txt").unlink()
+    listing = list_media(folder, captions(tmp_path, {"a.mp4": "A cat."}), keep_all=True)
+    assert len(listing.recordings) == 3
+    assert not listing.unused
 
 
 def test_nothing_to_do_is_an_error(tmp_path):

@@ -69,7 +69,7 @@ WORDS = ["<pad>", "<unk>", "<s>", "</s>", "cut", "the", "onion", "peel", "it", "
 
 
 def _joint_models(transformers: Any, folder: Path, small: dict[str, int]) -> None:
-    """CLIP and SigLIP, which embed images and texts."""
+    """CLIP, SigLIP, CLAP and X-CLIP, which embed texts and images, sounds or videos."""
     text = {**small, "vocab_size": len(WORDS), "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
     vision = {**small, "image_size": 32, "patch_size": 8}
     clip = transformers.CLIPConfig(
@@ -85,6 +85,30 @@ def _joint_models(transformers: Any, folder: Path, small: dict[str, int]) -> Non
     processor = transformers.SiglipImageProcessorPil(size={"height": 32, "width": 32})
     _save(transformers.SiglipModel(siglip), folder / "siglip", processor)
     _tokenizer(transformers, "$A </s>", 10).save_pretrained(folder / "siglip")
+
+    hearing = {"spec_size": 64, "window_size": 4, "num_mel_bins": 16, "patch_embeds_hidden_size": 8, "hidden_size": 16}
+    hearing |= {"depths": [1, 1], "num_attention_heads": [2, 2], "projection_dim": 8, "patch_stride": [4, 4]}
+    clap = transformers.ClapConfig(
+        text_config={**text, "max_position_embeddings": 20, "projection_dim": 8}, audio_config=hearing, projection_dim=8
+    )
+    extractor = transformers.ClapFeatureExtractor(
+        feature_size=16, sampling_rate=8000, hop_length=160, max_length_s=1, fft_window_size=256, frequency_max=4000,
+        truncation="rand_trunc", padding="repeatpad",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    _save(transformers.ClapModel(clap), folder / "clap", extractor)
+    _tokenizer(transformers, "<s> $A </s>", 12).save_pretrained(folder / "clap")
+
+    seeing = {**vision, "num_frames": 4, "mit_hidden_size": 8, "mit_intermediate_size": 16, "mit_num_hidden_layers": 1}
+    xclip = transformers.XCLIPConfig(
+        text_config={**text, "max_position_embeddings": 12}, vision_config={**seeing, "mit_num_attention_heads": 2},
+        projection_dim=8, prompt_layers=1, prompt_num_attention_heads=2,
+    )  # fmt: skip
+    processor = transformers.VideoMAEImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+    )
+    _save(transformers.XCLIPModel(xclip), folder / "xclip", processor)
+    _tokenizer(transformers, "<s> $A </s>", 12).save_pretrained(folder / "xclip")
 
 
 def _tokenizer(transformers: Any, template: str, limit: int) -> Any:

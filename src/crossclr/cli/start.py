@@ -1,43 +1,58 @@
-"""`crossclr start`: from a folder of videos to the search page in one command."""
+"""`crossclr start`: from a folder of photos, videos and sounds to the search page in one command."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crossclr.cli.options import Captions, Host, Port, progress_bar, resumable, say
-from crossclr.storage import write_file
+from crossclr.storage import write_json
 from crossclr.storage.reading import read_json_object
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crossclr.extract import Report
+    from crossclr.extract import Expert, Report
+    from crossclr.extract.recordings import Listing
 
-FEW = 50  # recordings; below this, all are for training
+DONE = "start.json"  # what the run and its index were made from
 
 
 def start(
-    folder: Annotated[Path, typer.Argument(help="Folder of videos, images or sounds.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of photos, videos or sounds.")],
     captions: Captions = None,
+    experts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--expert",
+            "--experts",
+            metavar="NAME[=MODEL],...",
+            help="Experts to run, as in crossclr extract. appearance=openai/clip-vit-base-patch32 also reads texts.",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; default: runs/<name of the folder>.")] = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     serve: Annotated[bool, typer.Option(help="Start the service at the end.")] = True,
 ) -> None:
-    """Extract, train, index and serve a folder of recordings.
+    """Make a folder of photos, videos and sounds searchable by words, and open the search page.
 
-    Run the same command again to resume, or to add new files to the index. `crossclr extract`, `train`, `index` and
-    `serve` do the same step by step, with all options.
+    No captions are needed. With some, the search learns from them: as JSON or CSV (--captions), as subtitles, or as
+    text files with the names of the photos. Run the same command again to resume, or to follow what changed in the
+    folder or its captions.
 
     Examples:
+        crossclr start photos
+
         crossclr start clips --captions captions.json
 
-        crossclr start films --port 8080
+        crossclr start photos --expert appearance=openai/clip-vit-base-patch32
     """
     from rich.console import Console
 
@@ -51,7 +66,7 @@ def start(
     if serve:
         listen(host, port).close()  # reports a port that is in use before the long work, not after it
     with resumable():
-        prepare(folder, captions, base, console)
+        prepare(folder, captions, base, console, experts)
     if serve:
         serve_run(
             base / "run",
@@ -66,57 +81,111 @@ def name_of(folder: Path) -> str:
     return re.sub(r"[^\w.+-]+", "-", folder.resolve().name) or "mine"
 
 
-def prepare(folder: Path, captions: Path | None, base: Path, console: Console) -> None:
-    """Everything before the service: features, a trained run and its index, each only as far as it is missing."""
+def prepare(folder: Path, captions: Path | None, base: Path, console: Console, specs: list[str] | None = None) -> None:
+    """Everything before the service: features, a fitted run and its index, each only as far as it is outdated."""
     from crossclr import api
-    from crossclr.cli.extract import show_files, show_problems
-    from crossclr.search import build_index
-    from crossclr.search.index import INDEX, current_generation
-    from crossclr.training import Run
-
-    features, run = base / "features", base / "run"
-    report = _extract(folder, captions, features, console)
-    show_problems(report, console)
-    show_files(report, console)
-    if report.config is None:
-        raise ValueError("training needs sentences (--captions, or subtitles next to the videos) or videos with sound")
-    if (run / "config.yaml").is_file():
-        api.resume(run, baseline=False)
-    else:
-        say(console, f"training on {report.clips} clips")
-        api.train(report.config, {"name": name_of(folder)}, out=run, baseline=False)
-    indexed, state = base / "indexed.txt", _state(features)
-    known = indexed.read_text() if indexed.is_file() else ""
-    if known != state or current_generation(Run.open(run).path / INDEX) is None:
-        say(console, "building the index")
-        with progress_bar(console) as show:
-            build_index(run, progress=show)
-        write_file(indexed, state)
-
-
-def _state(features: Path) -> str:
-    """A digest of the sentences and files of a feature set, which changes whenever the index is out of date."""
-    found = hashlib.sha256((features / "meta_all.json").read_bytes())
-    for file in sorted({str(entry["file"]) for entry in read_json_object(features / "media.json").values()}):
-        about = Path(file).stat()
-        found.update(f"{file} {about.st_size} {about.st_mtime_ns}".encode())
-    return found.hexdigest()
-
-
-def _extract(folder: Path, captions: Path | None, out: Path, console: Console) -> Report:
-    from crossclr.extract import Settings, extract
+    from crossclr.cli.extract import show_problems
     from crossclr.extract.recordings import list_media
-    from crossclr.extract.registry import load_experts
+    from crossclr.search import build_index
+    from crossclr.training import load_config
 
-    listing = list_media(folder, captions)
-    experts = load_experts(["appearance", "text" if listing.captioned else "audio"])
-    few = len(listing.recordings) < FEW
-    settings = Settings(fractions={"train": 1.0}) if few else Settings()
-    rows: dict[str, int] = {}
+    listing, features, run = list_media(folder, captions, keep_all=True), base / "features", base / "run"
+    experts = _experts(listing, specs)
+    say(console, _plan(listing, experts))
+    report = _extract(listing, features, experts, console)
+    show_problems(report, console)
+    if report.config is None:
+        raise ValueError("no file of the folder can be searched; the lines above say why")
+    now, before = _state(features), read_json_object(base / DONE) if (base / DONE).is_file() else {}
+    exists = (run / "results.json").is_file()
+    if exists and now == before:
+        say(console, "nothing changed since the last time")
+        return
+    config, fits = (
+        load_config(report.config, {"name": name_of(folder)}),
+        not exists or now["learned"] != before.get("learned"),
+    )
+    if not exists:
+        fitted = api.resume(run, baseline=False) if run.exists() else api.train(config, out=run, baseline=False)
+    else:
+        fitted = api.refit(run, config, space=fits)
+    if fits:
+        say(console, _rests_on(fitted.results or {}))
     with progress_bar(console) as show:
+        build_index(run, progress=show)
+    write_json(base / DONE, now)
 
-        def progress(expert: str, count: int) -> None:
-            rows[expert] = rows.get(expert, 0) + count
-            show(", ".join(f"{done:,} rows of {name}" for name, done in rows.items()), 0, 0)
 
-        return extract(folder, out, experts, captions, settings, progress)
+def _experts(listing: Listing, specs: list[str] | None) -> list[Expert]:
+    """The experts that were chosen, or those of the files there are; always one that reads typed words."""
+        from crossclr.extract.media import media_kind
+    from crossclr.extract.registry import Spec, load_experts
+
+    kinds = {media_kind(recording.path) for recording in listing.recordings}
+    chosen = [part.strip() for part in ",".join(specs or []).split(",") if part.strip()]
+    if not chosen:
+        chosen = [name for name, needed in (("appearance", {"image", "video"}), ("audio", {"audio"})) if kinds & needed]
+    experts = load_experts(chosen)
+    if all(expert.needs.kind != "tokens" for expert in experts):
+        shared = [expert for expert in experts if expert.space and Spec.parse(expert.spec).model]
+        experts += load_experts([f"text={shared[0].model}" if shared else "text"])
+    return experts
+
+
+def _plan(listing: Listing, experts: list[Expert]) -> str:
+    """What will be searchable and how, before long work starts."""
+    from crossclr.extract.media import media_kind
+
+    kinds = Counter(media_kind(recording.path) for recording in listing.recordings)
+    words = {"image": "photos", "video": "videos", "audio": "sounds"}
+    counted = ", ".join(f"{kinds[kind]:,} {word}" for kind, word in words.items() if kinds[kind]) or "no file"
+    captioned = len({point.recording for point in listing.datapoints if point.segments})
+    spaces = Counter(expert.space for expert in experts if expert.space)
+    text = next(expert for expert in experts if expert.needs.kind == "tokens")
+    if spaces[text.space] > 1:
+        named = "1,000 named things" if text.dim == 384 else text.model
+        how = f"typed words find what they show ({named}" + (
+            f", and captions of {captioned:,} files)" if captioned else ")"
+        )
+    elif captioned:
+        how = f"typed words find them as far as captions of {captioned:,} files teach it"
+    else:
+        how = "there are no captions, so only file names and similar files can be searched"
+    return f"{counted}: {how}"
+
+
+def _rests_on(results: dict[str, object]) -> str:
+    """What the search rests on, with the number of samples behind each number."""
+    from crossclr.models.space import Facts
+
+    return Facts.from_dict(results["space"]).sentence()  # type: ignore[arg-type]
+
+
+def _state(features: Path) -> dict[str, str]:
+    """Digests of what the space learned from (files with sentences) and of everything that is indexed."""
+    meta, media = read_json_object(features / "meta_all.json"), read_json_object(features / "media.json")
+    manifest = read_json_object(features / "manifest.json")
+    files = {}
+    for entry in media.values():
+        about = Path(entry["file"]).stat()
+        files[entry["file"]] = [about.st_size, about.st_mtime_ns]
+    described = {key: entry for key, entry in meta.items() if any(segment["text"] for segment in entry["segments"])}
+    sources = {entry["data_key"]: manifest["recordings"][entry["data_key"]]["file"] for entry in described.values()}
+    learned = [described, manifest["experts"], manifest["modalities"]]
+    learned.append({key: files[str(Path(file).resolve())] for key, file in sources.items()})
+    return {"learned": _digest(learned), "indexed": _digest([meta, media, files, manifest["experts"]])}
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode(errors="surrogateescape")).hexdigest()
+
+
+def _extract(listing: Listing, out: Path, experts: list[Expert], console: Console) -> Report:
+    from crossclr.extract import Settings
+    from crossclr.extract.extraction import Extraction
+
+    settings = Settings(fractions={"train": 1.0}, stored="float32", keep_all=True)
+    job = Extraction(listing, out, experts, settings)
+    with progress_bar(console) as show:
+        job.report_files = lambda done, total: show("reading files", done, total)
+        return job.run()

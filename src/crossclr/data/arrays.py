@@ -204,7 +204,7 @@ class _Arrays:
         if not has.any(0).all() and (how != "drop" or len(alone) == len(self.keys)):
             lacking = self.keys[int(has.any(0).argmin())].as_py()
             raise DataError(f"{self.path}: sample {lacking!r} has no modality; drop it, or set unpaired=drop")
-        if len(alone) and (how == "error" or len(alone) == len(self.keys)):
+        if len(alone) and (how == "error" or (how == "drop" and len(alone) == len(self.keys))):
             own = next(modality for modality in self.modalities if modality.present[alone[0]])
             raise DataError(
                 f"{own.rows.path}: {len(alone)} keys are in one modality only (first: "

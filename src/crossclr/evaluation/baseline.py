@@ -58,16 +58,21 @@ class Pairs:
 
         Videos with the same label in ``families`` (videos) stay in one fold.
         """
-        most = max(pooled.names, key=lambda name: len(pooled[name].rows))
+        most = max(pooled.names, key=lambda name: len(pooled[name].rows) - len(torch.unique(pooled[name].clip_of)))
         several = len(torch.unique(pooled[most].clip_of)) < len(pooled[most].clip_of)
-        clips = pooled[most].clip_of if several else torch.arange(len(pooled.clip_keys))
+        every = torch.arange(len(pooled.clip_keys))
+        lacking = every[~torch.isin(every, pooled[most].clip_of)]
+        clips = torch.cat([pooled[most].clip_of, lacking]) if several else every
         rows_of, rows, present = {}, {}, {}
         for name, vectors in pooled.modalities.items():
             first = torch.full((len(pooled.clip_keys),), -1, dtype=torch.int64)
             first[vectors.clip_of.flip(0)] = torch.arange(len(vectors.rows)).flip(0)
-            rows_of[name] = torch.arange(len(clips)) if several and name == most else first[clips]
+            rows_of[name] = first[clips]
+            if several and name == most:
+                rows_of[name][: len(vectors.rows)] = torch.arange(len(vectors.rows))
             present[name] = rows_of[name] >= 0
-            rows[name] = vectors.rows[rows_of[name].clamp_min(0)]
+            rows[name] = torch.zeros(len(clips), vectors.rows.shape[1])
+            rows[name][present[name]] = vectors.rows[rows_of[name][present[name]]]
         video_of = torch.repeat_interleave(torch.arange(len(pooled.video_keys)), pooled.clip_counts)[clips]
         labels = np.unique(np.asarray(families), return_inverse=True)[1].ravel()
         groups = torch.from_numpy(labels.astype(np.int64))[video_of]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from rich.console import Console
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from crossclr.data import Dataset
@@ -19,6 +21,7 @@ from crossclr.models import SearchSpace, embed_data
 from crossclr.models.choice import Encode, choose_space, measure_of
 from crossclr.models.space import TrainedEncoder
 from crossclr.models.zero_shot import ZeroShot
+from crossclr.storage.reading import reading
 from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit
 from crossclr.training.recorder import fit_run, live_progress
 
@@ -96,6 +99,13 @@ class SpaceFit:
         encoders = train if self.config.recipe == "best" else None
         report = (lambda step: None) if self.console is None else partial(self.console.print, highlight=False)
         return choose_space(replace(pairs.data, measure=measure), encoders, self.config.seed, report, self.zero_shot)
+
+
+def load_shared_space(path: Path) -> ZeroShot:
+    """A space that modalities share without pairs, as `crossclr extract` writes it."""
+    with reading(path, "shared space"), safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return ZeroShot.from_tensors(tensors, file.metadata()["about"])
 
 
 def measure_parts(space: SearchSpace, data: Dataset, batch_size: int) -> dict[str, Results]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from crossclr.errors import CrossCLRError
+from crossclr.models.zero_shot import SharedTower
 
 FloatRows = npt.NDArray[np.float32]
 Kind = Literal["frames", "windows", "boxes", "sound", "tokens"]
@@ -94,12 +95,17 @@ class Expert(ABC):
     layer: str = ""
     version: str = ""
     batch_size: int = 16
+    space: str = ""  # experts of one space can be compared without a caption, such as images and texts of CLIP
     spec: str = ""  # what `load` built it from; empty for an expert that was built in another way
     options: Mapping[str, Any] = {}
 
     def origin(self) -> Origin:
         """The description that is stored with its rows."""
         return Origin(self.name, self.model, self.layer, float(self.needs.rate), self.version, self.dim)
+
+    def tower(self) -> SharedTower:
+        """How its rows become vectors of its ``space``; unless an expert says more, they are such vectors."""
+        return SharedTower(torch.zeros(self.dim))
 
 
 class FrameExpert(Expert):
@@ -153,6 +159,7 @@ class ImageNetwork(ABC):
     layer: str
     version: str
     hint: str  # what to do if it cannot be used
+    space: str = ""  # see `Expert`
 
     @abstractmethod
     def prepare(self, image: Any) -> Tensor:

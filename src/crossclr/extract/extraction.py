@@ -2,12 +2,14 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 
 from crossclr import __version__
 from crossclr.errors import ReadError
@@ -28,6 +30,7 @@ from crossclr.extract.training_set import (
     coot_section,
     media_table,
     segments_within,
+    shared_space,
     training_config,
 )
 from crossclr.notices import warn
@@ -35,6 +38,7 @@ from crossclr.storage import FolderLock, sweep, write_file, write_json
 from crossclr.storage.reading import read_json_object, reading
 
 META, MANIFEST, CONFIG, MEDIA = "meta_all.json", "manifest.json", "config.yaml", "media.json"
+SHARED = "shared_space.safetensors"
 PARAGRAPHS_AT_ONCE = 256
 FEWEST = 10  # files with rows of an expert that training needs; for small sets, half of the files
 
@@ -93,9 +97,10 @@ class Extraction:
         self.experts = list(experts)
         self.modalities = choose_modalities(self.experts, settings.modalities)
         self.progress = progress or (lambda name, rows: None)
+        self.report_files: Callable[[int, int], None] = lambda done, total: None  # files decoded, and all to decode
         self.media_experts = [expert for expert in experts if not isinstance(expert, TokenExpert)]
         self.text_experts = [expert for expert in experts if isinstance(expert, TokenExpert)]
-        if self.text_experts and not listing.captioned:
+        if self.text_experts and not listing.captioned and not settings.keep_all:
             raise ValueError(
                 f"expert {self.text_experts[0].name!r} needs sentences, but there are none: name a caption file with "
                 "--captions, or put subtitles (.srt, .vtt) next to the videos"
@@ -150,8 +155,10 @@ class Extraction:
             self._encode_media(todo)
         for recording in self.listing.recordings:
             absent = self.finished.absences(recording.key)
-            for expert in self.media_experts:
-                if expert.name in absent:
+            if self.settings.keep_all and len(absent) == len(self.media_experts):
+                self._omit(Omission(recording.path.name, f"none of the experts {', '.join(absent)} takes such a file"))
+            elif not self.settings.keep_all:  # where all are kept, a photo without sound is as it should be
+                for expert in (expert for expert in self.media_experts if expert.name in absent):
                     self._omit(self._absence(recording.key, expert))
         self._find_durations()
         segments = self._segments()
@@ -166,8 +173,9 @@ class Extraction:
         torch.set_num_threads(self.settings.threads or before)
         experts = {recording.key: lacking for recording, lacking in todo}
         try:
-            for finished in Pipeline(workers, 1 if cores <= 2 else 0, self.progress).run(todo):
+            for done, finished in enumerate(Pipeline(workers, 1 if cores <= 2 else 0, self.progress).run(todo), 1):
                 self._keep(finished, experts[finished.recording.key])
+                self.report_files(done, len(todo))
         finally:
             torch.set_num_threads(before)
 
@@ -216,11 +224,12 @@ class Extraction:
                 segments[point.key], problems = segments_within(point, duration, name)
                 for problem in problems:
                     self._omit(problem)
-            elif self.text_experts:
+            elif self.text_experts and not self.settings.keep_all:
                 self._omit(Omission(name, "it has no sentence"))
             else:
+                text = "" if self.settings.keep_all else point.recording
                 segments[point.key] = [
-                    {"text": point.recording, "start_sec": start, "stop_sec": stop}
+                    {"text": text, "start_sec": start, "stop_sec": stop}
                     for start, stop in self._spans(point.recording, duration)
                 ]
         return segments
@@ -237,6 +246,7 @@ class Extraction:
 
     def _encode_texts(self, segments: Mapping[str, Segments]) -> None:
         texts = {key: [segment["text"] for segment in paragraph] for key, paragraph in segments.items() if paragraph}
+        texts = {key: sentences for key, sentences in texts.items() if all(sentences)}
         for expert in self.text_experts:
             self.finished.expect(expert, texts)
             todo = [key for key in texts if self.finished.find(expert.name, key) is None]
@@ -256,9 +266,12 @@ class Extraction:
             for experts, keys in ((self.media_experts, list(self.files)), (self.text_experts, list(segments)))
             for expert in experts
         }
+        settings = self.settings
+        points, modalities = self.listing.datapoints, self.modalities
         data = build_dataset(
-            self.listing.datapoints, self.durations, segments, finished, self.modalities, self.settings.fractions
+            points, self.durations, segments, finished, modalities, settings.fractions, settings.keep_all
         )
+        data.stored = settings.stored
         if not data.meta:
             reason = f" ({self.report.problems[0]})" if self.report.problems else ""
             raise ValueError(f"nothing could be extracted{reason}")
@@ -269,16 +282,37 @@ class Extraction:
         data.modalities = data.modalities.only(self._common(data, finished))
         if len(data.modalities.experts) > 1:
             name = re.sub(r"[^\w.+-]+", "-", self.out.resolve().name) or "features"
-            section = write_arrays(self.out, data) if data.many else coot_section(data, self.out)
-            write_file(self.out / CONFIG, training_config(data, section, name))
+            section = write_arrays(self.out, data) if data.as_arrays else coot_section(data, self.out)
+            zero_shot = self._write_shared_space(data)
+            write_file(self.out / CONFIG, training_config(data, section, name, zero_shot, settings.keep_all))
             self.report.config = self.out / CONFIG
         write_json(self.out / MANIFEST, self._manifest(finished, data))
         self.finished.remove_parts()
+
+    def _write_shared_space(self, data: FeatureSet) -> Path | None:
+        """The file of the space that experts share; an earlier one stays if it is of the same experts."""
+        path = self.out / SHARED
+        made_from = repr([data.modalities, *((one.name, one.space, one.version, one.dim) for one in self.experts)])
+        if path.is_file():
+            with reading(path, "shared space"), safe_open(path, "pt") as file:
+                if file.metadata()["made_from"] == made_from:
+                    return path
+        space = shared_space(self.experts, data.modalities, every=self.settings.keep_all)
+        if space is None:
+            return None
+        write_file(path, save(space.tensors(), {"about": space.about, "made_from": made_from}))
+        return path
 
     def _common(self, data: FeatureSet, finished: Mapping[str, set[str]]) -> list[str]:
         """The experts that have rows of enough files to train with."""
         keys = {entry["data_key"] for entry in data.meta.values()} | data.meta.keys()
         counts = {name: len(present & keys) for name, present in finished.items()}
+        if self.settings.keep_all:
+            return [
+                name
+                for name, count in counts.items()
+                if count or name in self.modalities.experts.get(self.modalities.text or "", ())
+            ]
         enough = min(FEWEST, len(data.meta) / 2)
         for name in (name for name, count in counts.items() if 0 < count < enough):
             what = f"only {counts[name]} of {len(data.meta)} files have rows, so training does not use it"
@@ -292,7 +326,7 @@ class Extraction:
             reads = isinstance(expert, TokenExpert)
             keys = [key for key in (data.meta if reads else recordings) if key in finished[expert.name]]
             self.report.rows[expert.name] = 0
-            if keys:
+            if keys or (reads and self.settings.keep_all):
                 joined = self.finished.join(expert, keys)
                 self.report.rows[expert.name] = joined.rows
                 if reads:

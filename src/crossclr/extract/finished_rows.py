@@ -1,4 +1,4 @@
-"""Write recordings with several captions and no times as plain arrays.
+"""Write clips with several sentences, or none, as plain arrays.
 
 COOT's layout has one sentence for each clip. A clip that appeared once for each of its captions would be its own false
 negative, so the rows are also written end to end, with the owner of each sentence.
@@ -15,15 +15,17 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from crossclr.data.sequences import clip_bounds
 from crossclr.extract.contract import Expert, ExpertError, FloatRows, Needs
 from crossclr.extract.training_set import FeatureSet
 from crossclr.extras import OptionalModule
@@ -44,42 +46,73 @@ def write_arrays(out: Path, data: FeatureSet) -> dict[str, Any]:
         out: the folder with the HDF5 files.
         data: which datapoints and experts.
     """
-    (out / ARRAYS_FOLDER).mkdir(exist_ok=True)
-    keys = list(data.meta)
-    owners = [key for key in keys for _ in data.meta[key]["segments"]]
-    texts = [segment["text"] for key in keys for segment in data.meta[key]["segments"]]
-    write_json(out / ARRAYS_FOLDER / "texts.json", texts)
-    recording = {key: data.meta[key]["data_key"] for key in keys}
+    folder = out / ARRAYS_FOLDER
+    folder.mkdir(exist_ok=True)
+    clips = [(key, clip) for key in data.meta for clip in data.clips_of(key)]
+    read = {name: _sentences if name == data.modalities.text else _cut for name in data.modalities.experts}
     modalities: dict[str, list[dict[str, Any]]] = {name: [] for name in data.modalities.experts}
     for name, experts in data.modalities.experts.items():
-        reads = name == data.modalities.text
         for expert in experts:
             with h5py.File(out / f"{expert}.h5", "r", locking=False) as file:
-                present = [key for key in keys if reads or recording[key] in file]
-                _write_rows(out, expert, [file[key if reads else recording[key]] for key in present], by_sentence=reads)
-            write_json(out / ARRAYS_FOLDER / f"{expert}_ids.json", owners if reads else present)
+                like = np.zeros((0, int(file.attrs["dim"])), data.stored)
+                ids = _write_rows(folder, expert, like, partial(read[name], file, data))
+            write_json(folder / f"{expert}_ids.json", ids)
             parts = {"values": "rows.npy", "lengths": "lengths.npy", "ids": "ids.json"}
             modalities[name].append({field: f"{ARRAYS_FOLDER}/{expert}_{ending}" for field, ending in parts.items()})
-        if reads:
+        if name == data.modalities.text:
+            write_json(
+                folder / "texts.json",
+                [data.meta[key]["segments"][number]["text"] for key, clip in clips for number in clip.sentences],
+            )
             modalities[name][0] |= {"texts": f"{ARRAYS_FOLDER}/texts.json", "max_frames": None}
-    return {"kind": "arrays", "root": str(out.resolve()), "modalities": modalities, "splits": "meta_all.json#split"}
+    write_json(folder / "splits.json", {clip.key: data.meta[key]["split"] for key, clip in clips})
+    write_json(folder / "groups.json", {clip.key: data.meta[key]["data_key"] for key, clip in clips})
+    places = {option: f"{ARRAYS_FOLDER}/{option}.json" for option in ("splits", "groups")}
+    return {"kind": "arrays", "root": str(out.resolve()), "modalities": modalities, **places, "unpaired": "keep"}
 
 
-def _write_rows(out: Path, expert: str, entries: Sequence[h5py.Dataset], by_sentence: bool) -> None:
-    """The rows of all entries end to end, and the length of each entry or of each of its sentences."""
-    lengths = [
-        int(length) for entry in entries for length in (entry.attrs["sentence_tokens"] if by_sentence else [len(entry)])
-    ]
-    shape = (sum(lengths), entries[0].shape[1])
-    with new_file(out / ARRAYS_FOLDER / f"{expert}_rows.npy") as temporary:
-        rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=entries[0].dtype, shape=shape)
-        start = 0
-        for entry in entries:
-            rows[start : start + len(entry)] = entry[()]
-            start += len(entry)
-        rows.flush()
-    with new_file(out / ARRAYS_FOLDER / f"{expert}_lengths.npy") as temporary, temporary.open("wb") as file:
-        np.save(file, np.array(lengths, dtype=np.int64))
+Owned = Iterator[tuple[str, FloatRows]]  # a clip's key and rows
+
+
+def _sentences(file: h5py.File, data: FeatureSet) -> Owned:
+    """The rows of each sentence."""
+    for key in (key for key in data.meta if key in file):
+        rows, stops = file[key][()], np.cumsum(file[key].attrs["sentence_tokens"])
+        parts = np.split(rows, stops[:-1])
+        yield from ((clip.key, parts[number]) for clip in data.clips_of(key) for number in clip.sentences)
+
+
+def _cut(file: h5py.File, data: FeatureSet) -> Owned:
+    """The rows of each clip of the recordings that an expert has rows of."""
+    for key, entry in data.meta.items():
+        if entry["data_key"] in file:
+            rows, clips = file[entry["data_key"]][()], data.clips_of(key)
+            starts, stops = np.array([[clip.start, clip.stop] for clip in clips]).T
+            bounds = clip_bounds(len(rows), entry["duration_sec"], starts, stops, 0, 1)
+            yield from (
+                (clip.key, rows[first:last]) for clip, (first, last) in zip(clips, bounds.tolist(), strict=True)
+            )
+
+
+def _write_rows(folder: Path, expert: str, like: FloatRows, sequences: Callable[[], Owned]) -> list[str]:
+    """Write rows end to end, in the type of ``like`` (0, dim), and the length of each sequence; returns the keys."""
+    owners = [(key, len(rows)) for key, rows in sequences()]
+    lengths = np.array([length for _, length in owners], dtype=np.int64)
+    with new_file(folder / f"{expert}_rows.npy") as temporary:
+        if not len(lengths):
+            with temporary.open("wb") as file:
+                np.save(file, like)
+        else:
+            shape = (int(lengths.sum()), like.shape[1])
+            values = np.lib.format.open_memmap(temporary, mode="w+", dtype=like.dtype, shape=shape)
+            start = 0
+            for _, rows in sequences():
+                values[start : start + len(rows)] = rows
+                start += len(rows)
+            values.flush()
+    with new_file(folder / f"{expert}_lengths.npy") as temporary, temporary.open("wb") as file:
+        np.save(file, lengths)
+    return [key for key, _ in owners]
 
 
 PARTS_FOLDER = ".parts"
@@ -161,7 +194,7 @@ class FinishedRows:
         fresh = {
             key: entry for key, entry in parts.items() if entry and entry["fingerprint"] == self._wanted[name][key]
         }
-        if fresh or set(keys) != set(self._earlier[name]):
+        if fresh or set(keys) != set(self._earlier[name]) or not path.is_file():
             with ExitStack() as stack:
                 temporary = stack.enter_context(new_file(path))
                 file = stack.enter_context(h5py.File(temporary, "w", libver=("v108", "v110")))

@@ -169,6 +169,8 @@ class HubNetwork(ImageNetwork):
         self._network = load_network(model, revision, device)
         self.device = usable_device(device)
         self.model, self.layer, self.version = model, str(layer), version_of(self._network, model)
+        if self.layer == "mean" and hasattr(self._network, "get_text_features"):
+            self.space = f"{model} {self.version}"
 
     def prepare(self, image: Any) -> Tensor:
         """The model's own preparation."""
@@ -184,8 +186,13 @@ class HubNetwork(ImageNetwork):
 
     def windows(self, prepared: Sequence[Tensor], length: int) -> Tensor:
         """(windows, dim)."""
-        frames = int(getattr(self._network.config, "num_frames", length))
+        config = self._network.config
+        frames = int(getattr(getattr(config, "vision_config", config), "num_frames", length))
         picked = torch.stack([pick_frames(window, frames) for window in prepared])
+        if self.layer == "mean" and hasattr(self._network, "get_video_features"):  # X-CLIP
+            with torch.inference_mode():
+                embedded = self._network.get_video_features(pixel_values=picked.to(self.device))
+            return pooler_output(embedded, self.model)
         return run_layer(self._network, self.layer, self.model, pixel_values=picked.to(self.device))
 
 

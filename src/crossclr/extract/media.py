@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -43,11 +44,12 @@ def _playable(kind: str) -> frozenset[str]:
 
 VIDEOS = _playable("video") | {".avi", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"}
 SOUNDS = _playable("audio")
-IMAGES = _playable("image") | {".bmp"}
+HEIC = frozenset({".heic", ".heif"})
+IMAGES = _playable("image") | HEIC | {".bmp", ".avif"}
 RECORDINGS = VIDEOS | SOUNDS | IMAGES
 # Media that are not read. They are named here so that they are reported and not passed over.
 UNREADABLE = {
-    **dict.fromkeys((".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".svg", ".psd"), "PNG or JPEG"),
+    **dict.fromkeys((".tif", ".tiff", ".jp2", ".jxl", ".svg", ".psd"), "PNG or JPEG"),
     **dict.fromkeys((".dng", ".cr2", ".cr3", ".nef", ".arw", ".raw", ".ico"), "PNG or JPEG"),
     **dict.fromkeys((".3gp", ".3g2", ".m2ts", ".mts", ".vob", ".divx", ".rm", ".rmvb", ".mxf"), "MP4"),
     **dict.fromkeys((".aif", ".aiff", ".wma", ".amr", ".ac3", ".caf", ".mid", ".ape"), "WAV or FLAC"),
@@ -77,16 +79,18 @@ def media_kind(path: Path) -> str | None:
 
 
 def starts_like_image(head: bytes) -> bool:
-    """Whether the first 16 bytes of a file are those of a PNG, JPEG, GIF, BMP or WebP image.
+    """Whether the first 16 bytes of a file are those of a PNG, JPEG, GIF, BMP, WebP, HEIC or AVIF image.
 
     Example:
         >>> starts_like_image(b"GIF89a" + bytes(10)), starts_like_image(b"RIFF....WAVEfmt ")
         (True, False)
     """
-    return head.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM")) or head[8:12] == b"WEBP"
+    brand = head[8:12] if head[4:8] == b"ftyp" else b""
+    known = head.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM")) or head[8:12] == b"WEBP"
+    return known or brand in (b"heic", b"heix", b"mif1", b"msf1", b"avif", b"avis")
 
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "AVIF", "HEIF")
 MAX_ASPECT = 32  # longer side of an image by its shorter one
 
 
@@ -149,8 +153,16 @@ def _open_image(path: Path | BinaryIO, use: Callable[[Image], Any]) -> Any:
     with requires_extra("experts", "Decoding images"):
         import PIL.Image
 
+    formats = [name for name in FORMATS if name in PIL.Image.registered_extensions().values()]
+    if "HEIF" not in formats and find_spec("pillow_heif"):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+        formats.append("HEIF")
+    if "HEIF" not in formats and isinstance(path, Path) and path.suffix.lower() in HEIC:
+        raise MediaError("photos of this type need a plugin of Pillow; run: pip install pillow-heif")
     try:
-        with PIL.Image.open(path, formats=FORMATS) as image:
+        with PIL.Image.open(path, formats=formats) as image:
             return use(image)
     except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
         raise MediaError("it has too many pixels") from error

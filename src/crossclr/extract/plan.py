@@ -42,6 +42,7 @@ class Settings:
         threads: CPU threads of the networks; default: torch's own number, since decoders need little.
         segments: how to cut recordings without sentences (see `Cutting.parse`); default: each is one clip.
         modalities: names of experts by modality; the others form ``video``, ``audio`` and ``text``.
+        keep_all: every file that can be read becomes a clip, with or without sentences, and all are for training.
     """
 
     strict: bool = False
@@ -51,6 +52,7 @@ class Settings:
     threads: int | None = None
     segments: str | None = None
     modalities: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    keep_all: bool = False
 
     def __post_init__(self) -> None:
         if self.segments is not None:

@@ -41,6 +41,9 @@ class Datapoint:
     segments: tuple[Segment, ...]  # its sentences; empty without captions
 
 
+MAX_LINES = 100  # of a text file next to a recording
+
+
 @dataclass
 class Listing:
     """Everything there is to extract."""
@@ -56,7 +59,7 @@ class Listing:
         return any(point.segments for point in self.datapoints)
 
 
-def list_media(source: Path | str, captions: Path | str | None = None) -> Listing:
+def list_media(source: Path | str, captions: Path | str | None = None, keep_all: bool = False) -> Listing:
     """The recordings of a folder or of a table of files, with their sentences.
 
     Args:
@@ -64,6 +67,8 @@ def list_media(source: Path | str, captions: Path | str | None = None) -> Listin
             itself.
         captions: a caption file; recordings that it does not name are omitted. Without it, the subtitles next to a
             recording are its sentences.
+        keep_all: keep recordings that the caption file does not name. Their sentences are the subtitles, or the lines
+            of a text file of the same name.
 
     Raises:
         FileNotFoundError: the source or the caption file does not exist.
@@ -87,10 +92,11 @@ def list_media(source: Path | str, captions: Path | str | None = None) -> Listin
         raise ValueError(f"{source}: there is no video, sound or image ({', '.join(sorted(RECORDINGS))})")
     if captions is not None:
         table = read_captions(Path(captions))
-    if table is not None and (captions is not None or any(entry.segments for entry in table)):
+    named = table is not None and (captions is not None or any(entry.segments for entry in table))
+    if table is not None and named:
         _add_captions(listing, table, base, listed=captions is None)
-    else:
-        _add_subtitles(listing)
+    if keep_all or not named:
+        _add_subtitles(listing, sidecars=keep_all)
     used = {point.recording for point in listing.datapoints}
     listing.unused = [recording.path.name for recording in listing.recordings if recording.key not in used]
     listing.recordings = [recording for recording in listing.recordings if recording.key in used]
@@ -175,17 +181,22 @@ def _add_captions(listing: Listing, table: Sequence[Captioned], base: Path, list
             listing.datapoints.append(Datapoint(key, target, entry.split, entry.segments))
 
 
-def _add_subtitles(listing: Listing) -> None:
+def _add_subtitles(listing: Listing, sidecars: bool) -> None:
+    """A datapoint for each recording that has none."""
     by_folder: dict[Path, dict[str, Path]] = {}
-    for recording in listing.recordings:
+    known = {point.recording for point in listing.datapoints}
+    for recording in (recording for recording in listing.recordings if recording.key not in known):
         folder = recording.path.parent
         if folder not in by_folder:
             by_folder[folder] = subtitles_in(folder)
-        path = by_folder[folder].get(recording.path.stem)
+        path, note = by_folder[folder].get(recording.path.stem), recording.path.with_suffix(".txt")
         segments: tuple[Segment, ...] = ()
         if path is not None:
             try:
                 segments = tuple(read_subtitles(path))
             except (ValueError, OSError) as error:
                 listing.problems.append(Omission(path.name, f"the subtitles cannot be read ({error})"))
+        elif sidecars and note.is_file():
+            lines = note.read_text(encoding="utf-8-sig", errors="replace").splitlines()[:MAX_LINES]
+            segments = tuple(Segment(" ".join(line.split())) for line in lines if line.strip())
         listing.datapoints.append(Datapoint(recording.key, recording.key, None, segments))

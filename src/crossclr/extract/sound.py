@@ -10,7 +10,7 @@ import torch
 
 from crossclr.devices import usable_device
 from crossclr.extract.contract import FloatRows, Needs, SoundExpert
-from crossclr.extract.hub import load_network, load_pretrained, run_layer, version_of
+from crossclr.extract.hub import load_network, load_pretrained, pooler_output, run_layer, version_of
 from crossclr.extras import requires_extra
 
 PACKAGE = "openwakeword"
@@ -110,11 +110,13 @@ class HubSound(SoundExpert):
         self._network = load_network(model, revision, device)
         if self._network.config.is_encoder_decoder:
             self._network = self._network.get_encoder()  # Whisper
+        self._embed = getattr(self._network, "get_audio_features", None) if layer == "mean" else None  # CLAP
         self.device = usable_device(device)
         rate = int(getattr(self._extractor, "sampling_rate", 16000))
         self.needs = Needs("sound", rate, round(window * rate), round(stride * rate))
         self.model, self.layer, self.batch_size = model, str(layer), batch_size
         self.version = version_of(self._network, model)
+        self.space = f"{model} {self.version}" if self._embed is not None else ""
         self.dim = int(self.encode(np.zeros(self.needs.window, np.float32)).shape[1])
 
     def encode(self, samples: FloatRows) -> FloatRows:
@@ -125,5 +127,10 @@ class HubSound(SoundExpert):
         for start in range(0, len(windows), self.batch_size):
             block = [np.array(window) for window in windows[start : start + self.batch_size]]
             inputs = self._extractor(block, sampling_rate=int(needs.rate), return_tensors="pt").to(self.device)
-            parts.append(run_layer(self._network, self.layer, self.model, **inputs).float().cpu().numpy())
+            if self._embed is not None:
+                with torch.inference_mode():
+                    rows = pooler_output(self._embed(**inputs), self.model)
+            else:
+                rows = run_layer(self._network, self.layer, self.model, **inputs)
+            parts.append(rows.float().cpu().numpy())
         return np.concatenate(parts)

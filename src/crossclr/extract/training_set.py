@@ -16,6 +16,8 @@ import yaml
 from crossclr.data.order import draw_splits
 from crossclr.extract.contract import Expert, ExpertError
 from crossclr.extract.recordings import Datapoint, Omission
+from crossclr.extract.tokens import MINILM
+from crossclr.models.zero_shot import ZeroShot
 
 FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
 Segments = list[dict[str, Any]]  # as the meta file has them: text, start_sec, stop_sec
@@ -38,29 +40,59 @@ class ModalityExperts:
         return ModalityExperts(remaining, self.text if self.text in remaining else None)
 
 
+@dataclass(frozen=True)
+class Clip:
+    """A part of a recording with its sentences, or a whole recording."""
+
+    key: str
+    start: float  # seconds
+    stop: float
+    sentences: tuple[int, ...]  # its segments that have a sentence
+    fields: dict[str, str]  # what captions say besides
+
+
 @dataclass
 class FeatureSet:
     """The content of a meta file, and which experts belong to which modality."""
 
     modalities: ModalityExperts
     meta: dict[str, dict[str, Any]] = field(default_factory=dict)  # COOT's meta file
-    many: bool = False  # whether recordings have several sentences without times
+    stored: str = "float16"  # number type of the rows
+    as_arrays: bool = False  # whether a clip may have several sentences, or none, which COOT's layout cannot hold
 
     @property
     def two_level(self) -> bool:
-        """Whether any recording has several clips, each with its own sentence."""
+        """Whether any recording has several clips, each with its own sentence, in COOT's layout."""
         several = any(len(entry["segments"]) > 1 for entry in self.meta.values())
-        return several and not self.many and self.modalities.text is not None
+        return several and not self.as_arrays and self.modalities.text is not None
 
     @property
     def clips(self) -> int:
         """The number of segments."""
         return sum(len(entry["segments"]) for entry in self.meta.values())
 
+    def clips_of(self, key: str) -> list[Clip]:
+        """The clips of an entry: its segments. As arrays, segments of the same seconds are one clip."""
+        parts: dict[Any, list[int]] = {}
+        segments = self.meta[key]["segments"]
+        for number, segment in enumerate(segments):
+            seconds = segment["start_sec"], segment["stop_sec"]
+            parts.setdefault(seconds if self.as_arrays else number, []).append(number)
+        return [
+            Clip(
+                f"{key}/{number}" if len(parts) > 1 else key,
+                segments[own[0]]["start_sec"],
+                segments[own[0]]["stop_sec"],
+                tuple(one for one in own if segments[one]["text"]),
+                segments[own[0]].get("fields", {}),
+            )
+            for number, own in enumerate(parts.values())
+        ]
+
     def count(self, split: str) -> tuple[int, int]:
         """The number of recordings and of clips in a split."""
-        entries = [entry for entry in self.meta.values() if entry["split"] == split]
-        return len(entries), sum(1 if self.many else len(entry["segments"]) for entry in entries)
+        keys = [key for key, entry in self.meta.items() if entry["split"] == split]
+        return len(keys), sum(len(self.clips_of(key)) for key in keys)
 
 
 def choose_modalities(experts: Sequence[Expert], named: Mapping[str, Sequence[str]] | None = None) -> ModalityExperts:
@@ -121,6 +153,7 @@ def build_dataset(
     finished: Mapping[str, Collection[str]],
     modalities: ModalityExperts,
     fractions: Mapping[str, float] = FRACTIONS,
+    keep_all: bool = False,
 ) -> FeatureSet:
     """The data set of everything that has rows in two modalities, or in the only one.
 
@@ -131,10 +164,11 @@ def build_dataset(
         finished: for each expert the keys for which it has rows.
         modalities: which experts belong to which modality.
         fractions: share of each split, for datapoints without one.
+        keep_all: one modality is enough, and all are for training.
     """
     no_times = all(segment.start is None and segment.stop is None for point in points for segment in point.segments)
     several = any(len(point.segments) > 1 for point in points)
-    data = FeatureSet(modalities, many=several and no_times and modalities.text is not None)
+    data = FeatureSet(modalities, as_arrays=keep_all or (several and no_times and modalities.text is not None))
     for point in points:
         recording = point.recording
         if recording not in durations or not segments.get(point.key):
@@ -143,11 +177,11 @@ def build_dataset(
             any((point.key if name == modalities.text else recording) in finished[label] for label in members)
             for name, members in modalities.experts.items()
         ]
-        if sum(present) >= min(2, len(present)):
+        if sum(present) >= (1 if keep_all else min(2, len(present))):
             data.meta[point.key] = {
                 "data_key": recording,
                 "duration_sec": round(durations[recording], 6),
-                "split": point.split or "",
+                "split": "train" if keep_all else point.split or "",
                 "segments": segments[point.key],
             }
     entries = list(data.meta.values())
@@ -161,13 +195,10 @@ def media_table(data: FeatureSet, files: Mapping[str, Path]) -> dict[str, Any]:
     """Clip -> file and seconds, for ``crossclr index --media``."""
     table: dict[str, Any] = {}
     for key, entry in data.meta.items():
-        path = files[entry["data_key"]]
-        whole = [{**entry["segments"][0], "start_sec": 0.0, "stop_sec": entry["duration_sec"]}]
-        segments = whole if data.many else entry["segments"]
-        for number, segment in enumerate(segments):
-            clip = {"file": str(path.resolve()), "start": segment["start_sec"], "stop": segment["stop_sec"]}
-            clip |= {"fields": segment["fields"]} if "fields" in segment else {}
-            table[f"{key}/{number}" if len(segments) > 1 else key] = clip
+        file = str(files[entry["data_key"]].resolve())
+        for clip in data.clips_of(key):
+            fields = {"fields": clip.fields} if clip.fields else {}
+            table[clip.key] = {"file": file, "start": clip.start, "stop": clip.stop, **fields}
     return table
 
 
@@ -196,7 +227,32 @@ def coot_section(data: FeatureSet, out: Path) -> dict[str, Any]:
     return section | ({"cut_text_by": "times"} if text is None else {})
 
 
-def training_config(data: FeatureSet, section: Mapping[str, Any], name: str) -> str:
+def shared_space(experts: Sequence[Expert], modalities: ModalityExperts, every: bool = False) -> ZeroShot | None:
+    """The space in which images, videos or sounds meet texts before any caption; None if the experts share none.
+
+    A modality of several joined experts has no part in it. With ``every``, the other modalities lie in channels of
+    their own, so that similar files are found.
+    """
+    alone = {members[0]: name for name, members in modalities.experts.items() if len(members) == 1}
+    found = {alone[expert.name]: expert for expert in experts if expert.name in alone and expert.space}
+    text = found.get(modalities.text or "")
+    sharing = {name: expert for name, expert in found.items() if text is not None and expert.space == text.space}
+    dims = {expert.name: expert.dim for expert in experts}
+    others = {
+        name: sum(dims[label] for label in members)
+        for name, members in modalities.experts.items()
+        if name not in sharing
+    }
+    if text is None or (len(sharing) < 2 and not every):
+        return None
+    about = "names of classes" if text.model == MINILM else text.model
+    space = ZeroShot({name: expert.tower() for name, expert in sharing.items()}, about)
+    return space.beside(others) if every and others else space
+
+
+def training_config(
+    data: FeatureSet, section: Mapping[str, Any], name: str, zero_shot: Path | None = None, keep_all: bool = False
+) -> str:
     """The text of a config whose model and loss follow from the number of training clips.
 
     The recipe is `best`: closed form and trained encoders, chosen by cross-fitting. Below 2,000 training clips the
@@ -206,6 +262,8 @@ def training_config(data: FeatureSet, section: Mapping[str, Any], name: str) -> 
         data: the data set.
         section: the section ``data`` of the config.
         name: name of the run.
+        zero_shot: file of the shared space.
+        keep_all: the closed form alone, which is fitted in seconds whenever something changes.
     """
     recordings, clips = data.count("train")
     two_level = data.two_level
@@ -218,7 +276,7 @@ def training_config(data: FeatureSet, section: Mapping[str, Any], name: str) -> 
     validate = "val" if data.count("val")[0] else None
     values: dict[str, Any] = {
         "name": name,
-        "recipe": "best",
+        "recipe": "closed-form" if keep_all else "best",
         "data": dict(section),
         "splits": {"train": "train", "validate": validate, "test": "test" if data.count("test")[0] else None},
         "model": {"dim": 256, "encoder": encoder} if clips < SMALL else {"dim": 384},
@@ -227,6 +285,8 @@ def training_config(data: FeatureSet, section: Mapping[str, Any], name: str) -> 
         "schedule": {"name": "cosine", "warmup_epochs": 2},
         "training": {"epochs": epochs, "batch_size": batch},
     }
+    if zero_shot is not None:
+        values["zero_shot"] = str(zero_shot.resolve())
     if validate is not None:
         values["validation"] = {"every": 1}
     head = "# Written by `crossclr extract`. If you move the folder, change data.root.\n"

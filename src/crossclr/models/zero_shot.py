@@ -5,6 +5,7 @@ et al. 2014), so an image and a text meet without a single caption.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import cast
 
 import torch
@@ -24,6 +25,8 @@ class SharedTower(nn.Module):
         bias: (classes,) of the classifier.
         class_vectors: (classes, width) text vectors of the class names.
         temperature: of the softmax.
+        span: first channel, and the one after the last, in which rows without a classifier lie; default: all. Rows in
+            channels of their own are only similar to rows of their kind.
     """
 
     centre: Tensor
@@ -31,6 +34,7 @@ class SharedTower(nn.Module):
     bias: Tensor | None
     class_vectors: Tensor | None
     temperature: Tensor
+    span: Tensor
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class SharedTower(nn.Module):
         bias: Tensor | None = None,
         class_vectors: Tensor | None = None,
         temperature: float | Tensor = 1.0,
+        span: tuple[int, int] | Tensor | None = None,
     ) -> None:
         super().__init__()
         if weight is not None:
@@ -50,11 +55,20 @@ class SharedTower(nn.Module):
         values = {"centre": centre, "weight": weight, "bias": bias, "class_vectors": class_vectors}
         for name, value in {**values, "temperature": torch.as_tensor(temperature)}.items():
             self.register_buffer(name, None if value is None else value.detach().float().clone())
+        self.register_buffer("span", torch.as_tensor((0, len(centre)) if span is None else span))
 
     @property
     def dim(self) -> int:
         """Channels of an input row."""
-        return len(self.centre) if self.weight is None else self.weight.shape[1]
+        return int(self.span[1] - self.span[0]) if self.weight is None else self.weight.shape[1]
+
+    def widened(self, width: int) -> "SharedTower":
+        """The same tower in a space with more channels, which are 0."""
+        more = width - len(self.centre)
+        classes = None if self.class_vectors is None else functional.pad(self.class_vectors, (0, more))
+        return SharedTower(
+            functional.pad(self.centre, (0, more)), self.weight, self.bias, classes, self.temperature, self.span
+        )
 
     def forward(self, rows: Tensor) -> Tensor:
         """(rows, channels) to (rows, width)."""
@@ -62,6 +76,8 @@ class SharedTower(nn.Module):
         if self.weight is not None and self.bias is not None and self.class_vectors is not None:
             logits = torch.addmm(self.bias, vectors, self.weight.T) / self.temperature
             vectors = logits.softmax(dim=1) @ self.class_vectors
+        elif self.dim < len(self.centre):
+            vectors = functional.pad(vectors, (int(self.span[0]), len(self.centre) - int(self.span[1])))
         return functional.normalize(vectors - self.centre, dim=1)
 
 
@@ -135,6 +151,18 @@ class ZeroShot(nn.Module):
             if dims[name] != self.branch(name).dim:
                 wanted = self.branch(name).dim
                 raise ValueError(f"rows of {name!r} have {dims[name]} channels, but {self.about} takes {wanted}")
+
+    def beside(self, dims: Mapping[str, int]) -> "ZeroShot":
+        """With more modalities, each in channels of its own: their rows find similar rows of the same modality.
+
+        Args:
+            dims: channels of a row of each.
+        """
+        width, more = self.width + sum(dims.values()), {}
+        stops = accumulate(dims.values(), initial=self.width)
+        for (name, dim), first in zip(dims.items(), stops, strict=False):
+            more[name] = SharedTower(torch.zeros(width), span=(first, first + dim))
+        return ZeroShot({**{name: self.branch(name).widened(width) for name in self.modalities}, **more}, self.about)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that encoding needs, named ``modality/part``, for safetensors."""

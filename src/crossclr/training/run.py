@@ -3,8 +3,7 @@
 Compare a run folder, an index or an export with its manifests, and a run with its data.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from crossclr.storage.manifest import NAME, changes, check_sealed, file_digest, 
 from crossclr.storage.reading import read_json_object, reading
 from crossclr.training.checkpoint import ADVICE, REST, TENSORS, CheckpointError, load_tensors, save_checkpoint
 from crossclr.training.checkpoint import MODEL as WEIGHTS
-from crossclr.training.config_files import load_config
+from crossclr.training.config_files import dump_config, load_config
 from crossclr.training.run_config import RunConfig
 from crossclr.training.run_folder import CONFIG, DATA, ENVIRONMENT, MODEL, RESULTS, RunFolder, Which
 
@@ -46,15 +45,30 @@ class Run(RunFolder[RunConfig]):
         return cls(path, load_config(path / CONFIG))
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, model: JointModel, state: Mapping[str, Any], data: Dataset) -> "Run":
-        """Write a run folder with its first checkpoint; it appears complete or not at all."""
+    def create(
+        cls, path: Path, config: RunConfig, data: Dataset, model: JointModel | None = None, state: Any = None
+    ) -> "Run":
+        """Write a run folder, with the first checkpoint of a model; it appears complete or not at all."""
         config = config.model_copy(update={"data": config.data.with_absolute_paths()})
-        with cls.creating(path, config, shape_of(model)) as folder:
+        shape = {"dims": data.dims, "two_level": False} if model is None else shape_of(model)
+        with cls.creating(path, config, shape) as folder:
             roles = [config.splits.train, config.splits.validate_, config.splits.test]
             splits = dict.fromkeys([*data.splits, *(split for split in roles if split is not None)])
             write_json(folder / DATA, fingerprint(data, list(splits)))
-            save_checkpoint(folder / "last", model.state_dict(), state)
+            if model is not None:
+                save_checkpoint(folder / "last", model.state_dict(), state)
         return cls(path, config)
+
+    def follow_data(self, config: RunConfig, data: Dataset) -> "Run":
+        """Take over data that grew, in a run without trained encoders; `write_space` then stores its new space."""
+        config = config.model_copy(update={"data": config.data.with_absolute_paths()})
+        changed = [CONFIG, MODEL, DATA]
+        unlist(self.path, changed)  # a kill between two files must not look like damage
+        write_file(self.path / CONFIG, dump_config(config))
+        write_json(self.path / MODEL, {"dims": data.dims, "two_level": False})
+        write_json(self.path / DATA, fingerprint(data, list(data.splits)))
+        seal(self.path, changed)
+        return replace(self, config=config)
 
     def load_model(self, which: Which = "best") -> JointModel:
         """The trained model, in evaluation mode on the CPU.

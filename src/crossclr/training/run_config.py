@@ -212,6 +212,11 @@ class FitConfig(StrictConfig):
         description="`best` and `closed-form`: what decides, the mean of R@1, R@5 and R@10 or mean average precision; "
         "`auto`: `map` if the data has concepts, else `recall`.",
     )
+    zero_shot: str | None = Field(
+        default=None,
+        description="`best` and `closed-form`: file of a space that modalities share without pairs; `crossclr extract` "
+        "writes it.",
+    )
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="Seed of weights, order of samples, frame sampling and dropout."
     )
