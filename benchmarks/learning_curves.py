@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -44,7 +45,9 @@ def measure(data: PairedSet, pairs: int, draw: int) -> dict[str, float]:
     return {name: (one["text->video"] + one["video->text"]) / 2 for name, one in found.items()}
 
 
-def draw_figure(results: dict[str, dict[int, list[dict[str, float]]]], path: Path) -> None:
+def draw_figure(
+    results: dict[str, dict[int, list[dict[str, float]]]], path: Path, colours: Mapping[str, str] = COLOURS
+) -> None:
     """An SVG with one panel for each set; bands are the standard error of the mean."""
     wide, high, gap = 220, 150, 50
     lines = [
@@ -63,7 +66,7 @@ def draw_figure(results: dict[str, dict[int, list[dict[str, float]]]], path: Pat
             lines.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#475569">{tick}</text>')
         for pairs, x in across.items():
             lines.append(f'<text x="{x:.1f}" y="{high + 46}" text-anchor="middle" fill="#475569">{pairs}</text>')
-        for place, (method, colour) in enumerate(COLOURS.items()):
+        for place, (method, colour) in enumerate(colours.items()):
             centre: list[str] = []
             low: list[str] = []
             above: list[str] = []
@@ -76,7 +79,7 @@ def draw_figure(results: dict[str, dict[int, list[dict[str, float]]]], path: Pat
             lines.append(f'<polygon points="{band}" fill="{colour}" fill-opacity="0.2"/>')
             lines.append(f'<polyline points="{" ".join(centre)}" fill="none" stroke="{colour}" stroke-width="2"/>')
             if not number:
-                x = left + 100 * place
+                x = left + 110 * place
                 lines.append(f'<text x="{x}" y="{high + 66}" fill="{colour}" font-weight="600">{method}</text>')
     path.write_text("\n".join([*lines, "</svg>"]) + "\n", encoding="utf-8")
 

@@ -86,7 +86,13 @@ def _joint_models(transformers: Any, folder: Path, small: dict[str, int]) -> Non
     _save(transformers.SiglipModel(siglip), folder / "siglip", processor)
     _tokenizer(transformers, "$A </s>", 10).save_pretrained(folder / "siglip")
 
-    hearing = {"spec_size": 64, "window_size": 4, "num_mel_bins": 16, "patch_embeds_hidden_size": 8, "hidden_size": 16}
+    hearing: dict[str, Any] = {
+        "spec_size": 64,
+        "window_size": 4,
+        "num_mel_bins": 16,
+        "patch_embeds_hidden_size": 8,
+        "hidden_size": 16,
+    }
     hearing |= {"depths": [1, 1], "num_attention_heads": [2, 2], "projection_dim": 8, "patch_stride": [4, 4]}
     clap = transformers.ClapConfig(
         text_config={**text, "max_position_embeddings": 20, "projection_dim": 8}, audio_config=hearing, projection_dim=8

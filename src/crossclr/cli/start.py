@@ -118,7 +118,7 @@ def prepare(folder: Path, captions: Path | None, base: Path, console: Console, s
 
 def _experts(listing: Listing, specs: list[str] | None) -> list[Expert]:
     """The experts that were chosen, or those of the files there are; always one that reads typed words."""
-        from crossclr.extract.media import media_kind
+    from crossclr.extract.media import media_kind
     from crossclr.extract.registry import Spec, load_experts
 
     kinds = {media_kind(recording.path) for recording in listing.recordings}

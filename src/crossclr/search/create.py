@@ -32,7 +32,7 @@ from crossclr.search.items import Items
 from crossclr.search.onnx_export import write_query_encoder
 from crossclr.search.onnx_queries import QUERY_ENCODER
 from crossclr.search.previews import make_previews
-from crossclr.search.query_encoders import text_modalities, trial_encoder
+from crossclr.search.query_encoders import text_modalities, text_recipe, trial_encoder
 from crossclr.search.run_items import TEXT, EmbeddedItems, MediaFinder, Progress, embed_items, read_shard_items
 from crossclr.training import Run
 
@@ -121,9 +121,10 @@ def build_index(
             _put_items(items, found[name], ids[name], meta["modalities"][name])
         _report(progress, "drawing the map", 2)
         place_items(items, {name: found[name] for name in wanted}, ids)
-        if text is not None:
+        recipe = text_recipe(run.config)
+        if text is not None and recipe is None:
             write_query_encoder(model, folder, text)
-        write_index(folder, items, indexes, meta, trial_encoder(model, text, folder))
+        write_index(folder, items, indexes, meta, trial_encoder(model, text, folder, recipe))
         _report(progress, "drawing the map", 3)
     return run.path / INDEX
 
@@ -269,7 +270,7 @@ def update_index(
         if splits:
             data, finder = run.open_data(), MediaFinder(media or extracted_media(run))
             model = run.load_space()
-            encoder = trial_encoder(model, meta["text_modality"], before)
+            encoder = trial_encoder(model, meta["text_modality"], before, text_recipe(run.config))
             gathered = embed_items(model, data, splits, finder, batch_size, device, progress)
             _join(run, items, indexes, gathered, meta, changes, progress)
             media_roots |= finder.roots

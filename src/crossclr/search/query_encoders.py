@@ -23,34 +23,50 @@ from crossclr.search.index import Vectors
 from crossclr.search.onnx_queries import OnnxQueries, open_onnx_queries
 from crossclr.search.query import QueryError
 from crossclr.search.run_items import TEXT, EmbeddedItems, encode_rows
-from crossclr.storage.reading import read_json
+from crossclr.storage.reading import read_json, read_json_object
 from crossclr.training import Run, RunConfig
 
 CACHED = 1024
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to build an expert again: its spec and options for `crossclr.extract.load`."""
+
+    spec: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TextQueries:
     """Sentences to unit vectors.
 
     Args:
-        model: the run's model, trained on MiniLM features of 384 channels.
+        model: the run's model.
         modality: the text modality that encodes sentences unless another is chosen.
         encoder: the text expert. Default: it is loaded at the first sentence.
+        recipe: how to build it. Default: MiniLM, with features of 384 channels.
 
     Raises:
         QueryError: the run was trained on other text features.
     """
 
-    def __init__(self, model: SearchSpace, modality: str = TEXT, encoder: TokenEncoder | None = None) -> None:
+    def __init__(
+        self,
+        model: SearchSpace,
+        modality: str = TEXT,
+        encoder: Expert | None = None,
+        recipe: Recipe | None = None,
+    ) -> None:
         dim = model.dims[modality]
-        if dim != TokenEncoder.dim:
+        if recipe is None and encoder is None and dim != TokenEncoder.dim:
             raise QueryError(
                 f"this run was trained on text features of {dim} channels, but typed queries have the "
                 f"{TokenEncoder.dim} channels of MiniLM: search with --like ID, or train on features of "
                 "`crossclr extract --text-only`"
             )
         self.model, self.modality = model.eval(), modality
-        self._encoder = encoder
+        self._encoder: Any = encoder
+        self._recipe = recipe or Recipe("text")
         self._lock = threading.Lock()
         self._vector = lru_cache(CACHED)(lambda text, modality: self._encode([text], modality)[0])
 
@@ -66,7 +82,7 @@ class TextQueries:
     def _encode(self, texts: Sequence[str], modality: str) -> Vectors:
         with self._lock:  # one at a time, because the network uses several threads itself
             if self._encoder is None:
-                self._encoder = TokenEncoder()
+                self._encoder = load(self._recipe.spec, **self._recipe.options)
             return encode_rows(self.model, modality, self._encoder(list(texts)))
 
 
@@ -84,34 +100,40 @@ def text_modalities(found: Mapping[str, EmbeddedItems], dims: Mapping[str, int])
     return sorted(fit or names[:1], key=lambda name: name != TEXT)
 
 
-def trial_encoder(model: SearchSpace, modality: str | None, folder: Path) -> OnnxQueries | TextQueries | None:
+def trial_encoder(
+    model: SearchSpace, modality: str | None, folder: Path, recipe: Recipe | None = None
+) -> OnnxQueries | TextQueries | None:
     """The encoder of sentences, or None where typed queries are not possible.
 
     The exported encoder in a generation of an index is preferred, because it loads in a fraction of the time.
     """
     try:
-        return open_onnx_queries(folder, "") or open_text_queries(model, modality)
+        return open_onnx_queries(folder, "") or open_text_queries(model, modality, recipe)
     except QueryError:
         return None
 
 
-def open_text_queries(model: SearchSpace, modality: str | None) -> TextQueries:
+def open_text_queries(model: SearchSpace, modality: str | None, recipe: Recipe | None = None) -> TextQueries:
     """The encoder of typed sentences for a model; ``modality`` is the one that is text.
+
+    ``recipe`` builds its expert; see `text_recipe`.
 
     Raises:
         QueryError: no modality is text, or it has other text features.
     """
     if modality is None:
         raise QueryError("no modality of this run is text, so typed queries are not possible; use --like ID")
-    return TextQueries(model, modality)
+    return TextQueries(model, modality, recipe=recipe)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How to build an expert again: its spec and options for `crossclr.extract.load`."""
-
-    spec: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+def text_recipe(config: RunConfig) -> Recipe | None:
+    """The expert that made the text features of a run; None for MiniLM, and where it is not known."""
+    path = Path(getattr(config.data, "root", "") or ".") / MANIFEST
+    if not path.is_file():
+        return None
+    experts = [one for one in read_json_object(path, "experts")["experts"].values() if one["needs"]["kind"] == "tokens"]
+    other = [Recipe(one["spec"], one["options"]) for one in experts if one["spec"] not in ("", "text")]
+    return other[0] if other else None
 
 
 def run_experts(config: RunConfig) -> dict[str, Sequence[Recipe]]:

@@ -101,7 +101,7 @@ class Searcher:
             FileNotFoundError: the run has no index yet.
             ValueError: the index was built from other weights.
         """
-        from crossclr.search.query_encoders import open_file_queries, open_text_queries
+        from crossclr.search.query_encoders import open_file_queries, open_text_queries, text_recipe
         from crossclr.training import Run
 
         run = run if isinstance(run, Run) else Run.open(run)
@@ -116,7 +116,7 @@ class Searcher:
         if not text:
             return cls(folder, no_text="typed queries are switched off", no_files="queries by files are switched off")
         model = run.load_space()
-        queries, no_text = _opened(lambda: open_text_queries(model, meta["text_modality"]))
+        queries, no_text = _opened(lambda: open_text_queries(model, meta["text_modality"], text_recipe(run.config)))
         files, no_files = _opened(lambda: open_file_queries(run, model))
         return cls(folder, queries, no_text, files, no_files)
 
