@@ -51,7 +51,7 @@ def test_a_closed_form_run_is_measured_with_its_space(closed):
     samples = [read(source, key) for key in keys_of(source, "test")]
     queries, items = (
         getattr(space, kind)(name, [sample[name].clips[0] for sample in samples])
-        for kind, name in (("queries", "text"), ("items", "video"))
+        for kind, name in (("encode_queries", "text"), ("encode_items", "video"))
     )
     found = 100 * float(((queries @ items.T).argmax(1) == torch.arange(len(samples))).float().mean())
     assert results["test"]["clip/text->video"]["R@1"] == pytest.approx(found)
@@ -115,10 +115,11 @@ def test_several_sentences_are_samples_of_one_concept():
     }
     pooled = Embeddings(vectors, ("x", "y", "z"), torch.ones(3, dtype=torch.int64), ("x", "y", "z"))
     pairs = Pairs.of(pooled, ["p", "q", "q"])
-    assert pairs.data.rows["video"].flatten().tolist() == [0, 0, 1, 1]
-    assert pairs.data.rows["text"].flatten().tolist() == [10, 11, 12, 13]
-    assert pairs.data.concepts.tolist() == [0, 0, 1, 1]
-    assert pairs.data.groups.tolist() == [0, 0, 1, 1]
+    assert pairs.data.rows["video"].flatten().tolist() == [0, 0, 1, 1, 2]
+    assert pairs.data.rows["text"][:4].flatten().tolist() == [10, 11, 12, 13]
+    assert pairs.data.present["text"].tolist() == [True] * 4 + [False]  # a clip without a sentence stays
+    assert pairs.data.concepts.tolist() == [0, 0, 1, 1, 2]
+    assert pairs.data.groups.tolist() == [0, 0, 1, 1, 1]
     single = Pairs.of(pooled.only(["video"]), ["p", "q", "q"])
     assert single.data.groups.tolist() == [0, 1, 1]
     assert single.data.concepts is None
