@@ -8,16 +8,17 @@ import torch
 from typer.testing import CliRunner
 
 from crossclr.cli import app
-from crossclr.models import ModelConfig, build_model, export_coot
+from crossclr.models import import_coot
 from crossclr.models.coot import read_coot
 from crossclr.training.run import Run
+from tests.support.references import coot_network
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    torch.manual_seed(0)
-    model = build_model(ModelConfig(dim=64), {"video": 24, "text": 40}, two_level=True)
-    torch.save(export_coot(model), tmp_path / "model_7.pth")
+    state = coot_network()["state"]
+    tensors = {name: {key: torch.as_tensor(value) for key, value in part.items()} for name, part in state.items()}
+    torch.save(tensors, tmp_path / "model_7.pth")
     return tmp_path / "model_7.pth"
 
 
@@ -25,14 +26,14 @@ def test_the_folder_opens_as_a_run(checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs" / "coot"
     result = CliRunner().invoke(app, ["import-coot", str(checkpoint), "--out", str(out), "--pool", "mean"])
     assert result.exit_code == 0, result.output
-    assert "input 24 and 40" in result.output
+    expected = import_coot(read_coot(checkpoint), global_pool="mean")
+    assert f"input {expected.dims['video']} and {expected.dims['text']}" in result.output
     run = Run.open(out)
     assert run.config.name == "youcook2-100m"
     model = run.load_model()
     assert model.config.global_encoder.pool == "mean"
-    for name, network in export_coot(model).items():
-        for key, value in read_coot(checkpoint)[name].items():
-            assert torch.equal(network[key], value), (name, key)
+    for key, value in expected.state_dict().items():
+        assert torch.equal(model.state_dict()[key], value), key
 
 
 def test_an_existing_folder_is_kept(checkpoint: Path, tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-from crossclr.models.coot import export_coot as export_coot
 from crossclr.models.coot import import_coot as import_coot
 from crossclr.models.embeddings import Embeddings as Embeddings
 from crossclr.models.embeddings import Vectors as Vectors

@@ -1,4 +1,4 @@
-"""COOT checkpoints: import into our model, and export."""
+"""COOT checkpoints: import into our model."""
 
 import pickle
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from crossclr.models.joint_model import JointModel
-from crossclr.models.layers import position_table
 from crossclr.models.model_config import EncoderConfig, GlobalEncoderConfig, ModelConfig, TransformerEncoderConfig
 
 NETWORKS = ("net_video_local", "net_video_global", "net_text_local", "net_text_global")
 MODALITIES = ("video", "text")
-_POSITION_ROWS = 1000  # what COOT stores
 _OLD_NAMES = (
     ("input_norm.", "norm_input."),
     ("input_fc.", "input_fc.mlp."),
@@ -32,12 +30,7 @@ _LAYER_NORMS = {
     "attention_norm": "self_attention_layer.layer_normalization",
     "output_norm": "pointwise_feedforward_layer.layer_normalization",
 }
-_POOLER = {  # ours -> COOT's; it multiplies from the right and so stores the transpose
-    "expand_weight": ("w1", True),
-    "expand_bias": ("b1", False),
-    "score_weight": ("w2", True),
-    "score_bias": ("b2", False),
-}
+_POOLER = {"expand_weight": "w1", "expand_bias": "b1", "score_weight": "w2", "score_bias": "b2"}
 # Not parameters: the position table, which is recomputed, and an unused frozen scalar.
 _IGNORED = ("embedding.pe", "pooler.pools.0.genpool_one")
 
@@ -141,11 +134,7 @@ def _pairs(name: str, layers: int) -> dict[str, tuple[str, ...]]:
     if name.endswith("global"):
         return pairs | _layer_pairs("context_layer", "tf_context.encoder_layers.0")
     pairs |= {f"projection.{k}": (f"input_fc.mlp.0.{k}",) for k in ("weight", "bias")}
-    return pairs | {f"pooler.{mine}": (f"pooler.pools.0.genpool_{other}_head",) for mine, (other, _) in _POOLER.items()}
-
-
-def _transposed(key: str) -> bool:
-    return _POOLER.get(key.removeprefix("pooler."), ("", False))[1]
+    return pairs | {f"pooler.{mine}": (f"pooler.pools.0.genpool_{other}_head",) for mine, other in _POOLER.items()}
 
 
 def import_coot(
@@ -171,15 +160,10 @@ def import_coot(
     networks = _normalised(state)
     config, dims = _config(networks, heads, global_heads, global_pool)
     model = JointModel(config, dims, two_level=True)
-    for name, part in _parts(model).items():
-        _load(part, name, networks[name])
-    return model.eval()
-
-
-def _parts(model: JointModel) -> dict[str, nn.Module]:
-    """The parts of a model by the names of COOT's networks; its first modality is COOT's video."""
     paths = [f"encoders.{name}.{part}" for name in model.modalities for part in ("local", "global_")]
-    return dict(zip(NETWORKS, map(model.get_submodule, paths), strict=True))
+    for network, path in zip(NETWORKS, paths, strict=True):
+        _load(model.get_submodule(path), network, networks[network])
+    return model.eval()
 
 
 def _load(module: nn.Module, name: str, network: Mapping[str, Tensor]) -> None:
@@ -192,7 +176,8 @@ def _load(module: nn.Module, name: str, network: Mapping[str, Tensor]) -> None:
     ours = module.state_dict()
     for key, theirs in pairs.items():
         value = torch.cat([network[other] for other in theirs])
-        value = value.transpose(1, 2) if _transposed(key) else value
+        if key in ("pooler.expand_weight", "pooler.score_weight"):
+            value = value.transpose(1, 2)  # COOT multiplies from the right
         if value.shape != ours[key].shape:
             raise ValueError(
                 f"{name}: {theirs} gives shape {tuple(value.shape)} where {tuple(ours[key].shape)} is expected"
@@ -216,33 +201,3 @@ def read_coot(path: str | Path) -> Any:
     if not isinstance(state, Mapping | list):
         raise ValueError(f"{path} holds a {type(state).__name__}, not the four networks of a COOT model")
     return state
-
-
-def export_coot(model: JointModel) -> dict[str, dict[str, Tensor]]:
-    """The weights in COOT's layout; the inverse of `import_coot`.
-
-    Raises:
-        ValueError: COOT has no such model: it has two levels, transformers, attention poolers and no output layer.
-    """
-    fits = model.two_level and model.config.output_dim is None and len(model.dims) == 2
-    for encoder in map(model.config.encoder_of, model.modalities):
-        fits = fits and isinstance(encoder, TransformerEncoderConfig)
-        fits = fits and encoder.pooler == "attention" and encoder.input_norm == "coot"  # type: ignore[union-attr]
-    if not fits:
-        raise ValueError(
-            "only a two-level model with COOT-normed transformer encoders, attention poolers and no output_dim has "
-            "COOT's layout"
-        )
-    result = {}
-    for name, part in _parts(model).items():
-        ours = part.state_dict()
-        layers = len({key.split(".")[1] for key in ours if key.startswith("layers.")})
-        network = {"embedding.pe": position_table(_POSITION_ROWS, model.config.dim)}
-        if name.endswith("local"):
-            network["pooler.pools.0.genpool_one"] = torch.ones(1)
-        for key, theirs in _pairs(name, layers).items():
-            value = ours[key].detach().cpu().float()
-            value = value.transpose(1, 2) if _transposed(key) else value
-            network |= {k: v.contiguous().clone() for k, v in zip(theirs, value.chunk(len(theirs)), strict=True)}
-        result[name] = network
-    return result

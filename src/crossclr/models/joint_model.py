@@ -1,68 +1,14 @@
-"""Batches in COOT's form: padded arrays under COOT's names.
-
-The joint model: one encoder for each modality, each with a local and optionally a global part.
-"""
+"""The joint model: one encoder for each modality, each with a local and optionally a global part."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from crossclr.data.batch import Batch, Inputs, Ragged, spread
+from crossclr.data.batch import Batch, Inputs, spread
 from crossclr.models.encoders import GlobalEncoder, build_local_encoder
 from crossclr.models.experts import ExpertQueries
 from crossclr.models.model_config import EncoderConfig, ExpertsEncoderConfig, ModelConfig
-
-
-def ragged_from_padded(features: Tensor, lengths: Tensor) -> Ragged:
-    """Sequences without their padding, from (sequences, longest, dim) and (sequences,).
-
-    Example:
-        >>> import torch
-        >>> ragged_from_padded(torch.arange(6.0).view(2, 3, 1), torch.tensor([1, 2])).values.flatten().tolist()
-        [0.0, 3.0, 4.0]
-    """
-    lengths = lengths.to("cpu", torch.int64)
-    if features.ndim != 3 or len(features) != len(lengths):
-        raise ValueError(f"padded features of shape {tuple(features.shape)} do not match {len(lengths)} lengths")
-    if len(lengths) and int(lengths.max()) > features.shape[1]:
-        raise ValueError(f"a length of {int(lengths.max())} exceeds the {features.shape[1]} padded rows")
-    valid = torch.arange(features.shape[1]) < lengths.unsqueeze(1)  # (sequences, longest)
-    return Ragged(features[valid.to(features.device)], lengths)
-
-
-def _ragged(batch: Mapping[str, Any], name: str, device: torch.device) -> Ragged:
-    features = _tensor(batch, f"{name}_feat").to(device)
-    if f"{name}_feat_len" in batch:
-        return ragged_from_padded(features, _tensor(batch, f"{name}_feat_len"))
-    mask = _tensor(batch, f"{name}_feat_mask").bool()  # True on padding
-    return ragged_from_padded(features, (~mask).sum(1))
-
-
-def _tensor(batch: Mapping[str, Any], key: str) -> Tensor:
-    if key not in batch:
-        raise ValueError(f"the batch has no {key!r}; a batch in COOT's form has {sorted(map(str, batch))}")
-    return torch.as_tensor(batch[key])
-
-
-def inputs_from_coot(
-    batch: Mapping[str, Any], device: torch.device | str = "cpu"
-) -> tuple[tuple[Inputs, Tensor], tuple[Inputs, Tensor]]:
-    """Video and text of a batch in COOT's form, each with the number of clips (or sentences) of each video.
-
-    The batch has ``clip_feat``, ``sent_feat``, ``clip_num``, ``sent_num`` and, for two levels, ``vid_feat`` and
-    ``par_feat``, as numpy arrays or tensors; each ``x_feat`` comes with ``x_feat_len`` (or ``x_feat_mask``, True on
-    padding).
-    """
-    place = torch.device(device)
-    found = []
-    for clips, whole in (("clip", "vid"), ("sent", "par")):
-        context = _ragged(batch, whole, place) if f"{whole}_feat" in batch else None
-        counts = _tensor(batch, f"{clips}_num").to("cpu", torch.int64)
-        found.append((Inputs(_ragged(batch, clips, place), context), counts))
-    return found[0], found[1]
-
 
 LEVELS = ("clip", "video", "context")  # embeddings of clips, of videos, and of the videos' contexts
 
@@ -173,19 +119,12 @@ class JointModel(nn.Module):
             clip_counts = torch.ones(len(inputs.clips), dtype=torch.int64)
         return dict(zip(LEVELS, self.encoders[modality](inputs, clip_counts), strict=False))
 
-    def encode(self, batch: Batch | Mapping[str, Any]) -> dict[str, Tensor]:
+    def encode(self, batch: Batch) -> dict[str, Tensor]:
         """Raw embeddings of all modalities under ``level/modality``, such as ``clip/text`` (clips, D).
 
         Rows of clips and videos that lack a modality are zeros.
-
-        Args:
-            batch: a Batch, or a mapping in COOT's form (see `inputs_from_coot`).
         """
         outputs = {}
-        if not isinstance(batch, Batch):
-            given = zip(self.dims, inputs_from_coot(batch, self.device), strict=True)
-            found = {name: self.encode_modality(name, *inputs) for name, inputs in given}
-            return {f"{level}/{name}": rows for name, levels in found.items() for level, rows in levels.items()}
         for name in self.dims:
             if not bool(batch.present[name].any()):
                 outputs.update(self._nothing(name, batch))
@@ -207,7 +146,7 @@ class JointModel(nn.Module):
             if level == "clip" or self.two_level
         }
 
-    def forward(self, batch: Batch | Mapping[str, Any]) -> dict[str, Tensor]:
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Same as `encode`."""
         return self.encode(batch)
 
