@@ -18,11 +18,11 @@ from statistics import mean, stdev
 
 import torch
 
+from benchmarks.protocol import PairedSet
 from crossclr import JointEmbedding
 from crossclr.models.closed_form import ClosedForm, choose_linear
 from crossclr.models.cross_fit import assign_folds
 from crossclr.notices import CrossCLRWarning
-from crossclr.protocol import PairedSet
 
 PAIRS = (50, 100, 200, 400, 800)
 COLOURS = {"default": "#0f766e", "linear CCA": "#b45309"}

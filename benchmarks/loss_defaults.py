@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.protocol import PairedSet
 from crossclr.losses import CLIP, CrossCLR
 from crossclr.models.cross_fit import average_precisions
 from crossclr.notices import CrossCLRWarning
-from crossclr.protocol import PairedSet
 
 TEMPERATURES = (0.03, 0.07, 0.15, 0.3)
 MOST, BATCH, EPOCHS, WIDTH, DIM = 1000, 200, 15, 256, 128
