@@ -5,6 +5,7 @@ import random
 import tempfile
 import threading
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def real(tmp_path_factory):
     """Files that are right, to be damaged and mixed."""
     film = write_video(tmp_path_factory.mktemp("film") / "x.mp4", [(200, 30, 30)] * 8)
     return [emoji_image("1F34E", "noto"), film.read_bytes(), wav(1)]
+
+
+@pytest.mark.slow
+def test_large_images_do_not_fill_the_memory_of_the_service(service):
+    resource = pytest.importorskip("resource")
+    address, _ = service
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for width, height in ((6900, 6900), (1_000_000, 49), (49, 1_000_000), (60_000, 1)):
+        row = b"\0" + b"\x5a" * -(-width // 8)  # one bit for each pixel
+        assert send(address, png(width, height, zlib.compress(row * height)), "image/png")[0] == 200
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB; 600,000 if they came whole
 
 
 def hostile(rng, real):

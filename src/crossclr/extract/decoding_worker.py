@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import io
 import json
+import math
 import os
 import pkgutil
 import sys
@@ -23,11 +24,12 @@ import PIL.Image
 import PIL.ImageOps
 
 from crossclr.extract.decoding import End, decode, open_media, pick_streams
-from crossclr.extract.media import Frame, MediaError, Sound
+from crossclr.extract.media import Frame, MediaError, Pixels, Sound, as_rgb
 
 HEIGHT = 480  # pixels, at most
 FRAME_RATE = 30  # at most
 SOUND_RATE = 44100
+MAX_PIXELS = 8_000_000  # of an image that is handed over; networks use fewer
 
 
 def convert(file: BinaryIO, start: float, stop: float) -> bytes:
@@ -170,6 +172,18 @@ def bounded_events(file: BinaryIO, request: dict[str, Any]) -> Iterator[Frame | 
         yield event
 
 
+def reduced(image: Pixels) -> Pixels:
+    """The middle of a long image, and every large image made smaller by a whole factor: at most `MAX_PIXELS`.
+
+    Example:
+        >>> reduced(np.zeros((4000, 6000, 3), np.uint8)).shape, reduced(np.zeros((1, 900, 3), np.uint8)).shape
+        ((2000, 3000, 3), (1, 32, 3))
+    """
+    shown = as_rgb(image)
+    factor = math.ceil(math.sqrt(shown.width * shown.height / MAX_PIXELS))
+    return np.asarray(shown.reduce(factor) if factor > 1 else shown)
+
+
 def main() -> None:
     """Answer one request."""
     request = json.loads(sys.argv[1])
@@ -193,8 +207,9 @@ def main() -> None:
             if isinstance(event, Frame):
                 if event.image.shape[0] * event.image.shape[1] > request["pixels"]:
                     raise MediaError("its images are too large")
-                about = {"kind": "frame", "grid": event.grid, "number": event.number, "shape": event.image.shape[:2]}
-                send(about, np.ascontiguousarray(event.image).tobytes())
+                image = reduced(event.image)  # here, because a stranger's file must not fill the service
+                about = {"kind": "frame", "grid": event.grid, "number": event.number, "shape": image.shape[:2]}
+                send(about, np.ascontiguousarray(image).tobytes())
             elif isinstance(event, Sound):
                 send({"kind": "sound", "grid": event.grid}, event.samples.astype(np.float32).tobytes())
             else:
