@@ -131,6 +131,18 @@ def test_few_captions_among_many_files_and_a_modality_without_any():
     assert 0 < space.zero_shot_share < 1
 
 
+@pytest.mark.filterwarnings("ignore:there are 3 samples")
+def test_equal_captions_are_not_correlated_and_the_zero_shot_space_stands_alone():
+    zero_shot = class_space()
+    rows = photos(zero_shot, 60)
+    rows["text"][:3] = rows["text"][0]
+    with pytest.warns(CrossCLRWarning, match="the pairs are not used, because all training rows of modality 'text'"):
+        space = choose_space(space_data(rows, {"text": torch.arange(60) < 3}), zero_shot=zero_shot)
+    assert space.closed_form is None
+    expected = zero_shot.branch("image")(rows["image"])
+    torch.testing.assert_close(space.encode_items("image", rows["image"]), expected)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [

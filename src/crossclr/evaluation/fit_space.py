@@ -110,11 +110,14 @@ def load_shared_space(path: Path) -> ZeroShot:
 
 def measure_parts(space: SearchSpace, data: Dataset, batch_size: int) -> dict[str, Results]:
     """Metrics of a space and of its parts alone, by the name that a table shows."""
-    spaces = {"": space}
-    if space.closed_form is not None and (len(space.encoders) or space.hubs is not None):
+    spaces, whole = {"": space}, set(space.dims)
+    joined = len(space.encoders) or space.hubs is not None or space.zero_shot is not None
+    if space.closed_form is not None and joined and set(space.closed_form.modalities) == whole:
         spaces["closed form alone"] = SearchSpace(space.dims, space.closed_form)
     if space.closed_form is not None and len(space.encoders):
         spaces["trained encoders alone"] = SearchSpace(space.dims, None, list(space.encoders))
+    if space.closed_form is not None and space.zero_shot is not None and set(space.zero_shot.modalities) == whole:
+        spaces[f"{space.zero_shot.about} alone"] = SearchSpace(space.dims, None, zero_shot=space.zero_shot)
     return {
         name: evaluate_embeddings(embed_data(one, data, batch_size), progress=False) for name, one in spaces.items()
     }

@@ -12,11 +12,16 @@ from itertools import accumulate, combinations
 import torch
 from torch import Tensor
 
+from crossclr.errors import CrossCLRError
 from crossclr.models.pair_moments import Moments
 
 NEGLIGIBLE = 1e-12  # share of the largest variance below which a direction counts as constant
 CHOLESKY = 1e-4  # ridge from which a covariance is decomposed by Cholesky's method, which is 20 times faster
 UNCORRELATED = 1e-6  # share of the largest correlation below which directions of the larger modality fade
+
+
+class NothingToCorrelateError(CrossCLRError, ValueError):
+    """Too few samples, or samples that are all equal."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,9 @@ class Problem:
         self.scales = {name: covariance.diagonal().sum() / sizes[name] for name, covariance in own.items()}
         for name, scale in self.scales.items():
             if float(scale) <= 0:
-                raise ValueError(f"all training rows of modality {name!r} are equal; CCA has nothing to correlate")
+                raise NothingToCorrelateError(
+                    f"all training rows of modality {name!r} are equal; CCA has nothing to correlate"
+                )
 
     @classmethod
     def of(cls, moments: Moments) -> "Problem":
@@ -59,7 +66,7 @@ class Problem:
         for name in moments.names:
             shared = max(moments.count(name, other) for other in moments.names if other != name)
             if shared < 2:
-                raise ValueError(
+                raise NothingToCorrelateError(
                     f"CCA needs at least two training samples with {name!r} and another modality, got {shared}"
                 )
         own = {name: moments.covariance(name, name) for name in moments.names}

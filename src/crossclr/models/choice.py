@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crossclr.models.canonical import NothingToCorrelateError
 from crossclr.models.closed_form import ClosedForm
 from crossclr.models.cross_fit import CrossFit, FoldVectors, Measure, assign_folds, score_pairs
 from crossclr.models.feature_map import ClosedFormSettings
@@ -84,13 +85,28 @@ def choose_space(
     begins. ``facts`` of the result say how it was chosen. A ``zero_shot`` space stands alone if there are no pairs.
     """
     dims = {name: rows.shape[1] for name, rows in data.rows.items()}
+    if zero_shot is None:
+        return _fitted_space(data, dims, train, seed, report, None)
+    try:
+        if int(data.paired().sum()) > 1:
+            return _fitted_space(data.linked(), dims, train, seed, report, zero_shot)
+    except NothingToCorrelateError as error:
+        warn(f"the pairs are not used, because {error}")
+    return SearchSpace(dims, None, facts=Facts((Part(zero_shot.about, 1.0),)), zero_shot=zero_shot)
+
+
+def _fitted_space(
+    data: SpaceData,
+    dims: Mapping[str, int],
+    train: Train | None,
+    seed: int,
+    report: Callable[[str], None],
+    zero_shot: ZeroShot | None,
+) -> SearchSpace:
+    """A space with a closed form, on samples of which some are pairs."""
     settings, share, weight = ClosedFormSettings(), 0.0, 0.0  # good on average; see docs/closed-form.md
     paired = data.paired()
     pairs = int(paired.sum())
-    if zero_shot is not None:
-        if pairs < 2:
-            return SearchSpace(dims, None, facts=Facts((Part(zero_shot.about, 1.0),)), zero_shot=zero_shot)
-        data = data.linked()
     zero_shot_share = 0.0 if zero_shot is None else prior_share(pairs)
     facts = _prior_facts(zero_shot, zero_shot_share, _words(settings, data.rows))
     if (lack := _lack(data.at(paired.nonzero().flatten()))) is not None:

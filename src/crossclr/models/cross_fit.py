@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossclr.models.canonical import Canonical, Problem
+from crossclr.models.canonical import Canonical, NothingToCorrelateError, Problem
 from crossclr.models.feature_map import LANDMARKS, ClosedFormSettings, FeatureSpec, FoldFeatures, InputNorm
 from crossclr.models.pair_moments import PairMoments, evenly_spaced
 
@@ -310,7 +310,9 @@ class CrossFit:
         own = {key[0]: self._moments_of(key, key, fold).covariance for key in keys}
         for key in keys:
             if float(own[key[0]].trace()) <= CONSTANT * self._reduced(key).variance:
-                raise ValueError(f"rows of modality {key[0]!r} are equal but for a few samples; omit the modality")
+                raise NothingToCorrelateError(
+                    f"rows of modality {key[0]!r} are equal but for a few samples; omit the modality"
+                )
         between = {(x[0], y[0]): self._moments_of(x, y, fold).covariance for x, y in combinations(keys, 2)}
         return Problem(own, between, {key[0]: self._reduced(key).channels for key in keys})
 
