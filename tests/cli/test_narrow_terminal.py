@@ -42,7 +42,11 @@ def test_results_of_a_search(monkeypatch, capsys):
     monkeypatch.setattr(quick_search, "ask_running_service", lambda *_, **__: [Hit(item, 0.98765)])
     monkeypatch.setenv("COLUMNS", "80")
     assert run(monkeypatch, "search", "run", "red fruit") == 0
-    readable(capsys.readouterr().out, "0.988", f"a/{LONG}", f"{LONG}.mp4", "12345.6–12347.8", "validation")
+    lines = capsys.readouterr().out.splitlines()  # the terminal wraps them, so that a path is copied in one piece
+    assert lines[0] == f"  1. /data/{LONG}.mp4  12345.6–12347.8 s"
+    assert lines[1:] == [f"     0.988 · a/{LONG} · validation", f"     {LONG} and more words"]
+    assert run(monkeypatch, "search", "run", "red fruit", "--paths") == 0
+    assert capsys.readouterr().out == f"/data/{LONG}.mp4\n"
 
 
 def test_the_plan_of_an_extraction(monkeypatch, console):

@@ -145,14 +145,14 @@ def test_a_query_of_several_modalities_with_weights(opened, vectors):
 def test_sentences_are_encoded_by_the_modality_that_has_texts(run, opened):
     assert opened.meta["text_modality"] == "words"
     assert (opened.folder / QUERY_ENCODER).is_file()
-    assert {hit.item.modality for hit in opened.search(text="red fruit")} == {"noto"}
-    hits = opened.search(text="red fruit", find="twemoji")
+    assert {hit.item.modality for hit in opened.search(text="crimson fruit")} == {"noto"}
+    hits = opened.search(text="crimson fruit", find="twemoji")
     assert {hit.item.modality for hit in hits} == {"twemoji"}
-    expected = opened.search(vector=opened.queries.encode(["red fruit"])[0], find="twemoji")
+    expected = opened.search(vector=opened.queries.encode(["crimson fruit"])[0], find="twemoji")
     assert [hit.item.name for hit in hits] == [hit.item.name for hit in expected]
     for find in ("video", "noto+video"):
         with pytest.raises(QueryError, match="no modality 'video'; it has noto, fluent, twemoji, words"):
-            opened.search(text="red fruit", find=find)
+            opened.search(text="crimson fruit", find=find)
 
 
 def test_an_index_of_some_modalities_and_its_update(run, tmp_path):

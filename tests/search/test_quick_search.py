@@ -11,7 +11,7 @@ import pytest
 from crossclr.search import Searcher, update_index
 from crossclr.search.index import INDEX
 from crossclr.search.onnx_queries import open_onnx_queries
-from crossclr.search.query import Weights
+from crossclr.search.query import Query, Weights
 from crossclr.search.quick_search import ANNOUNCED, announce, ask_running_service, open_without_torch
 from crossclr.search.service.server import make_server
 from tests.support.commands import ENVIRONMENT
@@ -28,27 +28,29 @@ def plain(hits):
 
 
 def test_onnx_finds_what_the_model_finds(indexed, searcher):
-    light = open_without_torch(indexed.path, "red fruit")
+    light = open_without_torch(indexed.path, Query("red fruit"))
     for text in ("red fruit", "a sad cat"):
         assert plain(light.search(text=text)) == named(searcher.search(text=text))
     assert light.queries.encode(["red fruit"]) == pytest.approx(searcher.queries.encode(["red fruit"]), abs=1e-4)
     name = searcher.search(text="red fruit")[0].item.name
-    assert plain(open_without_torch(indexed.path, None).search(like=name)) == named(searcher.search(like=name))
+    assert plain(open_without_torch(indexed.path, Query(like=name)).search(like=name)) == named(
+        searcher.search(like=name)
+    )
 
 
 def test_pytorch_is_needed_without_the_encoder_for_long_texts_and_other_weights(run_copy):
-    assert open_without_torch(run_copy.path, "word " * 200) is None
+    assert open_without_torch(run_copy.path, Query("word " * 200)) is None
     weights = run_copy.path / "best" / "model.safetensors"
     weights.write_bytes(weights.read_bytes() + b" ")
-    assert open_without_torch(run_copy.path, "red fruit") is None
+    assert open_without_torch(run_copy.path, Query("red fruit")) is None
     weights.write_bytes(weights.read_bytes()[:-1])
-    assert open_without_torch(run_copy.path, "red fruit") is not None
+    assert open_without_torch(run_copy.path, Query("red fruit")) is not None
     assert open_onnx_queries(run_copy.path, "red fruit") is None  # there is no encoder in this folder
 
 
 def test_an_updated_index_keeps_the_encoder(run_copy, searcher):
     update_index(run_copy, delete=[searcher.search(text="red fruit")[0].item.name])
-    assert open_without_torch(run_copy.path, "red fruit") is not None
+    assert open_without_torch(run_copy.path, Query("red fruit")) is not None
 
 
 HEAVY = ("torch", "transformers", "scipy", "faiss")
@@ -98,12 +100,12 @@ def test_the_command_loads_no_pytorch_and_asks_a_running_service(run_copy, searc
 
 
 def test_only_the_service_of_this_index_on_this_machine_is_asked(run_copy, searcher):
-    query = {"text": "red fruit", "find": "image", "top": 5, "splits": ["test"]}
+    query = Query("red fruit", find="image", top=5, splits=["test"])
     path = run_copy.path / INDEX / ANNOUNCED
     with service(run_copy):
-        assert plain(ask_running_service(run_copy.path, query)) == named(searcher.search(**query))
-        assert ask_running_service(run_copy.path, {"text": "red fruit", "top": 201}) is None
-        assert ask_running_service(run_copy.path, {"like": "no such item", "top": 5}) is None
+        assert plain(ask_running_service(run_copy.path, query)) == named(searcher.search(query))
+        assert ask_running_service(run_copy.path, Query("red fruit", top=201)) is None
+        assert ask_running_service(run_copy.path, Query(like="no such item", top=5)) is None
         about = json.loads(path.read_text())
         for change in ({"instance": "another"}, {"host": "192.0.2.1"}, {"host": "localhost"}, {"weights": "other"}):
             path.write_text(json.dumps(about | change))

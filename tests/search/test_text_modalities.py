@@ -8,6 +8,7 @@ import pytest
 from crossclr import api
 from crossclr.extract import TokenEncoder
 from crossclr.search import QueryError, Searcher, build_index
+from crossclr.search.query import Query
 from crossclr.search.quick_search import open_without_torch
 from crossclr.training import Run, load_config
 from tests.search.conftest import SMALL
@@ -35,12 +36,12 @@ def opened(run):
 
 @pytest.fixture(scope="module")
 def expected(run, opened):
-    """By text modality, the ten best images for "red fruit" by a plain product."""
+    """By text modality, the ten best images for "crimson fruit" by a plain product."""
     space, found = run.load_space(), {}
     items = opened.items.columns("id", "name", where="image")
     gallery = opened.indexes["image"].vectors(np.array([row[0] for row in items]))
     for name in ("english", "spanish"):
-        query = space.encode_queries(name, TokenEncoder()(["red fruit"])).numpy()[0]
+        query = space.encode_queries(name, TokenEncoder()(["crimson fruit"])).numpy()[0]
         found[name] = [items[place][1] for place in np.argsort(-(gallery @ query), kind="stable")[:10]]
     return found
 
@@ -48,31 +49,31 @@ def expected(run, opened):
 def test_a_sentence_is_encoded_by_the_chosen_modality(opened, expected):
     assert expected["english"] != expected["spanish"]
     for chosen, name in ((None, "english"), ("english", "english"), ("spanish", "spanish")):
-        hits = opened.search(text="red fruit", text_modality=chosen)
+        hits = opened.search(text="crimson fruit", text_modality=chosen)
         assert [hit.item.name for hit in hits] == expected[name]
         assert [hit.probability for hit in hits] == [None] * 10
-    hits = opened.search(text="red fruit", text_modality="spanish", find="english")
+    hits = opened.search(text="crimson fruit", text_modality="spanish", find="english")
     assert {hit.item.modality for hit in hits} == {"english"}
     with pytest.raises(QueryError, match="'image' cannot encode a sentence; the text modalities are english, spanish"):
-        opened.search(text="red fruit", text_modality="image")
+        opened.search(text="crimson fruit", text_modality="image")
 
 
 def test_the_command_takes_it(run, expected, monkeypatch, capsys):
     for options, name in (([], "english"), (["--text-modality", "spanish"], "spanish")):
-        assert run_command(monkeypatch, "search", run.path, "red fruit", *options, "--json") == 0
+        assert run_command(monkeypatch, "search", run.path, "crimson fruit", *options, "--json") == 0
         assert [hit["id"] for hit in json.loads(capsys.readouterr().out)] == expected[name]
-    assert open_without_torch(run.path, "red fruit", "spanish") is None  # only the default is exported
+    assert open_without_torch(run.path, Query("crimson fruit", "spanish")) is None  # only the default is exported
 
 
 def test_the_service_and_the_page_take_it(opened, expected, browser):  # noqa: F811
     with running(opened) as address:
-        values = {"text": "red fruit", "text_modality": "spanish", "top": 10}
+        values = {"text": "crimson fruit", "text_modality": "spanish", "top": 10}
         assert [hit["id"] for hit in post(address, values)[1]["results"]] == expected["spanish"]
-        _, _, body = call(address, "GET", "/api/search?q=red+fruit&text_modality=spanish&top=10")
+        _, _, body = call(address, "GET", "/api/search?q=crimson+fruit&text_modality=spanish&top=10")
         assert [hit["id"] for hit in json.loads(body)["results"]] == expected["spanish"]
         assert post(address, values | {"text_modality": "image"})[0] == 422
         page = browser.new_page()
-        page.goto(f"http://{address[0]}:{address[1]}/?q=red+fruit")
+        page.goto(f"http://{address[0]}:{address[1]}/?q=crimson+fruit")
         page.wait_for_selector("#list .card")  # the page fills its choices before it searches
         choice = page.get_by_label("Modality that encodes your sentence")
         assert choice.input_value() == "english"

@@ -120,6 +120,10 @@ def _add_folder(run: Path, folder: Path, segments: str | None, watch: bool, cons
 
 
 def _report_changes(changes: Changes, console: Console) -> None:
+    from crossclr.cli.extract import show_problems
+
+    if changes.omitted is not None:
+        show_problems(changes.omitted, console)
     say(console, f"{changes.added} added, {changes.replaced} replaced, {changes.deleted} deleted")
 
 

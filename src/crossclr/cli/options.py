@@ -12,7 +12,14 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+
+def find_run(path: Path) -> Path:
+    """A run folder as it is given, or the run inside a folder that `crossclr start` made."""
+    inside = path / "run"
+    return inside if (inside / "config.yaml").is_file() and not (path / "config.yaml").is_file() else path
+
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", callback=find_run)]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the config. Repeatable.")
 ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,6 +14,8 @@ from crossclr.cli.options import Host, Json, Port, RunFolder, say
 
 if TYPE_CHECKING:
     from crossclr.search import Hit, Searcher
+    from crossclr.search.items import Item
+    from crossclr.search.query import Query
     from crossclr.search.query_encoders import FileQuery
 
 PARTS = {"train": "training data", "val": "validation data", "test": "test data", "added": "added files"}
@@ -58,6 +59,10 @@ def search(
             help="Only items with this duration, date or column of the captions; 10..20 is a range. Repeatable.",
         ),
     ] = None,
+    min_probability: Annotated[
+        float, typer.Option(min=0, max=1, help="Only results that are right with at least this probability.")
+    ] = 0.0,
+    paths: Annotated[bool, typer.Option("--paths", help="Print only the paths of the files, for pipes.")] = False,
     as_json: Json = False,
 ) -> None:
     """Find clips by a sentence, a file, items of the index, or several of these.
@@ -74,36 +79,57 @@ def search(
         crossclr search runs/emoji --file photo.jpg
 
         crossclr search runs/emoji "at night" --file photo.jpg --weight text=0.5 --less image/1F34E@noto
+
+        crossclr search runs/films "a bridge" --paths --min-probability 0.5
     """
-    from crossclr.search.query import Weights, parse_where
-    from crossclr.search.quick_search import ask_running_service, open_without_torch
+    from crossclr.search.query import Query, Weights, parse_where
     from crossclr.search.results import none_likely, plain_hit
 
     if sentence is None and like is None and file is None and not more:
         raise ValueError("give a sentence, a file with --file, or an item with --like ID")
     if sentence is not None:
         _refuse_paths(sentence)
-    query: dict[str, Any] = {"text": sentence, "text_modality": text_modality, "like": like, "find": find, "top": top}
-    query |= {"splits": split or [], "groups": group or [], "more": more or [], "less": less or []}
-    query["where"] = parse_where(where or [])
-    weights = Weights.parse(weight or [])
-    hits = ask_running_service(run, query | {"weights": asdict(weights)}) if file is None else None
-    if hits is None:
-        searcher = open_without_torch(run, sentence, text_modality) if file is None else None
-        if searcher is None:
-            from crossclr.search import Searcher
-
-            searcher = Searcher.open(run)
-        try:
-            hits = searcher.search(**query, weights=weights, file=_encoded(searcher, file))
-        except KeyError as error:
-            raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
+    query = Query(
+        sentence,
+        text_modality,
+        like,
+        more=more or [],
+        less=less or [],
+        weights=Weights.parse(weight or []),
+        find=find,
+        top=top,
+        splits=split or [],
+        groups=group or [],
+        where=parse_where(where or []),
+        min_probability=min_probability,
+    )
+    hits = _answer(run, query, file)
     if none_likely(hits):
         typer.echo("no good match: no result is likely to be right; these are only the nearest items", err=True)
     if as_json:
         typer.echo(json.dumps([plain_hit(hit) for hit in hits], indent=2, ensure_ascii=False))
+    elif paths:
+        typer.echo("\n".join(dict.fromkeys(filter(None, (_path_of(hit.item) for hit in hits)))))
     else:
         _print_hits(hits)
+
+
+def _answer(run: Path, query: Query, file: Path | None) -> list[Hit]:
+    """The results from a running service, without PyTorch, or with it, whichever is the first that can answer."""
+    from crossclr.search.quick_search import ask_running_service, open_without_torch
+
+    hits = ask_running_service(run, query) if file is None else None
+    if hits is not None:
+        return hits
+    searcher = open_without_torch(run, query) if file is None else None
+    if searcher is None:
+        from crossclr.search import Searcher
+
+        searcher = Searcher.open(run)
+    try:
+        return searcher.search(query, file=_encoded(searcher, file))
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]}; names look like {_example(searcher)}") from None
 
 
 def serve(
@@ -180,12 +206,12 @@ def export(
 
 
 def _refuse_paths(sentence: str) -> None:
-    """Report a file that is given in place of a sentence, which would silently be searched as words."""
+    """Report a path that is given in place of a sentence, which would silently be searched as words."""
     from crossclr.extract.media import media_type
 
     path = Path(sentence)
     is_path = "\0" not in sentence and len(sentence) < 1000 and path.is_file()
-    if is_path or (media_type(path) is not None and " " not in sentence):
+    if is_path or (media_type(path) is not None and " " not in sentence and len(path.parts) > 1):
         raise ValueError(
             f"{sentence!r} looks like a file, but a query is a sentence: search with the file by --file {sentence}, or "
             "describe in words what you are looking for"
@@ -210,33 +236,33 @@ def _example(searcher: Searcher) -> str:
 
 
 def _print_hits(hits: Sequence[Hit]) -> None:
+    """Three lines for each result, which only the terminal wraps: names and paths stay in one piece."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from crossclr.data.emoji_set import is_built_in
 
     if not hits:
         typer.echo("no results: no item passes the filters")
         return
-    table = Table()
-    table.add_column("score", justify="right", no_wrap=True)
-    sure = any(hit.probability is not None for hit in hits)
-    if sure:
-        table.add_column("right", justify="right", no_wrap=True)
-    table.add_column("id", overflow="fold")
-    table.add_column("text", overflow="fold")
-    files = any(hit.item.media and not is_built_in(hit.item.file) for hit in hits)
-    if files:
-        table.add_column("file", overflow="fold")
-        table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("part", no_wrap=True)
-    for hit in hits:
+    console = Console()
+    for number, hit in enumerate(hits, 1):
         item = hit.item
-        chance = [f"{100 * (hit.probability or 0):.0f}%"] if sure else []
-        row: list[str | Text] = [f"{hit.score:.3f}", *chance, Text(item.name), Text(item.text)]
-        if files:
-            span = "" if item.start is None else f"{item.start:.1f}–{item.stop or item.start:.1f}"
-            row += [Text(Path(item.file).name), span]
-        table.add_row(*row, PARTS.get(item.split, item.split))
-    Console().print(table)
+        timed = item.start is not None and item.media != "image"
+        span = f"  {item.start:.1f}–{item.stop or item.start:.1f} s" if timed else ""
+        facts = [f"{hit.score:.3f}", "" if hit.probability is None else f"{100 * hit.probability:.0f}% sure"]
+        facts += ["has the words" if hit.words else "", item.name, PARTS.get(item.split, item.split)]
+        say(
+            console,
+            f"{number:>3}. {_path_of(item)}{span}" if _path_of(item) else f"{number:>3}. {item.text or item.key}",
+        )
+        say(console, "     " + " · ".join(filter(None, facts)))
+        if _path_of(item) and item.text:
+            say(console, f"     {item.text}")
+
+
+def _path_of(item: Item) -> str:
+    """The path of the file of an item, relative to the current folder where it lies inside; empty if it has none."""
+    from crossclr.data.emoji_set import is_built_in
+
+    if not item.file or is_built_in(item.file):
+        return ""
+    path = Path(item.file)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

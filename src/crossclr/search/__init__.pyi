@@ -3,6 +3,7 @@ from crossclr.search.create import update_index as update_index
 from crossclr.search.folders import add_folder as add_folder
 from crossclr.search.index import Index as Index
 from crossclr.search.onnx_export import export_run as export_run
+from crossclr.search.query import Query as Query
 from crossclr.search.query import QueryError as QueryError
 from crossclr.search.results import Hit as Hit
 from crossclr.search.searcher import Searcher as Searcher

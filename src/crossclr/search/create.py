@@ -11,7 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from crossclr.data.emoji_set import is_built_in
+from crossclr.extract import Report
 from crossclr.extract.extraction import MEDIA as MEDIA_TABLE
+from crossclr.models import SearchSpace
 from crossclr.search.confidence import Encoder
 from crossclr.search.faiss_graph import IndexSettings
 from crossclr.search.faiss_index import FaissIndex
@@ -19,7 +21,6 @@ from crossclr.search.index import (
     FORMAT,
     INDEX,
     ITEMS,
-    Ids,
     Index,
     current_generation,
     new_generation,
@@ -28,12 +29,14 @@ from crossclr.search.index import (
     write_index,
 )
 from crossclr.search.item_map import place_items, place_new_items
-from crossclr.search.items import Items
+from crossclr.search.items import Item, Items
 from crossclr.search.onnx_export import write_query_encoder
 from crossclr.search.onnx_queries import QUERY_ENCODER
 from crossclr.search.previews import make_previews
+from crossclr.search.query import QueryError
 from crossclr.search.query_encoders import text_modalities, text_recipe, trial_encoder
 from crossclr.search.run_items import TEXT, EmbeddedItems, MediaFinder, Progress, embed_items, read_shard_items
+from crossclr.storage import write_file
 from crossclr.training import Run
 
 
@@ -76,9 +79,10 @@ def build_index(
     if shards is not None and (splits or media):
         raise ValueError("shards contain all that is indexed; give them without splits and media")
     model = run.load_space()
+    roots: set[str] = set()
     if shards is None:
         data, finder = run.open_data(), MediaFinder(media or extracted_media(run))
-        chosen = list(splits) if splits else default_splits(run)
+        chosen, roots = list(splits) if splits else default_splits(run), finder.roots
         for split in chosen:
             data.where(split=split)  # reports an unknown name before anything is written
     with new_generation(run.path / INDEX) as folder:
@@ -88,45 +92,60 @@ def build_index(
             from crossclr.evaluation.bulk import shard_columns
 
             found = read_shard_items(shards, model.embedding_dim, run.digest(), shard_columns(run.config), progress)
-        present = tuple(name for name in wanted if name in found)
-        if not present or (modalities is not None and present != wanted):
-            absent = [name for name in wanted if name not in present]
+        absent = [name for name in wanted if name not in found]
+        if len(absent) == len(wanted) or (modalities is not None and absent):
             raise ValueError(f"the {'shards' if shards else 'splits'} have no items of {' or '.join(absent)}")
-        wanted = present
-        texts = text_modalities(found, model.dims)
-        text = texts[0] if texts else None
-        meta: dict[str, Any] = {
-            "format": FORMAT,
-            "name": run.config.name,
-            "about": run.config.about,
-            "weights": run.digest(),
-            "dim": int(found[wanted[0]].vectors.shape[1]),
-            "text_modality": text,  # encodes typed queries, unless the query chooses another
-            "text_modalities": texts,
-            "validation": run.config.splits.validate_,
-            "media_roots": sorted(finder.roots) if shards is None else [],
-            "hub_channels": model.hubs is not None,
-            "backend": backend,
-            "modalities": {
-                name: {"label": label, "text": found[name].is_text} for name, label in _labels(found, wanted).items()
-            },
-        }
-        make_previews(run.path, [found[name] for name in wanted], progress)
+        found = {name: found[name] for name in wanted if name in found}
+        meta = {**_about(run, model, found), "media_roots": sorted(roots), "backend": backend}
+        make_previews(run.path, found.values(), progress)
         _report(progress, "building the index", 0)
-        ids = _number(found, wanted)
-        new_index = partial(_new_index, meta, settings, uri)
-        indexes = {name: _fill(new_index, name, ids[name], found) for name in wanted}
-        items = Items(folder / ITEMS, writable=True)
-        for name in wanted:
-            _put_items(items, found[name], ids[name], meta["modalities"][name])
-        _report(progress, "drawing the map", 2)
-        place_items(items, {name: found[name] for name in wanted}, ids)
-        recipe = text_recipe(run.config)
-        if text is not None and recipe is None:
-            write_query_encoder(model, folder, text)
-        write_index(folder, items, indexes, meta, trial_encoder(model, text, folder, recipe))
+        _write_new(run, folder, model, found, meta, partial(_new_index, meta, settings, uri), progress)
         _report(progress, "drawing the map", 3)
     return run.path / INDEX
+
+
+def _about(run: Run, model: SearchSpace, found: Mapping[str, EmbeddedItems]) -> dict[str, Any]:
+    """What an index says about itself."""
+    texts = text_modalities(found, model.dims)
+    return {
+        "format": FORMAT,
+        "name": run.config.name,
+        "about": run.config.about,
+        "weights": run.digest(),
+        "dim": int(next(iter(found.values())).vectors.shape[1]),
+        "text_modality": texts[0] if texts else None,  # encodes typed queries, unless the query chooses another
+        "text_modalities": texts,
+        "validation": run.config.splits.validate_,
+        "hub_channels": model.hubs is not None,
+        "modalities": {name: {"label": label, "text": found[name].is_text} for name, label in _labels(found).items()},
+    }
+
+
+def _write_new(
+    run: Run,
+    folder: Path,
+    model: SearchSpace,
+    found: Mapping[str, EmbeddedItems],
+    meta: dict[str, Any],
+    new_index: Callable[[str, int], Index],
+    progress: Progress | None,
+) -> None:
+    """Number the items of a new index and write everything."""
+    items, indexes, ids = Items(folder / ITEMS, writable=True), {}, {}
+    for name, own in found.items():
+        first = items.next_id()
+        ids[name] = np.arange(first, first + len(own.items), dtype=np.int64)
+        items.put(replace(item, id=first + number) for number, item in enumerate(own.items))
+        indexes[name] = new_index(name, own.vectors.shape[1])
+        indexes[name].add(ids[name], own.vectors)
+        others = [other.vectors for modality, other in found.items() if modality != name]
+        indexes[name].compact(np.concatenate([own.vectors[:0], *others]))  # examples of queries
+    _report(progress, "drawing the map", 2)
+    place_items(items, found, ids)
+    text, recipe = meta["text_modality"], text_recipe(run.config)
+    if text is not None and recipe is None:
+        write_query_encoder(model, folder, text)
+    write_index(folder, items, indexes, meta, trial_encoder(model, text, folder, recipe))
 
 
 def default_splits(run: Run) -> list[str]:
@@ -155,31 +174,6 @@ def check_modalities(chosen: Sequence[str], names: Sequence[str]) -> tuple[str, 
     return tuple(name for name in names if name in chosen)
 
 
-def _number(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, Ids]:
-    ids, first = {}, 0
-    for name in wanted:
-        ids[name] = np.arange(first, first + len(found[name].items), dtype=np.int64)
-        first += len(ids[name])
-    return ids
-
-
-def _fill(new_index: Callable[[str, int], Index], name: str, ids: Ids, found: Mapping[str, EmbeddedItems]) -> Index:
-    index = new_index(name, found[name].vectors.shape[1])
-    index.add(ids, found[name].vectors)
-    others = [other.vectors for modality, other in found.items() if modality != name]
-    index.compact(np.concatenate([found[name].vectors[:0], *others]))  # examples of queries
-    return index
-
-
-def _put_items(items: Items, found: EmbeddedItems, ids: Ids, about: dict[str, Any]) -> None:
-    about["inputs"] = {"sum": found.unit_sum().tolist(), "count": len(ids)}
-    scores = found.connectivity(about["inputs"]).tolist()
-    items.put(
-        replace(item, id=key, connectivity=score)
-        for item, key, score in zip(found.items, ids.tolist(), scores, strict=True)
-    )
-
-
 def _new_index(meta: Mapping[str, Any], settings: IndexSettings | None, uri: str | None, name: str, dim: int) -> Index:
     if meta["backend"] == "faiss":
         return FaissIndex(dim, settings)
@@ -192,13 +186,13 @@ def _new_index(meta: Mapping[str, Any], settings: IndexSettings | None, uri: str
     return MilvusIndex(dim, uri, f"crossclr_{run}_{number}", fresh=True)
 
 
-def _labels(found: Mapping[str, EmbeddedItems], wanted: Sequence[str]) -> dict[str, str]:
+def _labels(found: Mapping[str, EmbeddedItems]) -> dict[str, str]:
     """What the page calls the items of each modality, such as ``videos``."""
     labels = {}
-    for name in wanted:
-        kinds = {item.media for item in found[name].items if item.media} or {TEXT if found[name].is_text else name}
+    for name, own in found.items():
+        kinds = {item.media for item in own.items if item.media} or {TEXT if own.is_text else name}
         kind = "audio" if name == "audio" else kinds.pop() if len(kinds) == 1 else "clip"  # the sound of videos
-        files = [item.file for item in found[name].items if item.file and not is_built_in(item.file)]
+        files = [item.file for item in own.items if item.file and not is_built_in(item.file)]
         if kind in ("video", "audio") and len(set(files)) < len(files):
             kind = "moment"  # several items lie in one file
         labels[name] = "sounds" if kind == "audio" else f"{kind}s"
@@ -213,11 +207,12 @@ def _report(progress: Progress | None, task: str, done: int) -> None:
 
 @dataclass
 class Changes:
-    """How many items an update added, replaced and deleted."""
+    """How many items an update added, replaced and deleted, and what the extraction of a folder omitted."""
 
     added: int = 0
     replaced: int = 0
     deleted: int = 0
+    omitted: Report | None = None
 
 
 def update_index(
@@ -250,19 +245,14 @@ def update_index(
         ValueError: no item and no clip has a name in ``delete``, or the index was built from other weights.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    before = current_generation(run.path / INDEX)
-    if before is None:
-        raise FileNotFoundError(f"{run.path} has no index yet; build it with: crossclr index {run.path}")
+    before = _current(run.path)
     meta = read_meta(before)
     if (splits or added) and meta["weights"] != run.digest():
         raise ValueError(f"the index in {before} was built from other weights than the run has now; rebuild it")
     encoder: Encoder | None = None
     changes, media_roots = Changes(), {*meta["media_roots"], *map(str, roots)}
     with new_generation(run.path / INDEX) as folder:
-        kept = Items(before / ITEMS)
-        items = kept.copy_to(folder / ITEMS)
-        kept.close()
-        indexes = {name: open_backend(meta, before, name) for name in meta["modalities"]}
+        items, indexes = _copy(before, folder, meta)
         for name in delete:
             changes.deleted += _delete(items, indexes, name)
         for gathered in [added] if added else []:
@@ -277,10 +267,51 @@ def update_index(
         for index in indexes.values():
             index.compact()
         meta["media_roots"] = sorted(media_roots)
-        if (before / QUERY_ENCODER).is_file():
-            shutil.copy2(before / QUERY_ENCODER, folder)
         write_index(folder, items, indexes, meta, encoder)
     return changes
+
+
+def write_caption(run: Path, item: Item, text: str) -> Path:
+    """Write the caption of an item as a text file next to its file, and make its words searchable.
+
+    `crossclr start` learns from such files; until then, the vectors of the index stay as they are.
+
+    Raises:
+        QueryError: the item has no file of its own.
+    """
+    if not item.file or is_built_in(item.file) or not Path(item.file).is_file():
+        raise QueryError(f"{item.name} has no file of its own, so its caption cannot be changed")
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    path = Path(item.file).with_suffix(".txt")
+    write_file(path, "".join(f"{line}\n" for line in lines))
+    before = _current(run)
+    meta = read_meta(before)
+    with new_generation(run / INDEX) as folder:
+        items, indexes = _copy(before, folder, meta)
+        own = items.of_clip(item.key)
+        sentences = [other.id for other in own if meta["modalities"][other.modality]["text"]]
+        texts = {key: lines[number] if number < len(lines) else "" for number, key in enumerate(sentences)}
+        texts |= {other.id: " ".join(lines[:1]) for other in own if other.id not in texts}
+        items.set_columns(list(texts), {"text": list(texts.values())})
+        write_index(folder, items, indexes, meta)
+    return path
+
+
+def _current(run: Path) -> Path:
+    folder = current_generation(run / INDEX)
+    if folder is None:
+        raise FileNotFoundError(f"{run} has no index yet; build it with: crossclr index {run}")
+    return folder
+
+
+def _copy(before: Path, folder: Path, meta: Mapping[str, Any]) -> tuple[Items, dict[str, Index]]:
+    """The items and vectors of a generation, to be changed in the next one."""
+    kept = Items(before / ITEMS)
+    items = kept.copy_to(folder / ITEMS)
+    kept.close()
+    if (before / QUERY_ENCODER).is_file():
+        shutil.copy2(before / QUERY_ENCODER, folder)
+    return items, {name: open_backend(meta, before, name) for name in meta["modalities"]}
 
 
 def _join(
@@ -326,13 +357,7 @@ def _add(
     ids = np.array([known[item.name] for item in found.items], dtype=np.int64)
     places = place_new_items(items, index, found)
     index.add(ids, found.vectors)
-    inputs = meta["modalities"][modality]["inputs"]  # those of deleted and replaced items still count
-    inputs["sum"] = (np.asarray(inputs["sum"]) + found.unit_sum(ids >= next_id)).tolist()
-    inputs["count"] += len(fresh)
-    columns = ids.tolist(), places.tolist(), found.connectivity(inputs).tolist()
-    items.put(
-        replace(item, id=key, x=x, y=y, connectivity=score)
-        for item, key, (x, y), score in zip(found.items, *columns, strict=True)
-    )
+    columns = zip(found.items, ids.tolist(), places.tolist(), strict=True)
+    items.put(replace(item, id=key, x=x, y=y) for item, key, (x, y) in columns)
     changes.added += len(fresh)
     changes.replaced += len(found.items) - len(fresh)

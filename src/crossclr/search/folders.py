@@ -14,7 +14,7 @@ import numpy as np
 
 from crossclr.data.sample import Rows
 from crossclr.data.sequences import clip_bounds, join_rows, limit_rows
-from crossclr.extract import Expert, Settings, TokenExpert, extract, load
+from crossclr.extract import Expert, Report, Settings, TokenExpert, extract, load
 from crossclr.extract.extraction import MANIFEST
 from crossclr.extract.media import RECORDINGS, media_kind
 from crossclr.extras import OptionalModule
@@ -33,6 +33,7 @@ else:
     h5py = OptionalModule("h5py", "train", "HDF5")
 
 WATCH_SECONDS = 2.0  # between two looks at a folder
+LONGEST_CAPTION = 10_000  # characters
 ADDED = "added"  # the folder of the run with the features of what was added, and the split of these items
 
 
@@ -43,10 +44,12 @@ def add_folder(
     segments: str | None = None,
     progress: Progress | None = None,
     loader: Callable[..., Expert] = load,
+    may_be_empty: bool = False,
 ) -> Changes:
     """Extract the new recordings of a folder with the run's experts and add them to its index.
 
-    A call for the same folder again decodes only what is new, and removes the items of files that are gone.
+    A call for the same folder again decodes only what is new, and removes the items of files that are gone. The lines
+    of a text file next to a recording, with its name and ``.txt``, are its caption, which words are found in.
 
     Args:
         run: a run that has an index, or its folder.
@@ -54,6 +57,10 @@ def add_folder(
         segments: how to cut recordings (see `Cutting.parse`). Default: each is one item.
         progress: called with the task, the steps done and all steps.
         loader: builds an expert from its spec.
+        may_be_empty: whether a folder without recordings is no error.
+
+    Returns:
+        the number of changes, and what the extraction omitted.
 
     Raises:
         QueryError: it is not known which experts made the features of the run.
@@ -67,6 +74,7 @@ def add_folder(
     name = re.sub(r"[^\w.-]+", "-", folder.name) or "folder"
     out = run.path / ADDED / name
     found: dict[str, list[tuple[Item, Rows]]] = {}
+    omitted: Report | None = None
     if any(path.suffix.lower() in RECORDINGS for path in folder.rglob("*")):
         experts = {one.spec: loader(one.spec, **one.options) for part in recipes.values() for one in part}
         chosen = [expert for expert in experts.values() if not isinstance(expert, TokenExpert)]
@@ -78,7 +86,7 @@ def add_folder(
         # one modality of all experts, so that a recording needs the rows of any of them
         together = {ADDED: [expert.name for expert in chosen]}
         settings = Settings(fractions={ADDED: 1.0}, segments=segments, modalities=together)
-        extract(folder, out, chosen, settings=settings, progress=report)
+        omitted = extract(folder, out, chosen, settings=settings, progress=report)
         for modality, own in recipes.items():
             built = [experts[one.spec] for one in own]
             found[modality] = _read(out, built, modality, name, run.config.data)
@@ -86,6 +94,8 @@ def add_folder(
         shutil.rmtree(out)  # the folder is empty now
     gone = _gone(run, folder, {item.name for pairs in found.values() for item, _ in pairs})
     if not any(found.values()) and not gone:
+        if may_be_empty:
+            return Changes(omitted=omitted)
         raise ValueError(f"{folder} has no image, video or sound to add")
     space, limits = run.load_space().eval(), run.config.data.row_limits()
     added = {}
@@ -93,9 +103,9 @@ def add_folder(
         if pairs:
             limited = [limit_rows(rows, limits.get(modality)) for _, rows in pairs]
             vectors = encode_rows(space, modality, limited, as_items=True)
-            pooled = np.stack([rows.mean(0) for _, rows in pairs])
-            added[modality] = EmbeddedItems([item for item, _ in pairs], vectors, pooled)
-    return update_index(run, added=added or None, delete=gone, roots=[folder], progress=progress)
+            added[modality] = EmbeddedItems([item for item, _ in pairs], vectors)
+    changes = update_index(run, added=added or None, delete=gone, roots=[folder], progress=progress)
+    return replace(changes, omitted=omitted)
 
 
 def watch_folder(
@@ -120,7 +130,7 @@ def watch_folder(
     while True:
         now = _state(Path(folder))
         if now != done and (done is None or now == before):  # a file that still grows has to wait
-            yield add_folder(run, folder, segments=segments, progress=progress)
+            yield add_folder(run, folder, segments=segments, progress=progress, may_be_empty=True)
             done = now
         before = now
         pause(WATCH_SECONDS)
@@ -154,7 +164,7 @@ def _read(out: Path, experts: Sequence[Expert], modality: str, name: str, data: 
             for number, (segment, (first, last)) in enumerate(zip(entry["segments"], bounds.tolist(), strict=True)):
                 clip = f"{name}/{key}" + (f"/{number}" if len(spans) > 1 else "")
                 item = Item(-1, f"{modality}/{clip}", modality, clip, segment["text"], ADDED, media=kind)
-                item = replace(item, file=str(path.resolve()))
+                item = replace(item, file=str(path.resolve()), text=_caption(path) or item.text)
                 if kind != "image":
                     item = replace(item, start=segment["start_sec"], stop=segment["stop_sec"])
                 item = replace(item, fields=clip_fields(item.file, kind, item.start, item.stop, {}))
@@ -163,6 +173,14 @@ def _read(out: Path, experts: Sequence[Expert], modality: str, name: str, data: 
         for file in files.values():
             file.close()
     return found
+
+
+def _caption(path: Path) -> str:
+    """The lines of the text file next to a recording; empty if there is none."""
+    try:
+        return path.with_suffix(".txt").read_text(encoding="utf-8-sig", errors="replace").strip()[:LONGEST_CAPTION]
+    except OSError:
+        return ""
 
 
 def _rows(files: Mapping[str, h5py.File], label: str, key: str) -> Rows | None:

@@ -126,7 +126,7 @@ def allows(allowed: Mask, ids: Ids) -> Mask:
 
 
 INDEX, META, ITEMS, CODES, MAP = "index", "index.json", "items.sqlite", "codes.npy", "map.json"
-FORMAT = 7
+FORMAT = 8
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -168,6 +168,7 @@ def write_index(
         about["count"], about["kind"], about["recall"] = len(index), index.kind, index.recall
         about["media"] = sorted({row[0] for row in items.columns("media", where=modality) if row[0]})
     meta["filters"], codes = collect_filters(items)
+    items.index_words([name for name, about in meta["modalities"].items() if about["text"]], meta["media_roots"])
     np.save(folder / CODES, codes)
     if encoder is not None:
         fit_confidence(items, indexes, meta, encoder)

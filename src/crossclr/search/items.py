@@ -9,13 +9,16 @@ import hashlib
 import operator
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from crossclr.search.words import item_words
 from crossclr.storage.reading import reading
 
+_WORDS = "text, file, folders, fields"
+_TOKENS = "unicode61 remove_diacritics 2"  # whole words: other forms of a word are for the vectors
 _TYPES = {"int": "INTEGER", "float": "REAL", "str": "TEXT", "float | None": "REAL"}
 
 
@@ -38,7 +41,6 @@ class Item:
         start: second at which the clip starts in its file.
         stop: second at which it stops.
         fields: what filters know besides, as JSON; see `filters`.
-        connectivity: mean cosine of its input features to those of all other items of its modality.
         x: horizontal position on the map, 0 to 1.
         y: vertical position on the map, 0 to 1.
     """
@@ -56,7 +58,6 @@ class Item:
     start: float | None = None
     stop: float | None = None
     fields: str = ""
-    connectivity: float = 0.0
     x: float = 0.5
     y: float = 0.5
 
@@ -94,7 +95,6 @@ class Items:
             self._run("CREATE UNIQUE INDEX IF NOT EXISTS by_name ON items (name)")
             self._run("CREATE INDEX IF NOT EXISTS by_key ON items (key)")
             self._run("CREATE INDEX IF NOT EXISTS by_file ON items (file, stop)")
-            self._run("CREATE INDEX IF NOT EXISTS by_connectivity ON items (modality, connectivity)")
 
     def put(self, items: Iterable[Item]) -> None:
         """Add items, or replace those with the same id."""
@@ -136,11 +136,21 @@ class Items:
             found.setdefault(item.modality, item)
         return tuple(found.values())
 
-    def influence(self, item: Item) -> float:
-        """The share of items of its modality that have a lower connectivity."""
-        below = "SELECT COUNT(*) FROM items WHERE modality = ? AND connectivity < ?"
-        lower = self._run(below, [item.modality, item.connectivity])[0][0]
-        return float(lower / max(1, self._run("SELECT COUNT(*) FROM items WHERE modality = ?", [item.modality])[0][0]))
+    def index_words(self, texts: Collection[str], roots: Collection[str]) -> None:
+        """Make all items searchable by their words; see `item_words`."""
+        rows = item_words(self.columns("id", "modality", "key", "text", "file", "fields"), texts, roots)
+        self._run("DROP TABLE IF EXISTS words")
+        self._run(f"CREATE VIRTUAL TABLE words USING fts5({_WORDS}, content='', tokenize='{_TOKENS}')")
+        self._run_many(f"INSERT INTO words (rowid, {_WORDS}) VALUES (?, ?, ?, ?, ?)", rows)  # noqa: S608
+
+    def with_words(self, query: str, modalities: Sequence[str], most: int) -> list[int]:
+        """The items of some modalities that match an expression of FTS5 (see `word_query`), best first."""
+        marks = ", ".join("?" * len(modalities))
+        matching = f"words JOIN items ON items.id = words.rowid WHERE words MATCH ? AND items.modality IN ({marks})"
+        order = "bm25(words, 1.0, 1.0, 0.5, 0.5), words.rowid"
+        found = f"SELECT words.rowid FROM {matching} ORDER BY {order} LIMIT ?"  # noqa: S608
+        rows = self._run(found, [query, *modalities, most])
+        return [int(row[0]) for row in rows]
 
     def next_id(self) -> int:
         """The first number that no item has had."""
@@ -218,7 +228,8 @@ class Previews:
             address = f"{path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
             self._base = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
         if writable:
-            self._run("CREATE TABLE IF NOT EXISTS previews (place TEXT PRIMARY KEY, stamp TEXT, content BLOB)")
+            columns = "place TEXT PRIMARY KEY, stamp TEXT, content BLOB, look BLOB"
+            self._run(f"CREATE TABLE IF NOT EXISTS previews ({columns})")
 
     def get(self, item: Item) -> bytes | None:
         """The preview of an item as a WebP file, or None."""
@@ -229,9 +240,16 @@ class Previews:
         """Whether the preview of an item was tried since its file last changed."""
         return bool(self._run("SELECT 1 FROM previews WHERE place = ? AND stamp = ?", _place(item), _stamp(item)))
 
-    def put(self, item: Item, content: bytes | None) -> None:
-        """Store the preview of an item; None: its file gives none."""
-        self._run("INSERT OR REPLACE INTO previews VALUES (?, ?, ?)", _place(item), _stamp(item), content)
+    def put(self, item: Item, content: bytes | None, look: bytes | None = None) -> None:
+        """Store the preview of an item and its thumbnail; None: its file gives none."""
+        self._run("INSERT OR REPLACE INTO previews VALUES (?, ?, ?, ?)", _place(item), _stamp(item), content, look)
+
+    def looks(self, items: Iterable[Item]) -> dict[int, bytes]:
+        """The thumbnails of those images and videos that have one, by their number."""
+        numbers = {_place(item): item.id for item in items if item.media in ("image", "video")}
+        marks = ", ".join("?" * len(numbers))
+        known = f"SELECT place, look FROM previews WHERE look IS NOT NULL AND place IN ({marks})"  # noqa: S608
+        return {numbers[place]: look for place, look in self._run(known, *numbers)}
 
     def close(self) -> None:
         """Close the file."""

@@ -20,8 +20,6 @@ from threadpoolctl import threadpool_limits
 
 from crossclr.extras import MissingExtraError, requires_extra
 from crossclr.search.index import Vectors, unit
-from crossclr.storage.manifest import check_sealed
-from crossclr.storage.reading import read_json_object
 
 Rows = npt.NDArray[np.float32]
 LONGEST = 128  # tokens that the text expert sees at once
@@ -125,9 +123,6 @@ def _gelu(x: Rows) -> Rows:
     return (0.5 * (x + np.abs(x) * (1 - series * np.exp(-size * size)))).astype(np.float32, copy=False)
 
 
-EXPORT = "export.json"
-
-
 class OnnxEncoder:
     """An exported encoder.
 
@@ -156,50 +151,6 @@ class OnnxEncoder:
             padded[place, : len(rows)] = rows
         vectors: Rows = self._session.run(["embedding"], {"rows": padded, "lengths": lengths})[0]
         return vectors
-
-
-class OnnxSearch:
-    """Search one modality by another with exported encoders.
-
-    Args:
-        folder: the folder that `crossclr export` wrote.
-        items: the modality that is searched. Default: the first.
-        queries: the modality of the queries. Default: the last.
-    """
-
-    def __init__(self, folder: str | Path, items: str | None = None, queries: str | None = None) -> None:
-        self.folder = Path(folder)
-        check_sealed(self.folder, "export again")
-        self.about = read_json_object(self.folder / EXPORT, "encoders")
-        encoders = self.about["encoders"]
-        self.items, self.queries = (
-            OnnxEncoder(self.folder / encoders[name]["file"])
-            for name in (items or next(iter(encoders)), queries or list(encoders)[-1])
-        )
-        self._gallery: Rows | None = None
-
-    def fill(self, clips: Sequence[Rows], batch_size: int = 256) -> None:
-        """Embed the feature rows of the clips to search."""
-        blocks = [self.items(clips[start : start + batch_size]) for start in range(0, len(clips), batch_size)]
-        self._gallery = np.concatenate(blocks)
-
-    def __call__(self, queries: Sequence[Rows], top: int = 10) -> tuple[npt.NDArray[np.int64], Rows]:
-        """Positions of the best clips and their cosines, both (queries, top), for the feature rows of sentences."""
-        if self._gallery is None:
-            raise ValueError("there are no clips to search yet; call fill first")
-        return best_rows(self.queries(queries), self._gallery, min(top, len(self._gallery)))
-
-
-def best_rows(queries: Rows, gallery: Rows, top: int) -> tuple[npt.NDArray[np.int64], Rows]:
-    """The best rows of a gallery for each query by inner product, with their scores.
-
-    Example:
-        >>> best_rows(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), 1)[0].tolist()
-        [[0], [1]]
-    """
-    scores = queries @ gallery.T
-    found = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-    return found, np.take_along_axis(scores, found, 1)
 
 
 QUERY_ENCODER = "query.onnx"  # in a generation of an index: the text branch of the run

@@ -44,7 +44,7 @@ def make_previews(run: Path, found: Collection[EmbeddedItems], progress: Progres
             if not previews.has(item):
                 content = make_preview(Path(item.file), item.start, item.stop)
                 failed += content is None
-                previews.put(item, content)
+                previews.put(item, content, None if content is None else thumbnail(content))
     except ImportError:  # previews need crossclr[experts]; without it, the page plays the files themselves
         return len(items)
     finally:
@@ -76,6 +76,14 @@ def make_preview(path: Path, start: float | None = None, stop: float | None = No
     content = io.BytesIO()
     picture.save(content, "WEBP", quality=QUALITY)
     return content.getvalue()
+
+
+def thumbnail(content: bytes) -> bytes:
+    """16 x 16 pixels of a preview, by which two versions of one picture are recognised (see `group_hits`)."""
+    import PIL.Image
+
+    with PIL.Image.open(io.BytesIO(content)) as picture:
+        return picture.convert("RGB").resize((16, 16), PIL.Image.Resampling.BOX).tobytes()
 
 
 def _frame(path: Path, start: float | None, stop: float | None) -> Any:

@@ -7,12 +7,14 @@ import http.client
 import ipaddress
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossclr.search.index import INDEX, ITEMS, current_generation, read_meta
 from crossclr.search.items import Items
+from crossclr.search.query import Query
 from crossclr.search.results import Hit
 from crossclr.storage import write_json
 from crossclr.storage.manifest import file_digest
@@ -24,20 +26,16 @@ WEIGHTS = ("space.safetensors", "best/model.safetensors")  # the first that a ru
 MOST_ASKED = 200  # results that a service returns at most
 
 
-def ask_running_service(run: Path, query: Mapping[str, Any]) -> list[Hit] | None:
+def ask_running_service(run: Path, query: Query) -> list[Hit] | None:
     """The results of `Searcher.search`, from the service that runs for the index of a run.
-
-    Args:
-        run: its folder.
-        query: the body of ``/api/search``.
 
     Returns:
         None if no service runs, or if it cannot answer: only `Searcher` reports what is wrong with a query.
     """
     folder, weights = _current(run)
-    if folder is None or query["top"] > MOST_ASKED:
+    if folder is None or query.top > MOST_ASKED or query.file is not None:
         return None
-    answer = ask_service(run / INDEX, weights, dict(query))
+    answer = ask_service(run / INDEX, weights, asdict(query))
     if answer is None:
         return None
     items = Items(folder / ITEMS)
@@ -49,25 +47,26 @@ def ask_running_service(run: Path, query: Mapping[str, Any]) -> list[Hit] | None
     if len(shown) < len(answer["results"]):  # the index has changed in between
         return None
     return [
-        Hit(item, results[item.id]["score"], results[item.id].get("probability"), together.get(item.id, ()))
+        Hit(item, about["score"], about.get("probability"), bool(about.get("words")), together.get(item.id, ()))
         for item in shown
+        for about in (results[item.id],)
     ]
 
 
-def open_without_torch(run: Path, text: str | None, text_modality: str | None = None) -> Searcher | None:
-    """The searcher of a run for one sentence, or for queries by items, without PyTorch; None if PyTorch is needed."""
+def open_without_torch(run: Path, query: Query) -> Searcher | None:
+    """The searcher of a run for a sentence or items, without PyTorch; None if PyTorch is needed."""
     folder, weights = _current(run)
-    if folder is None:
+    if folder is None or query.file is not None:
         return None
     meta = read_meta(folder)
-    if meta["weights"] != weights or text_modality not in (None, meta["text_modality"]):
+    if meta["weights"] != weights or query.text_modality not in (None, meta["text_modality"]):
         return None
-    if text is None:
+    if query.text is None:
         queries = None
     else:
         from crossclr.search.onnx_queries import open_onnx_queries
 
-        queries = open_onnx_queries(folder, text)
+        queries = open_onnx_queries(folder, query.text)
         if queries is None:
             return None
     from crossclr.search.searcher import Searcher

@@ -133,29 +133,7 @@ class EmbeddedItems:
 
     items: list[Item]
     vectors: Vectors  # (items, dim) unit vectors
-    pooled: npt.NDArray[np.float32]  # (items, input channels) mean input rows, for connectivity
     is_text: bool = False  # whether they are sentences
-
-    def unit_sum(self, rows: npt.NDArray[np.bool_] | slice = slice(None)) -> npt.NDArray[np.float64]:
-        """(channels,) the sum of the pooled inputs at unit length, which is all that connectivity needs to know."""
-        total: npt.NDArray[np.float64] = _unit_length(self.pooled[rows]).sum(0)
-        return total
-
-    def connectivity(self, inputs: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-        """(items,) mean cosine of the pooled inputs of each item to those of all other items of a set.
-
-        ``inputs`` has the ``sum`` of the whole set (see `unit_sum`) and the ``count`` of its items.
-
-        Example:
-            >>> rows = np.array([[1, 0], [0, 1], [-1, 0]], dtype=np.float32)
-            >>> whole = EmbeddedItems([], rows, rows)
-            >>> whole.connectivity({"sum": whole.unit_sum(), "count": 3}).tolist()
-            [-0.5, 0.0, -0.5]
-        """
-        unit = _unit_length(self.pooled)
-        total = unit @ np.asarray(inputs["sum"], dtype=np.float64) - np.square(unit).sum(1)
-        mean: npt.NDArray[np.float64] = total / max(1, inputs["count"] - 1)
-        return mean
 
 
 def embed_items(
@@ -196,8 +174,7 @@ def _embed_some(
     for name, rows in embedded.modalities.items():
         if len(rows.rows):
             is_text = bool(rows.texts) or name == TEXT
-            items, means = list(_items(name, rows, clips, is_text)), memory.clips[name].means
-            own = EmbeddedItems(items, unit(rows.gallery.numpy()), means, is_text)
+            own = EmbeddedItems(list(_items(name, rows, clips, is_text)), unit(rows.gallery.numpy()), is_text)
             found[name] = _with_forms(own, data.clips[name], model, name, device)
     return found
 
@@ -242,16 +219,15 @@ def _with_forms(
     """Every form of each item as an item of its own, such as an emoji as each vendor draws it."""
     if not sequences.forms:
         return found
-    items, vectors, pooled = [], [], []
+    items, vectors = [], []
     for place, form in enumerate(sequences.forms):
         numbers = [int(number) for number in sequences.number]
         items += [_item_of(item, form, number) for item, number in zip(found.items, numbers, strict=True)]
         rows = [np.asarray(form.rows.read(number, item.key)) for item, number in zip(found.items, numbers, strict=True)]
-        pooled.append(np.stack([part.mean(0) for part in rows]))
         vectors.append(
             found.vectors if place == 0 else encode_rows(model.eval().to(device), modality, rows, as_items=True)
         )
-    return EmbeddedItems(items, np.concatenate(vectors), np.concatenate(pooled), found.is_text)
+    return EmbeddedItems(items, np.concatenate(vectors), found.is_text)
 
 
 def _item_of(item: Item, form: Form, number: int) -> Item:
@@ -259,17 +235,10 @@ def _item_of(item: Item, form: Form, number: int) -> Item:
     return replace(item, name=name, variant=form.name, media="image", file=form.media[number])
 
 
-def _unit_length(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    exact: npt.NDArray[np.float64] = rows.astype(np.float64)
-    exact /= np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-12)
-    return exact
-
-
 def _joined(parts: Sequence[EmbeddedItems]) -> EmbeddedItems:
     return EmbeddedItems(
         [item for part in parts for item in part.items],
         np.concatenate([part.vectors for part in parts]),
-        np.concatenate([part.pooled for part in parts]),
         any(part.is_text for part in parts),
     )
 
@@ -320,13 +289,7 @@ def read_shard_items(
                     items[modality].append(Item(-1, name, modality, key, text, path.stem, group))
         if progress is not None:
             progress("reading shards", done + 1, len(paths))
-    return {
-        name: EmbeddedItems(  # the inputs are not known, so they are zero
-            items[name], np.concatenate(vectors[name]), np.zeros((len(items[name]), 1), dtype=np.float32)
-        )
-        for name in columns
-        if items[name]
-    }
+    return {name: EmbeddedItems(items[name], np.concatenate(vectors[name])) for name in columns if items[name]}
 
 
 def _shard_vectors(path: Path, rows: "BlockRows", count: int, dim: int) -> Vectors:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+import os.path
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -25,18 +27,17 @@ from crossclr.search.index import (
     read_meta,
 )
 from crossclr.search.items import Item, Items, Previews
-from crossclr.search.query import QueryError, Weights, combine, with_sentences
+from crossclr.search.query import MOST, Query, QueryError, combine, with_sentences
 from crossclr.search.results import Hit
+from crossclr.search.words import fuse_ranks, word_query
 
 if TYPE_CHECKING:
     from crossclr.search.query_encoders import FileQueries, FileQuery
     from crossclr.training import Run
 
-MOST = 1000  # results of one query
 ALL = "all"  # in place of a modality: the results are items of all modalities
 FUSED = "fused"  # in place of a modality: the results are whole samples, with all their modalities
-MOST_ITEMS = 50  # items that one query may like or dislike
-LONGEST_TEXT = 1000  # characters of a typed query
+FUSED_DEPTH = 200  # results by vectors and by words that are fused, so that their order does not depend on ``top``
 _FILTERS = 32
 _FUSED = 4  # combinations of modalities that are kept in memory
 T = TypeVar("T")
@@ -125,93 +126,85 @@ class Searcher:
         """The modalities that a search can return."""
         return tuple(self.indexes)
 
-    def search(
-        self,
-        *,
-        text: str | None = None,
-        text_modality: str | None = None,
-        like: str | None = None,
-        file: FileQuery | None = None,
-        more: Sequence[str] = (),
-        less: Sequence[str] = (),
-        weights: Weights | None = None,
-        vector: Sequence[float] | Vectors | None = None,
-        find: str | None = None,
-        top: int = 10,
-        splits: Sequence[str] = (),
-        groups: Sequence[str] = (),
-        where: Mapping[str, Sequence[str]] | None = None,
-    ) -> list[Hit]:
-        """The best items for one query: a sentence, a file and items in any combination, or one vector.
+    def search(self, query: Query | None = None, **parts: Any) -> list[Hit]:
+        """The best items for one query.
 
         Args:
-            text: a sentence of at most 1,000 characters.
-            text_modality: the modality whose encoder reads the sentence, such as ``spanish``, if the data has several
-                that are text. Default: the one named ``text``, or the first.
-            like: name of an item to find neighbours of; the item itself is not returned.
-            file: a file of your own, from ``files.encode``.
-            more: names of items that the results should resemble.
-            less: names of items that they should not resemble; they are not returned.
-            weights: how much each part counts.
-            vector: a vector of the joint space, alone.
-            find: modality of the results; ``all``: items of every modality; ``fused``: whole samples, compared by the
-                normalised mean of their vectors; ``video+picture``: the same with some modalities. Default: a file's
-                modality, or the first that is not the query's own.
-            top: number of results.
-            splits: return only items of these splits. Default: all.
-            groups: return only items of these groups. Default: all.
-            where: return only items with these values of other filters, by the name of the filter: a column of the
-                captions, ``duration`` or ``date``. Numbers and dates may be ranges such as ``10..20``.
+            query: the query. Default: an empty one.
+            parts: fields of `Query` to set, as in ``search(text="a red car", top=5)``.
 
         Raises:
-            QueryError: an argument is wrong, or nothing says what to find.
+            QueryError: a value is wrong, or nothing says what to find.
             KeyError: there is no item of a given name.
         """
-        if not 1 <= top <= MOST:
-            raise QueryError(f"top must be between 1 and {MOST}, got {top}")
-        if len(more) + len(less) > MOST_ITEMS:
-            raise QueryError(f"one query may name at most {MOST_ITEMS} items, got {len(more) + len(less)}")
-        seed = self.item(like) if like is not None else None
-        liked = [*map(self.item, more)]
-        disliked = [*map(self.item, less)]
-        own = seed or (liked[0] if liked and text is None else None)
-        wanted, fused = self._wanted(find, own.modality if own else text_modality, file)
-        if vector is not None:
-            if text is not None or file is not None or seed or liked or disliked:
-                raise QueryError("a vector is a whole query; give it without a text, a file and items")
-            query = self._check_vector(vector)
+        query = replace(query or Query(), **parts)
+        seed = [] if query.like is None else [self.item(query.like)]
+        liked, disliked = [*map(self.item, query.more)], [*map(self.item, query.less)]
+        own = next(iter(seed or (liked if query.text is None else [])), None)
+        wanted, fused = self._wanted(query.find, own.modality if own else query.text_modality, query.file)
+        hidden = self._hidden([item for item in [*seed, *disliked] if item.modality in wanted], fused)
+        allowed = self._filter(query.filters())
+        matches = [] if fused else self._matches(query, wanted, allowed)
+        if matches and self.queries is None:
+            scores = dict.fromkeys(matches, 0.0)  # nothing encodes the sentence, so its words decide alone
         else:
-            query = combine(
-                text=None if text is None else self._encode(text, text_modality),
-                file=None if file is None else file.vector,
-                more=self._vectors([seed] if seed else [], liked),
-                less=self._vectors([], disliked),
-                weights=weights,
+            vector = self._vector(query, seed, liked, disliked)
+            indexes = [self._fused(wanted)] if fused else [self.indexes[name] for name in wanted]
+            depth = max(query.top, FUSED_DEPTH if matches else 0) + len(hidden)
+            scores = _best(indexes, vector, depth, allowed, hidden) | self._scores(vector, matches)
+        chances = self._chances(query) if not fused else {}
+        hits = []
+        for item in self.items.get(fuse_ranks(scores, matches)[: query.top]):
+            chance = chances[item.modality](scores[item.id], query.text or "") if item.modality in chances else None
+            if item.id in matches or (chance or 0.0) >= query.min_probability:
+                together = self.items.together(item.key) if fused else ()
+                hits.append(Hit(item, scores[item.id], chance, item.id in matches, together))
+        return hits
+
+    def _chances(self, query: Query) -> dict[str, Calibration]:
+        """By modality, what estimates probabilities: known for a sentence that the usual encoder reads."""
+        usual = query.text_modality in (None, self.meta["text_modality"])
+        chances = self._confidence if query.only_text and usual else {}
+        if query.min_probability > 0 and not chances:
+            raise QueryError(
+                "probabilities are not known here: they need a sentence as the query, and an index with at least "
+                "30 validation sentences"
             )
-        chosen = {**(where or {}), "split": [*splits, *(where or {}).get("split", ())]}
-        chosen["group"] = [*groups, *(where or {}).get("group", ())]
-        allowed = self._filter(tuple((name, tuple(sorted(set(chosen[name])))) for name in sorted(chosen)))
-        unwanted = [item for item in [*([seed] if seed else []), *disliked] if item.modality in wanted]
-        hidden = {one.id for item in unwanted for one in (self.items.of_clip(item.key) if fused else [item])}
-        found: list[tuple[int, float]] = []
-        for index in [self._fused(wanted)] if fused else [self.indexes[name] for name in wanted]:
-            scores, ids = index.search(query, top + len(hidden), allowed)
-            found += zip(ids[0].tolist(), scores[0].tolist(), strict=True)
-        ranked = sorted(found, key=lambda pair: -pair[1])
-        by_id = {key: score for key, score in ranked if key != -1 and key not in hidden}
-        sentence_only = text is not None and file is None and not (seed or liked or disliked or fused)
-        usual = text_modality in (None, self.meta["text_modality"])  # chances are known for its encoder only
-        chances = self._confidence if sentence_only and usual else {}
-        return [
-            Hit(
-                item,
-                score,
-                chances[item.modality](score, text or "") if item.modality in chances else None,
-                self.items.together(item.key) if fused else (),
-            )
-            for item in self.items.get(list(by_id)[:top])
-            for score in (by_id[item.id],)
-        ]
+        return chances
+
+    def _matches(self, query: Query, wanted: Sequence[str], allowed: Mask | None) -> list[int]:
+        """The items that contain the words of a sentence, best first."""
+        expression = word_query(query.clean_text()) if query.only_text else None
+        if expression is None:
+            return []
+        found = self.items.with_words(expression, wanted, MOST)
+        inside = found if allowed is None else [item for item in found if item < len(allowed) and allowed[item]]
+        return inside[: max(query.top, FUSED_DEPTH)]
+
+    def _scores(self, vector: Vectors, ids: Sequence[int]) -> dict[int, float]:
+        """The scores of some items."""
+        scores: dict[int, float] = {}
+        for modality in {item.modality: None for item in self.items.get(ids)}:
+            own = [item.id for item in self.items.get(ids) if item.modality == modality]
+            rows = self.indexes[modality].vectors(np.array(own, dtype=np.int64))
+            scores.update(zip(own, (rows @ vector[0]).tolist(), strict=True))
+        return scores
+
+    def _vector(self, query: Query, seed: Sequence[Item], liked: Sequence[Item], disliked: Sequence[Item]) -> Vectors:
+        """(1, dim) the vector of a query."""
+        if query.vector is not None:
+            return self._check_vector(query.vector)
+        return combine(
+            text=None if query.text is None else self._encode(query),
+            file=None if query.file is None else query.file.vector,
+            more=self._vectors(seed, liked),
+            less=self._vectors([], disliked),
+            weights=query.weights,
+        )
+
+    def _hidden(self, unwanted: Sequence[Item], fused: bool) -> set[int]:
+        """The numbers of items that are not returned: those that the query names, or all of their clips."""
+        return {one.id for item in unwanted for one in (self.items.of_clip(item.key) if fused else [item])}
 
     def sample(self, modality: str, count: int) -> list[Item]:
         """Items of a modality, spread evenly over the collection."""
@@ -233,6 +226,12 @@ class Searcher:
     def partners(self, item: Item, most: int = 12) -> list[Item]:
         """The other items of the same clip: its sentences, its other images."""
         return [other for other in self.items.of_clip(item.key) if other.id != item.id][:most]
+
+    @cached_property
+    def base(self) -> str:
+        """The folder that all media files lie in; empty if there are none."""
+        roots = self.meta["media_roots"]
+        return os.path.commonpath(roots) if roots else ""
 
     def map_file(self) -> Path:
         """The JSON file with the points of the map."""
@@ -289,18 +288,15 @@ class Searcher:
     def _fuse(self, names: tuple[str, ...]) -> Index:
         return fuse_items(self.items, {name: self.indexes[name] for name in names}, self.meta["dim"])
 
-    def _encode(self, text: str, modality: str | None) -> Vectors:
+    def _encode(self, query: Query) -> Vectors:
         if self.queries is None:
             raise QueryError(self.no_text)
         known = self.meta["text_modalities"]
-        if modality not in (None, *known):
-            raise QueryError(f"{modality!r} cannot encode a sentence; the text modalities are {', '.join(known)}")
-        text = " ".join(text.split())
-        if not text:
-            raise QueryError("the text is empty; type what you are looking for")
-        if len(text) > LONGEST_TEXT:
-            raise QueryError(f"the text has {len(text):,} characters; the limit is {LONGEST_TEXT:,}")
-        return self.queries.encode([text], modality)
+        if query.text_modality not in (None, *known):
+            raise QueryError(
+                f"{query.text_modality!r} cannot encode a sentence; the text modalities are {', '.join(known)}"
+            )
+        return self.queries.encode([query.clean_text()], query.text_modality)
 
     def _check_vector(self, vector: Any) -> Vectors:
         query = np.asarray(vector, dtype=np.float32).reshape(1, -1)
@@ -314,6 +310,18 @@ class Searcher:
 
     def _make_filter(self, where: tuple[tuple[str, tuple[str, ...]], ...]) -> Mask | None:
         return make_mask(self.meta["filters"], self._codes, dict(where))
+
+
+def _best(
+    indexes: Sequence[Index], vector: Vectors, top: int, allowed: Mask | None, hidden: Collection[int]
+) -> dict[int, float]:
+    """The best items of some indexes together, with their scores."""
+    pairs: list[tuple[int, float]] = []
+    for index in indexes:
+        scores, ids = index.search(vector, top, allowed)
+        pairs += zip(ids[0].tolist(), scores[0].tolist(), strict=True)
+    pairs.sort(key=lambda pair: -pair[1])
+    return {key: score for key, score in pairs if key != -1 and key not in hidden}
 
 
 def _opened(make: Callable[[], T]) -> tuple[T | None, str]:

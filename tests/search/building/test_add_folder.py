@@ -106,3 +106,25 @@ def test_a_watched_folder_is_added_when_its_files_rest(run_copy, tmp_path):
     searcher = Searcher.open(run_copy, text=False)
     assert [row[0] for row in searcher.items.columns("name", "split") if row[1] == "added"] == ["image/inbox/car"]
     searcher.close()
+
+
+def test_an_empty_folder_waits_and_captions_and_unreadable_files_are_followed(run_copy, tmp_path):
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+
+    def first():
+        save("1F34E", folder / "apple.png")
+        (folder / "broken.jpg").write_bytes(b"no image")
+
+    steps = iter([first, lambda: None, lambda: (folder / "apple.txt").write_text("a zebra crossing\n"), lambda: None])
+    watched = watch_folder(run_copy, folder, pause=lambda seconds: next(steps)())
+    assert next(watched).added == 0
+    changes = next(watched)
+    assert changes.added == 1
+    assert [problem.name for problem in changes.omitted.problems if not problem.minor] == ["broken.jpg"]
+    assert next(watched).replaced == 1
+    searcher = Searcher.open(run_copy, text=False)
+    hits = searcher.search(text="zebra crossing", find="image")
+    assert [(hit.item.name, hit.words) for hit in hits] == [("image/inbox/apple", True)]
+    assert searcher.search(text="apple.png", find="image")[0].item.name == "image/inbox/apple"
+    searcher.close()

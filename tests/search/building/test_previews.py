@@ -11,7 +11,8 @@ from PIL import Image
 
 from crossclr.search import previews
 from crossclr.search.items import Item, Previews
-from crossclr.search.previews import make_preview, make_previews
+from crossclr.search.previews import make_preview, make_previews, thumbnail
+from crossclr.search.results import Hit, group_hits
 from crossclr.search.run_items import EmbeddedItems
 from tests.support.media import write_video
 
@@ -69,3 +70,25 @@ def test_previews_are_made_once_and_again_when_the_file_changes(tmp_path, monkey
     assert pixels.shape == (240, 120, 3)
     assert pixels.reshape(-1, 3).mean(0).argmax() == 2
     assert Previews(tmp_path / "nowhere").get(item) is None
+
+
+def test_versions_of_a_photo_look_the_same_and_others_do_not():
+    """Smaller, recompressed and brighter versions against 40 other pictures of the same kind."""
+    rng = np.random.default_rng(0)
+
+    def content(picture, **options):
+        file = io.BytesIO()
+        picture.save(file, "JPEG", **options)
+        return file.getvalue()
+
+    pictures = []
+    for _ in range(40):  # smooth random fields: as alike as pictures without a subject can be
+        coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+        pictures.append(coarse.resize((320, 240), Image.Resampling.BICUBIC))
+    contents = [content(picture, quality=90) for picture in pictures]
+    versions = [content(picture.resize((150, 112)), quality=50) for picture in pictures]
+    versions += [content(picture.point(lambda value: min(255, value + 12)), quality=70) for picture in pictures]
+    looks = {number: thumbnail(one) for number, one in enumerate([*contents, *versions])}
+    hits = [Hit(Item(n, f"image/{n}", "image", str(n), media="image", file=f"/{n}.jpg"), 1 - n / 1000) for n in looks]
+    things = group_hits(hits, 200, looks)
+    assert [(thing.best.item.id, thing.copies) for thing in things] == [(number, 2) for number in range(40)]

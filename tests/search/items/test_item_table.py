@@ -22,8 +22,8 @@ def test_what_is_put_in_comes_out(tmp_path):
     assert items.of_clip("k1") == given[2:4]
     assert items.ids_of(["a/5", "none"]) == {"a/5": 5}
     assert items.columns("id", "text", where="a")[5] == (5, "Text 5")
-    items.set_columns([0, 1], {"x": [0.25, 0.75], "connectivity": [3.0, 4.0]})
-    assert [(item.x, item.connectivity) for item in items.get([0, 1])] == [(0.25, 3.0), (0.75, 4.0)]
+    items.set_columns([0, 1], {"x": [0.25, 0.75], "y": [3.0, 4.0]})
+    assert [(item.x, item.y) for item in items.get([0, 1])] == [(0.25, 3.0), (0.75, 4.0)]
     items.delete([2])
     assert len(items) == 5
     copy = items.copy_to(tmp_path / "copy.sqlite")
@@ -32,7 +32,7 @@ def test_what_is_put_in_comes_out(tmp_path):
     copy.close()
     items.close()
     again = Items(tmp_path / "copy.sqlite")
-    assert asdict(again.get([0])[0])["connectivity"] == 3.0
+    assert asdict(again.get([0])[0])["y"] == 3.0
     again.close()
 
 

@@ -1,5 +1,7 @@
 """Several items of one thing are one result, and overlapping moments are one moment."""
 
+import numpy as np
+
 from crossclr.search.items import Item
 from crossclr.search.results import Hit, group_hits
 
@@ -32,3 +34,16 @@ def test_drawings_of_one_clip_are_one_thing_and_texts_stay_apart():
         Hit(Item(2, "a/x@fluent", "a", "x", file="emoji:fluent/x"), 0.7),
     ]
     assert [(thing.best.item.id, len(thing.others)) for thing in group_hits(hits, 9)] == [(0, 1), (1, 0)]
+
+
+def test_files_that_look_the_same_are_counted_once():
+    photos = [
+        Hit(Item(n, f"image/{n}", "image", str(n), media="image", file=f"/p/{n}.jpg"), 1 - n / 10) for n in range(5)
+    ]
+    rows = np.random.default_rng(0).integers(0, 200, (2, 768), dtype=np.uint8)
+    looks = {0: rows[0].tobytes(), 1: rows[1].tobytes(), 2: (rows[0] + 9).tobytes(), 3: (rows[1] // 2).tobytes()}
+    looks[4] = bytes([120] * 768)  # of one colour, like nothing
+    things = group_hits(photos, 5, looks)
+    assert [(thing.best.item.id, thing.copies) for thing in things] == [(0, 1), (1, 1), (4, 0)]
+    assert [(thing.best.item.id, thing.copies) for thing in group_hits(photos, 1, looks)] == [(0, 1)]
+    assert [thing.copies for thing in group_hits(photos, 5)] == [0] * 5

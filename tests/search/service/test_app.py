@@ -65,16 +65,16 @@ def post(address, values):
 
 
 def test_both_ways_to_ask_give_the_searcher_s_own_results(address, searcher):
-    expected = [hit.item.name for hit in searcher.search(text="red fruit", top=7, splits=["val"])]
-    status, _, body = call(address, "GET", "/api/search?q=red%20fruit&top=7&split=val")
+    expected = [hit.item.name for hit in searcher.search(text="crimson fruit", top=7, splits=["val"])]
+    status, _, body = call(address, "GET", "/api/search?q=crimson%20fruit&top=7&split=val")
     assert status == 200
     assert [result["id"] for result in json.loads(body)["results"]] == expected
-    status, _, body = call(address, "GET", "/api/search?q=red%20fruit&top=7&where=split%3Dval")
+    status, _, body = call(address, "GET", "/api/search?q=crimson%20fruit&top=7&where=split%3Dval")
     assert [result["id"] for result in json.loads(body)["results"]] == expected
-    status, answer = post(address, {"text": "red fruit", "top": 7, "splits": ["val"]})
+    status, answer = post(address, {"text": "crimson fruit", "top": 7, "splits": ["val"]})
     assert [result["id"] for result in answer["results"]] == expected
     assert answer["results"][0]["media"]["kind"] == "image"
-    vector = searcher.queries.encode(["red fruit"])[0].tolist()
+    vector = searcher.queries.encode(["crimson fruit"])[0].tolist()
     status, answer = post(address, {"vector": vector, "top": 7, "splits": ["val"], "find": "image"})
     assert [result["id"] for result in answer["results"]] == expected
     name = expected[0]

@@ -33,7 +33,9 @@ def test_a_file_becomes_a_token_that_finds_it(address, searcher):
     assert (status, answer["modality"]) == (200, "image")
     status, _, body = call(address, "GET", f"/api/search?file={answer['token']}&top=3")
     assert json.loads(body)["results"][0]["id"] == wanted.name
-    status, _, body = call(address, "GET", f"/api/search?file={answer['token']}&q=night&share=0.2&top=3")
+    status, _, body = call(
+        address, "GET", f"/api/search?file={answer['token']}&q=night&weight=text%3D1.6&weight=file%3D0.4&top=3"
+    )
     assert status == 200
     assert call(address, "GET", "/api/search?file=unknown")[0] == 422
 

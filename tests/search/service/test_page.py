@@ -149,13 +149,12 @@ def test_type_see_pictures_open_a_neighbour_use_the_map_and_go_back(browser, ser
     page.wait_for_selector("dialog[open]")
     detail = page.inner_text("#detail-body")
     assert expected[1] in detail
-    assert "average similarity" in detail
     visit.shot("desktop-3-detail")
     page.click("dialog .actions button >> nth=1")  # more like this: texts
     page.wait_for_selector(".grid.texts .card")
     visit.settled()
     neighbours = visit.names()
-    assert neighbours == cards(searcher, like=expected[1], find="text")
+    assert neighbours[:24] == cards(searcher, like=expected[1], find="text")  # more follow where there is room
     assert "Similar to" in page.inner_text("#seed")
     visit.shot("desktop-4-neighbours")
     link = page.url
@@ -323,7 +322,7 @@ def test_whole_samples_show_all_modalities(browser, service, searcher):
     assert card.get_attribute("data-id") == best.item.name
     assert card.locator("img").count() == 1
     assert card.locator(".text .dot[title=text]").count() == 1
-    assert "text → together" in page.inner_text("#summary")
+    assert "text → whole samples" in page.inner_text("#summary")
     visit.shot("desktop-together")
     visit.end()
 
@@ -393,7 +392,7 @@ def test_a_file_words_and_thumbs_make_one_query(browser, service, searcher):
     visit = Visit(browser, service.address, width=1280, height=800)
     page = visit.page
     page.wait_for_selector("#list .card >> nth=11")
-    assert len(visit.names()) == 12  # a sample of the collection
+    assert len(visit.names()) == 24  # a sample of the collection
     visit.shot("laptop-start")
     wanted = searcher.search(text="red fruit", top=1)[0].item
     image = {"name": "mine.webp", "mimeType": "image/webp", "buffer": emoji_image(wanted.key, wanted.variant)}

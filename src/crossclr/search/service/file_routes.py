@@ -52,12 +52,16 @@ class ReloadingSearcher:
         folder = current_generation(self.current.folder.parent)
         if folder is None or folder.name in (self.current.folder.name, self._refused):
             return False
-        if read_meta(folder)["weights"] != self.current.meta["weights"]:
-            self._refused = folder.name  # sentences would be encoded by another model than the items
-            _LOG.warning("the new index was built from other weights; restart the service to use it")
-            return False
         now = self.current
-        self.current = Searcher(folder, now.queries, now.no_text, now.files, now.no_files)
+        if read_meta(folder)["weights"] == now.meta["weights"]:
+            self.current = Searcher(folder, now.queries, now.no_text, now.files, now.no_files)
+            return True
+        try:
+            self.current = Searcher.open(folder.parent.parent)  # the run was fitted again
+        except ValueError as error:
+            self._refused = folder.name  # sentences would be encoded by another model than the items
+            _LOG.warning("the new index is not used: %s", error)
+            return False
         return True
 
 

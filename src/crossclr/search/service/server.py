@@ -33,7 +33,7 @@ from crossclr.search.quick_search import HEADER, announce, new_instance
 from crossclr.search.searcher import Searcher
 from crossclr.search.service.access import HEALTH, METRICS, Access, Counters, Limits, PatientProtocol
 from crossclr.search.service.file_routes import FileTokens, ReloadingSearcher, add_files
-from crossclr.search.service.search_routes import add_media, add_search, warm_up_images
+from crossclr.search.service.search_routes import add_captions, add_items, add_media, add_search, warm_up_images
 from crossclr.training import Run
 
 CONNECTIONS = 256
@@ -244,6 +244,9 @@ def create_app(
     _add_errors(app)
     files = FileTokens(tokens)
     add_search(app, searchers, files)
+    trusted = hosts is not None or token is not None  # on this machine, or with the token
+    add_items(app, searchers, trusted)
+    add_captions(app, searchers, trusted)
     add_files(app, searchers, files)
     add_media(app, searchers)
     for path in sorted(path for path in PAGE.iterdir() if path.suffix in KINDS):

@@ -22,7 +22,9 @@ export function toAddress(values) {
 
 export const seconds = (time) => `${Math.floor(time / 60)}:${String(Math.floor(time % 60)).padStart(2, "0")}`;
 
-const DATA = { added: "added files", train: "training data", val: "validation data", validate: "validation data", test: "test data" };
+export const fileName = (item) => item.media?.file?.split("/").pop() || "";
+
+const DATA = { added: "search only (added later)", train: "learning and search", val: "checking and search", validate: "checking and search", test: "search only" };
 
 export const splitName = (split) => DATA[split] || split;
 

@@ -18,7 +18,7 @@ function edges(value) {
 function choice(about, change) {
   const { name, values } = about, all = `all ${NAMES[name] || `(${name})`}`, shown = (value) => (name === "split" ? splitName(value) : value);
   if (values.length <= FEW) {
-    return make("select", { id: `filter-${name}`, "aria-label": name === "split" ? "part of the data" : name, onchange: (event) => change(name, event.target.value) },
+    return make("select", { id: `filter-${name}`, "aria-label": name === "split" ? "used for" : name, onchange: (event) => change(name, event.target.value) },
       make("option", { value: "" }, all), ...values.map((value) => make("option", { value }, shown(value))));
   }
   const list = make("datalist", { id: `values-${name}` }, ...values.map((value) => make("option", { value })));

@@ -1,7 +1,7 @@
 // One item: as a card among the results, and in the dialog with all its details.
-import { called, make, seconds, shade, splitName, toAddress } from "/elements.js";
+import { called, fileName, make, seconds, shade, splitName, toAddress } from "/elements.js";
 
-export const title = (item) => item.text || item.key;
+export const title = (item) => item.text || fileName(item) || item.key;
 
 function mediaAddress(item, part = 0) {
   const span = item.media.start === null ? "" : `#t=${item.media.start}${item.media.stop === null ? "" : `,${item.media.stop}`}`;
@@ -50,6 +50,8 @@ function poster(item) {
   const shown = make("img", { src: `/preview${toAddress({ id: item.id })}`, alt: "", loading: "lazy", decoding: "async" });
   shown.addEventListener("error", () => stage.replaceChildren(player(item) || image(item)));
   stage.append(shown);
+  const length = item.media.start === null ? 0 : item.media.stop - item.media.start;
+  if (kind !== "image") stage.append(make("span", { class: "length" }, kind === "video" ? "▶ " : "♪ ", length ? seconds(length) : ""));
   if (kind === "audio" || !item.media.playable) return stage;
   let timer = 0, moving = null;
   stage.play = () => {
@@ -79,7 +81,7 @@ function meter(score) {
 
 // `info` is what the index contains; `go` changes the address and the page with it.
 export class ItemViews {
-  constructor(info, go, thumb) { this.info = info; this.go = go; this.thumb = thumb; }
+  constructor(info, go, thumb, chosen) { this.info = info; this.go = go; this.thumb = thumb; this.chosen = chosen; }
 
   similar(item, kind = null) {
     return Object.entries(this.info.modalities).map(([name, about]) => make("button", {
@@ -94,6 +96,29 @@ export class ItemViews {
       type: "button", class: "thumb", title: `${kind} like this`, "aria-label": `${kind} like ${title(item)}`,
       "aria-pressed": String(state[kind].includes(item.id)), onclick: () => this.thumb(kind, item.id),
     }, sign));
+  }
+
+  choose(item) {
+    const box = make("input", { type: "checkbox", class: "chosen", title: "select", "aria-label": `select ${title(item)}`, onchange: () => this.chosen.toggle(item, box.checked) });
+    box.checked = this.chosen.has(item.id);
+    return box;
+  }
+
+  // The caption, and a form that changes it in place.
+  caption(item) {
+    const heading = make("h2", { id: "detail-title" }, title(item));
+    if (!this.info.captions || !item.media?.file) return [heading];
+    const text = make("textarea", { rows: 2, maxlength: 1000, "aria-label": "Caption" }, item.text), hint = make("span", { class: "hint", role: "status" });
+    const form = make("form", { class: "caption", hidden: true, onsubmit: async (event) => {
+      event.preventDefault();
+      hint.textContent = "Saving …";
+      const answer = await fetch("/api/caption", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ id: item.id, text: text.value }) }).catch(() => null);
+      const content = await answer?.json().catch(() => ({}));
+      hint.textContent = answer?.ok ? `Saved in ${content.file}. Words find it now; the next “crossclr start” learns from it.` : content?.detail || "The server does not answer.";
+      if (answer?.ok) heading.textContent = text.value || title(item);
+    } }, text, make("button", { class: "primary" }, "Save"), hint);
+    const edit = make("button", { type: "button", onclick: () => { form.hidden = !form.hidden; if (!form.hidden) text.focus(); } }, item.text ? "Correct the caption" : "Add a caption");
+    return [heading, make("div", { class: "actions" }, edit), form];
   }
 
   // Where the moments of one file lie; the strip names them.
@@ -140,9 +165,12 @@ export class ItemViews {
       ...(whole?.lines.length ? whole.lines : [make("p", { class: "text" }, ...textOf(item))]),
       make("p", { class: "facts" },
         item.score === undefined ? null : make("span", { class: "score", title: "similarity to the query; 1 is the most" }, meter(item.score), item.score.toFixed(digits)),
-        typeof item.probability === "number" ? make("span", { title: "estimated chance that this is the right one, from the validation data" }, `${Math.round(100 * item.probability)}% sure`) : null,
+        item.words ? make("span", { class: "pill", title: "its caption, file name or folder has the words of the query" }, "has the words") : null,
+        item.copies ? make("span", { class: "pill", title: "other files that look the same" }, `+ ${item.copies} ${item.copies > 1 ? "copies" : "copy"}`) : null,
+        typeof item.probability === "number" ? make("span", { title: "estimated chance that this is right" }, `${Math.round(100 * item.probability)}% sure`) : null,
         item.media?.start != null && item.media.start > 0 ? make("span", {}, seconds(item.media.start)) : null,
-        item.variant && !whole ? make("span", {}, item.variant) : null));
+        item.variant && !whole ? make("span", {}, item.variant) : null),
+      item.media?.file && item.text ? make("p", { class: "file", title: item.media.file }, fileName(item)) : null);
     const drawn = whole ? whole.images : stage ? null : images(item);
     const open = make("button", {
       type: "button", class: "open", "data-index": index, "aria-label": item.score === undefined ? title(item) : `${title(item)}, similarity ${item.score.toFixed(2)}`,
@@ -154,19 +182,18 @@ export class ItemViews {
     }
     return make("li", { class: `card ${stage || drawn ? "" : "bare"} ${shade(this.info, item.modality)}`, "data-id": item.id }, open, this.timeline(item), this.strip(item),
       make("div", { class: "more" }, ...this.similar(item)),
-      make("div", { class: "thumbs" }, ...this.thumbs(item, state)));
+      make("div", { class: "thumbs" }, this.choose(item), ...this.thumbs(item, state)));
   }
 
   detail(item, score) {
-    const label = this.info.modalities[item.modality].label;
     const rows = [
       ["similarity", score === null ? "" : `${score.toFixed(3)} to the query (1 is the most)`],
-      ["version", item.variant], ["group", this.info.filters.some((one) => one.name === "group") ? item.group : ""], ["part", splitName(item.split)],
+      ["version", item.variant], ["group", this.info.filters.some((one) => one.name === "group") ? item.group : ""], ["used for", splitName(item.split)],
+      ["file", item.media?.file ? make("span", { class: "path" }, [this.info.folder, item.media.file].filter(Boolean).join("/")) : ""],
       ...Object.entries(item.fields).map(([name, value]) => [name, name === "duration" ? `${value} s` : String(value)]),
-      ["resembles others", `${item.connectivity.toFixed(2)} average similarity to the other ${label}, more than ${Math.round(100 * item.influence)}% of them`],
       ["id", item.id]];
     return make("div", { class: "detail" },
-      make("h2", { id: "detail-title" }, title(item)),
+      ...this.caption(item),
       images(item), player(item),
       make("div", { class: "actions" }, make("span", {}, "Find similar:"), ...this.similar(item, "primary")),
       ...(item.partners.length ? [make("div", {}, make("p", { class: "label" }, "Belongs together"),

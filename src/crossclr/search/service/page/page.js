@@ -1,4 +1,5 @@
 // The search page. The address holds everything that a link must reproduce; `state` mirrors it.
+import { Choice } from "/choice.js";
 import { byId, called, make, shade, toAddress } from "/elements.js";
 import { makeFilters, passes, showFilters } from "/filters.js";
 import { image, ItemViews, title } from "/item.js";
@@ -7,10 +8,12 @@ import { PointMap } from "/map.js";
 import { listenForFiles, sendFile, showParts, toggled } from "/parts.js";
 import { Refused, Server } from "/server.js";
 
-const TOP = 24, SAMPLE = 12, PAUSE = 110; // results; milliseconds without a key before a search
+const STEP = 24, MOST = 192, PAUSE = 110; // results at a time and in all; milliseconds without a key before a search
+const FEW = 60; // items; with fewer, the map is folded away
 const UNLIKELY = 0.05; // if every result is less likely to be right, there is no good match
 const query = byId("query"), list = byId("list"), detail = byId("detail");
-let info = null, points = null, views = null, state = fromAddress(), shown = [];
+let info = null, points = null, views = null, state = fromAddress(), shown = [], top = STEP;
+const picked = new Choice();
 const titles = new Map(); // ids of items -> what people call them
 let running = null, timer = 0, typing = false;
 
@@ -39,6 +42,7 @@ function fromAddress() {
 
 function go(change, { replace = false } = {}) {
   state = { ...state, ...change };
+  if (Object.keys(change).some((name) => name !== "item")) top = STEP;
   history[replace ? "replaceState" : "pushState"](null, "", toAddress(state));
   show();
 }
@@ -61,7 +65,7 @@ function show() {
 
 function asking() { return state.like ? state.like.split("/")[0] : state.text_modality || info.text_modality; }
 
-const WHOLE = { all: "all", fused: "together" }; // besides one modality: items of all, or whole samples
+const WHOLE = { all: "everything", fused: "whole samples" }; // besides one modality: items of all, or whole samples
 
 function wanted() {
   if (state.find in info.modalities || state.find in WHOLE || state.find.includes("+")) return state.find;
@@ -81,10 +85,12 @@ function cut(text) {
 }
 
 async function search() {
+  const longer = top > STEP;
   const { like, more, less, where } = state;
-  const values = { q: like ? "" : state.q, text_modality: like ? "" : state.text_modality, like, file: like ? "" : state.file, share: state.share, more, less, find: wanted(), where };
+  const values = { q: like ? "" : state.q, text_modality: like ? "" : state.text_modality, like, file: like ? "" : state.file, more, less, find: wanted(), where };
+  if (values.q && values.file && state.share) values.weight = [`text=${2 * (1 - state.share)}`, `file=${2 * state.share}`];
   if (!values.q && !like && !values.file && !more.length) { running?.abort(); answered = null; welcome(); return; }
-  const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top: TOP, fold: 1 })}`;
+  const address = `/api/search${toAddress({ ...values, q: values.q.slice(0, info.longest_text), top, fold: 1 })}`;
   if (address === answered && !server.gone) return;
   running?.abort();
   running = new AbortController();
@@ -99,8 +105,8 @@ async function search() {
     answered = address;
     notice("");
     cut(values.q);
-    showResults(found.results, seed, performance.now() - begun);
-    if (found.results.length && found.results.every((item) => typeof item.probability === "number" && item.probability < UNLIKELY)) foldAway();
+    showResults(found.results, seed, performance.now() - begun, longer);
+    if (found.results.length && found.results.every((item) => !item.words && typeof item.probability === "number" && item.probability < UNLIKELY)) foldAway();
   } catch (error) {
     if (error.name === "AbortError") return;
     answered = null;
@@ -115,6 +121,7 @@ function clear() {
   shown = [];
   list.hidden = false;
   list.replaceChildren();
+  byId("end").hidden = true;
   byId("seed").hidden = true;
   byId("empty").hidden = true;
   byId("summary").textContent = "";
@@ -130,7 +137,7 @@ async function welcome() {
   running = new AbortController();
   const { signal } = running;
   try {
-    const { results } = await ask(`/api/sample${toAddress({ find: wanted() in info.modalities ? wanted() : "", top: SAMPLE })}`, signal);
+    const { results } = await ask(`/api/sample${toAddress({ find: wanted() in info.modalities ? wanted() : "", top: STEP })}`, signal);
     if (!signal.aborted) fill(results, 2);
   } catch { /* the words above are enough */ }
 }
@@ -156,8 +163,9 @@ function suggestions() {
     .map((text) => make("button", { type: "button", onclick: () => go({ q: text, like: "" }) }, text));
 }
 
-function showResults(results, seed, milliseconds) {
-  clear();
+function showResults(results, seed, milliseconds, longer) {
+  const before = longer ? list.children.length : 0;
+  if (!longer) clear();
   if (seed) showSeed(seed);
   map.mark([...results.flatMap((item) => item.together || [item]).map((item) => item.id), ...(seed ? [seed.id] : [])]);
   if (!results.length) {
@@ -166,7 +174,7 @@ function showResults(results, seed, milliseconds) {
   }
   const spread = results[0].score - results[results.length - 1].score;
   const digits = results.length === 1 ? 2 : spread < 0.02 ? 4 : spread < 0.1 ? 3 : 2;
-  fill(results, digits);
+  fill(results, digits, before);
   const from = state.file ? "" : asking();
   const direction = from ? `${from} → ${WHOLE[wanted()] || wanted()} · ` : "";
   byId("summary").replaceChildren(`${direction}${count(results)}, best match first`, make("span", { class: "time" }, ` · ${Math.round(milliseconds)} ms`));
@@ -189,13 +197,15 @@ function count(results) {
   return timed ? `${moments} moments in ${results.length} ${label === "moments" ? "files" : label}` : `${results.length} ${label}`;
 }
 
-function fill(results, digits) {
+function fill(results, digits, before = 0) {
   shown = results.flatMap((item) => [item, ...(item.others || [])]);
   for (const item of shown) titles.set(item.id, title(item));
   const kinds = new Set(results.map((item) => item.media?.kind || "text"));
   if (results.some((item) => item.together)) kinds.add("video"); // wide cards
   list.className = `grid ${kinds.has("video") || kinds.has("audio") ? "wide" : kinds.size === 1 && kinds.has("text") ? "texts" : ""}`;
-  list.replaceChildren(...results.map((item, index) => views.card(item, index, digits, state)));
+  const cards = results.slice(before).map((item, index) => views.card(item, before + index, digits, state));
+  if (before) list.append(...cards); else list.replaceChildren(...cards);
+  byId("end").hidden = !hasMore();
 }
 
 function showSeed(seed) {
@@ -291,6 +301,18 @@ byId("zoom-in").addEventListener("click", () => map.zoom(1.6));
 byId("zoom-out").addEventListener("click", () => map.zoom(1 / 1.6));
 byId("zoom-all").addEventListener("click", () => map.reset());
 
+// More results: as the end comes into view, or by a button where the map lies below the results.
+const hasMore = () => answered && !list.hidden && list.children.length >= top && top < MOST;
+function more() {
+  if (!hasMore()) return;
+  top += STEP;
+  search();
+}
+byId("end").addEventListener("click", more);
+new IntersectionObserver((seen) => {
+  if (seen.some((one) => one.isIntersecting) && matchMedia("(min-width: 901px)").matches) more();
+}, { rootMargin: "400px" }).observe(byId("end"));
+
 function foldMap(folded) {
   document.body.classList.toggle("without-map", folded);
   byId("fold").textContent = folded ? "Show map" : "Hide map";
@@ -298,7 +320,7 @@ function foldMap(folded) {
 }
 byId("fold").addEventListener("click", () => {
   const folded = !document.body.classList.contains("without-map");
-  localStorage.setItem("without-map", folded ? "yes" : "");
+  localStorage.setItem("without-map", folded ? "yes" : "no");
   foldMap(folded);
 });
 
@@ -311,7 +333,8 @@ async function start() {
     if (error instanceof Refused) notice(error.message);
     return;
   }
-  views = new ItemViews(info, go, (kind, id) => go(toggled(state, kind, id)));
+  views = new ItemViews(info, go, (kind, id) => go(toggled(state, kind, id)), picked);
+  picked.folder = info.folder;
   byId("choose").hidden = !info.files;
   document.title = `${info.name} · crossclr search`;
   byId("title").textContent = info.name;
@@ -326,10 +349,10 @@ async function start() {
   byId("text-modality").hidden = info.text_modalities.length < 2;
   makeFilters(info.filters, (name, value) => go({ where: [...state.where.filter((one) => !one.startsWith(`${name}=`)), ...(value ? [`${name}=${value}`] : [])] }));
   if (matchMedia("(max-width: 520px)").matches) query.placeholder = "Search";
-  query.disabled = !info.text;
-  if (!info.text) query.placeholder = "Typed queries are not possible here; choose a point on the map";
+  if (!info.text) query.placeholder = "A word of a file name or caption";
   byId("legend").replaceChildren(...modalities.map(([name]) => make("li", {}, make("span", { class: `dot ${shade(info, name)}` }), called(info, name))));
-  foldMap(localStorage.getItem("without-map") === "yes");
+  const kept = localStorage.getItem("without-map"), count = modalities.reduce((sum, [, about]) => sum + about.count, 0);
+  foldMap(kept === null ? count < FEW : kept === "yes");
   if (query.value.trim()) state.q = query.value.trim(); // typed while the page was loading
   map.load(points, (name) => shade(info, name));
   show();
