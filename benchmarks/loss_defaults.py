@@ -47,6 +47,13 @@ LOSSES: dict[str, Callable[..., nn.Module]] = {
     ),
     "unpruned + no weights + near-copies 0.1 + shared 0.2": partial(even, prune_threshold=None, **shared),
     "quantile + no weights + near-copies 0.1": partial(even, **quantile, near_copies=0.1),
+    "quantile + no weights + near-copies 0.1 + λ 0.5": partial(even, **quantile, near_copies=0.1, intra_weight=0.5),
+    "quantile + no weights + near-copies 0.1 + shared 0.1 + λ 0.5": partial(
+        even, **quantile, near_copies=0.1, shared_positives=0.1, intra_weight=0.5
+    ),
+    "quantile + no weights + near-copies 0.1 + shared 0.1 + λ 0.3": partial(
+        even, **quantile, near_copies=0.1, shared_positives=0.1, intra_weight=0.3
+    ),
     "limited + near-copies 0.1 + shared 0.2": partial(limited, **shared),
     "limited + near-copies 0.1": partial(limited, near_copies=0.1),
     "no weights": even,

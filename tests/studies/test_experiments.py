@@ -13,8 +13,7 @@ from rich.console import Console
 from crossclr.evaluation import retrieval_metrics
 from crossclr.evaluation.evaluate import evaluate_runs
 from crossclr.studies import open_study, run_experiments
-from crossclr.studies.experiment_runs import missing_jobs
-from crossclr.studies.experiments import EXPERIMENTS, Experts, ModalityPairs
+from crossclr.studies.experiments import EXPERIMENTS, Experts, ModalityPairs, missing_jobs
 from crossclr.studies.loss_experiments import PARTS, Ablation, Losses
 from crossclr.studies.study_config import loss_option
 from crossclr.studies.trainings import open_trainer

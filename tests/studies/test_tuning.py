@@ -6,9 +6,8 @@ import pytest
 
 from crossclr.studies import open_study, run_experiments
 from crossclr.studies.study_config import METHODS
-from crossclr.studies.trainings import StoredTrainings
+from crossclr.studies.trainings import Pool, StoredTrainings
 from crossclr.studies.tuning import FAILED, objective
-from crossclr.studies.worker_pool import Pool
 from tests.studies.conftest import write_study
 
 

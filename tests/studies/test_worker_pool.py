@@ -13,8 +13,7 @@ from crossclr.storage.files import temporary_path
 from crossclr.studies import open_study
 from crossclr.studies import trainings as runs
 from crossclr.studies.experiments import EXPERIMENTS
-from crossclr.studies.trainings import Job, perform
-from crossclr.studies.worker_pool import Pool, open_pool
+from crossclr.studies.trainings import Job, Pool, open_pool, perform
 from crossclr.training import load_config
 
 

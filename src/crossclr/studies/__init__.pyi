@@ -1,4 +1,4 @@
-from crossclr.studies.experiment_runs import run_experiments as run_experiments
+from crossclr.studies.experiments import run_experiments as run_experiments
 from crossclr.studies.study import Study as Study
 from crossclr.studies.study import open_study as open_study
 from crossclr.studies.study_config import StudyConfig as StudyConfig

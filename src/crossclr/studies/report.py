@@ -20,11 +20,10 @@ from crossclr.models import Embeddings
 from crossclr.storage import write_file
 from crossclr.studies import examples, maps, plots
 from crossclr.studies.examples import image_uri
-from crossclr.studies.experiment_runs import TABLES, run_experiments
-from crossclr.studies.experiments import COMPARED, EXPERIMENTS, ModalityPairs
-from crossclr.studies.html_page import Page, save_figures
+from crossclr.studies.experiments import COMPARED, EXPERIMENTS, TABLES, ModalityPairs, run_experiments
 from crossclr.studies.loss_experiments import Ablation, Losses, Sweeps
 from crossclr.studies.maps import PairCosines
+from crossclr.studies.plots import Page, save_figures
 from crossclr.studies.significance import PairedTest, paired
 from crossclr.studies.study import Study, words
 from crossclr.studies.study_config import METHODS, loss_option

@@ -17,8 +17,7 @@ from crossclr.data import open_data
 from crossclr.losses.names import printed_options
 from crossclr.storage import write_file, write_json
 from crossclr.studies import plots
-from crossclr.studies.experiment_runs import missing_jobs, run_all, show_trainings
-from crossclr.studies.html_page import Page, save_figures
+from crossclr.studies.experiments import missing_jobs, run_all, show_trainings
 from crossclr.studies.loss_experiments import Sweeps
 from crossclr.studies.paper_numbers import (
     CAPTION_FEATURES,
@@ -33,11 +32,11 @@ from crossclr.studies.paper_numbers import (
     planned,
     results_by_row,
 )
+from crossclr.studies.plots import Page, save_figures
 from crossclr.studies.report import FIGURES, ReportFigures
 from crossclr.studies.study import Study, Variant, open_study
 from crossclr.studies.tables import Cell, Table
-from crossclr.studies.trainings import Job, open_trainer, perform
-from crossclr.studies.worker_pool import Perform, open_pool
+from crossclr.studies.trainings import Job, Perform, open_pool, open_trainer, perform
 from crossclr.suggestions import suggest
 from crossclr.training import JointTraining, RunConfig
 from crossclr.training.processes import make_fabric

@@ -1,16 +1,19 @@
-"""The data of a study in memory, and how a training on it is run and measured.
-
-The stored trainings of a study: each is a run folder named after its config, so that none runs twice.
-"""
+"""The trainings of a study: data in memory, run folders named after their config, and processes that share the work."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,9 @@ from crossclr.evaluation.baseline import pooled_rows
 from crossclr.evaluation.metrics import embedding_ranks, rank_metrics, retrieval_validator
 from crossclr.evaluation.semantics import Semantics, kept_neighbours
 from crossclr.models import Embeddings, JointModel, embed_data
-from crossclr.storage import write_file, write_json
+from crossclr.storage import sweep, write_file, write_json
 from crossclr.storage.reading import read_json_object
-from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, TrainingError, fit
+from crossclr.training import Interrupted, JointTraining, MemoryRecorder, Run, RunConfig, TrainingError, fit
 from crossclr.training.checkpoint import save_checkpoint
 from crossclr.training.joint_training import memory_forms
 from crossclr.training.processes import make_fabric
@@ -269,3 +272,99 @@ def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, 
             if job.keep:
                 save_checkpoint(folder / "best", trained.model.state_dict(), {})
         write_json(folder / RESULTS, results)
+
+
+Perform = Callable[[Job, Path], dict[str, Any]]  # trains one job and leaves its folder
+
+
+class Pool:
+    """Runs several jobs at the same time; a single one runs in this process."""
+
+    def __init__(self, out: Path, jobs: int = 1, perform: Perform = perform) -> None:
+        if jobs < 1:
+            raise ValueError(f"jobs must be at least 1, got {jobs}")
+        self.out, self.jobs, self.perform = out, jobs, perform
+        self._executor: ProcessPoolExecutor | None = None
+        self._running: dict[Future[dict[str, Any]], Callable[[dict[str, Any]], None]] = {}
+
+    @property
+    def free(self) -> bool:
+        """Whether another job can start now."""
+        return len(self._running) < self.jobs
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job is running."""
+        return bool(self._running)
+
+    def start(self, job: Job, done: Callable[[dict[str, Any]], None]) -> None:
+        """Start a job; `wait` calls ``done`` with its results when it is finished."""
+        if self.jobs == 1:
+            done(self.perform(job, self.out))
+            return
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(
+                self.jobs, mp_context=get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),)
+            )
+        self._running[self._executor.submit(self.perform, job, self.out)] = done
+
+    def wait(self) -> None:
+        """Wait until a job is finished."""
+        finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        for future in finished:
+            self._running.pop(future)(future.result())
+
+    def close(self) -> None:
+        """Stop: running jobs are abandoned, idle workers exit."""
+        if self._executor is not None:
+            if self._running:
+                for process in list((self._executor._processes or {}).values()):
+                    process.terminate()
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+        self._running.clear()
+
+
+@contextmanager
+def open_pool(out: Path, jobs: int, perform: Perform = perform) -> Iterator[Pool]:
+    """A pool that is closed at the end of the block; Ctrl-C and SIGTERM raise `Interrupted`."""
+    pool = Pool(out, jobs, perform)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    sweep(out / RUNS, recursive=True)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if main else None
+    try:
+        yield pool
+    except (KeyboardInterrupt, Interrupted):
+        raise Interrupted(out) from None
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
+        pool.close()
+
+
+def _prepare(parent: int) -> None:
+    """Prepare a worker: the parent handles Ctrl-C, and the worker exits when the parent is gone.
+
+    SIGTERM raises an exception, so that unfinished files are removed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    import torch
+
+    torch.set_num_threads(1)
+    keep_trainers(1)
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

@@ -9,8 +9,7 @@ from typing import Any
 
 from crossclr.models.directions import Direction
 from crossclr.studies.study_config import METHODS, Range, configure, loss_option
-from crossclr.studies.trainings import Job, StoredTrainings, digest
-from crossclr.studies.worker_pool import Pool
+from crossclr.studies.trainings import Job, Pool, StoredTrainings, digest
 from crossclr.training import RunConfig
 
 JOURNAL = "tuning.jsonl"
