@@ -49,7 +49,7 @@ def test_the_estimate_counts_trainings_at_the_same_time(tmp_path, monkeypatch):
 
     def seconds_per_epoch(config, in_memory):
         measured.append(in_memory)
-        assert real(config, in_memory) > 0
+        assert real(config, in_memory) > 1e-3  # also if an epoch is a single step
         return 60.0
 
     real = time_estimate.seconds_per_epoch

@@ -1,6 +1,7 @@
 """Reproduce a table or figure of the paper: plan its trainings, run those that are missing, compare."""
 
 import html
+import itertools
 import json
 import shlex
 import time
@@ -99,13 +100,12 @@ def seconds_per_epoch(config: RunConfig, in_memory: bool) -> float:
     data = open_trainer(config).samples(train) if in_memory else open_data(config.data).where(split=train)
     with torch_threads(1 if in_memory else None), torch_settings(config.training):
         training = JointTraining(config, data, make_fabric(config.training.accelerator, 1, "32-true"))
-        stream = training.batches(0)
+        stream = (batch for epoch in itertools.count() for batch in training.batches(epoch))
         training.step(next(stream))
-        count, began = 0, time.monotonic()
-        for batch, _ in zip(stream, range(STEPS), strict=False):
+        began = time.monotonic()
+        for batch in itertools.islice(stream, STEPS):
             training.step(batch)
-            count += 1
-        seconds = (time.monotonic() - began) / max(1, count)
+        seconds = (time.monotonic() - began) / STEPS
     return seconds * training.batches_per_epoch * VALIDATION
 
 
