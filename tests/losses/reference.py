@@ -42,12 +42,12 @@ class ReferenceCrossCLR:
     weight_scale: float | None = 0.0035
     queue_size: int = 0
     extra_positives: int = 0
-    positive_weight: float = 0.15
+    positive_weight: float = 0.02
     prune_by: str = "relative"
     min_keep: float = 0.25
     intra_mode: str = "logit"
     self_logit: str = "masked"
-    min_effective: float = 0.0
+    min_effective: float = 0.5
     near_copies: float = 0.0
     shared_positives: float = 0.0
     sharing_temperature: float = 0.05
