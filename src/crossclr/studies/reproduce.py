@@ -218,7 +218,7 @@ def open_reproduction(
         study.settings = study.settings.model_copy(update={"sweeps": _one_sweep(study, sweep)})
     variants = planned(study, table, len(seeds) if seeds else 1)
     used = sorted({seed for variant in variants for seed in variant.seeds})
-    words = ["crossclr", "reproduce", target, "--data", str(data), "--out", str(out)]
+    words = ["crossclr", "study", "reproduce", target, "--data", str(data), "--out", str(out)]
     words += [] if seeds is None else ["--seeds", ",".join(map(str, seeds))]
     words += [*(["--clip-level"] if clip_level else []), *([] if printed is None else ["--printed", printed])]
     words += [*([] if sweep is None else ["--sweep", sweep]), *(w for change in overrides for w in ("--set", change))]
