@@ -59,6 +59,7 @@ SAYS_WHAT_IS_WRONG = {  # commands of the core whose data is not here
     "study": ["run", "losses", "--study", "absent.yaml", "--out", "study"],
     "caption": ["train", "absent"],
     "import-coot": ["absent.pth", "--out", "coot"],
+    "import-ce": ["absent", "--out", "ce"],
 }
 
 

@@ -1,7 +1,9 @@
 """A tiny folder with the file names of YouCook2 or LSMDC."""
 
-import shutil
 from pathlib import Path
+
+import h5py
+import numpy as np
 
 from tests.support.tiny_runs import write_coot
 
@@ -26,8 +28,12 @@ def write_youcook2(folder: Path) -> Path:
 
 
 def write_lsmdc(folder: Path) -> Path:
-    """The same with five experts and a test split."""
+    """The same with five experts, as wide as the config says, and a test split."""
     write_youcook2(folder)
-    for expert in ("action", "appearance", "scene", "object"):
-        shutil.copy(folder / "video_feat_100m.h5", folder / f"video_feat_{expert}.h5")
+    (folder / "video_feat_100m.h5").rename(folder / "narrow.h5")
+    for expert, width in {"action": 2048, "appearance": 2048, "scene": 2208, "object": 2048, "100m": 512}.items():
+        with h5py.File(folder / "narrow.h5") as narrow, h5py.File(folder / f"video_feat_{expert}.h5", "w") as wide:
+            for key in narrow:
+                wide[key] = np.resize(narrow[key][()].T, (width, len(narrow[key]))).T
+    (folder / "narrow.h5").unlink()
     return folder

@@ -45,6 +45,7 @@ COMMANDS = {
     "study": Command("crossclr.cli.study:app", "Compare losses on your data, or reproduce the paper."),
     "doctor": Command("crossclr.cli.doctor:doctor", "Show what is installed, what is missing and how to install it."),
     "import-coot": Command("crossclr.cli.import_coot:import_coot", "Convert a COOT checkpoint to a model."),
+    "import-ce": Command("crossclr.cli.import_coot:import_ce", "Convert features of Collaborative Experts or MMT."),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
 

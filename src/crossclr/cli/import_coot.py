@@ -1,4 +1,4 @@
-"""`crossclr import-coot`: turn a COOT checkpoint into a run folder."""
+"""`crossclr import-coot` and `import-ce`: use checkpoints and features of other projects."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -60,3 +60,24 @@ def import_coot(
     count = sum(parameter.numel() for parameter in model.parameters())
     channels = " and ".join(map(str, model.dims.values()))
     typer.echo(f"{out}: {count:,} parameters, input {channels}, embeddings {model.config.dim}")
+
+
+def import_ce(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Collaborative Experts' pickles or MMT's HDF5 files.")
+    ],
+    out: Annotated[Path, typer.Option(help="The data folder to write; it must not exist.")],
+) -> None:
+    """Turn features of Collaborative Experts or MMT into a data folder.
+
+    Pickles are read by a reader that knows numbers, text and arrays only; nothing in them is executed.
+
+    Examples:
+        crossclr import-ce MSRVTT/structured-symlinks --out msrvtt
+    """
+    from crossclr.data.ce_files import import_ce as write
+
+    if out.exists():
+        raise FileExistsError(f"{out} already exists; choose another --out")
+    channels = ", ".join(f"{name} {width}" for name, width in write(folder, out).items())
+    typer.echo(f"{out}: {channels}\nnext: crossclr data text {out / 'captions.json'} {out / 'text'}")

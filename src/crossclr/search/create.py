@@ -117,6 +117,7 @@ def _about(run: Run, model: SearchSpace, found: Mapping[str, EmbeddedItems]) -> 
         "text_modalities": texts,
         "validation": run.config.splits.validate_,
         "hub_channels": model.hubs is not None,
+        "experts": list(model.experts),
         "modalities": {name: {"label": label, "text": found[name].is_text} for name, label in _labels(found).items()},
     }
 

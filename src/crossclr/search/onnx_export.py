@@ -209,6 +209,8 @@ def export_run(run: Run | str | Path, out: str | Path | None = None) -> dict[str
     if out.exists() and not (out / EXPORT).is_file():
         raise FileExistsError(f"{out} exists and is not an export; choose another folder with --out")
     model = run.load_space()
+    if model.experts:
+        raise ExportError(f"{run.path}: encoders whose experts have weights cannot be exported; search with PyTorch")
     data = run.open_data()
     with new_folder(out, replace=True) as partial:
         report: dict[str, Any] = {"name": run.config.name, "encoders": {}, "items": {}}

@@ -5,7 +5,7 @@ Results as plain values, the same in the JSON of the command and in the answers 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Hit:
         probability: the estimated probability that it is right; None if it cannot be estimated.
         words: whether the item contains the words of the query.
         together: if the result is a whole sample, its first item of each modality.
+        experts: the share of each expert in the score, the largest first; empty without experts.
     """
 
     item: Item
@@ -39,6 +40,7 @@ class Hit:
     probability: float | None = None
     words: bool = False
     together: tuple[Item, ...] = ()
+    experts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,4 +181,5 @@ def plain_hit(hit: Hit, base: str | None = None) -> dict[str, Any]:
     chance = None if hit.probability is None else round(hit.probability, 4)
     values: dict[str, Any] = {"score": round(hit.score, 5), "probability": chance, "words": hit.words}
     values |= plain_item(hit.item, base)
+    values |= {"experts": {name: round(share, 3) for name, share in hit.experts.items()}} if hit.experts else {}
     return values | ({"together": [plain_item(item, base) for item in hit.together]} if hit.together else {})

@@ -145,20 +145,23 @@ class Searcher:
         hidden = self._hidden([item for item in [*seed, *disliked] if item.modality in wanted], fused)
         allowed = self._filter(query.filters())
         matches = [] if fused else self._matches(query, wanted, allowed)
+        experts, shares = () if fused else tuple(self.meta.get("experts", ())), {}
         if matches and self.queries is None:
             scores = dict.fromkeys(matches, 0.0)  # nothing encodes the sentence, so its words decide alone
         else:
             vector = self._vector(query, seed, liked, disliked)
             indexes = [self._fused(wanted)] if fused else [self.indexes[name] for name in wanted]
-            depth = max(query.top, FUSED_DEPTH if matches else 0) + len(hidden)
+            depth = max(query.top, FUSED_DEPTH if matches else 0, 4 * FUSED_DEPTH if experts else 0) + len(hidden)
             scores = _best(indexes, vector, depth, allowed, hidden) | self._scores(vector, matches)
-        chances = self._chances(query) if not fused else {}
+            if experts:
+                scores, shares = self._weigh(vector, list(scores), experts)
+        chances = self._chances(query) if not (fused or experts) else {}
         hits = []
         for item in self.items.get(fuse_ranks(scores, matches)[: query.top]):
             chance = chances[item.modality](scores[item.id], query.text or "") if item.modality in chances else None
             if item.id in matches or (chance or 0.0) >= query.min_probability:
                 together = self.items.together(item.key) if fused else ()
-                hits.append(Hit(item, scores[item.id], chance, item.id in matches, together))
+                hits.append(Hit(item, scores[item.id], chance, item.id in matches, together, shares.get(item.id, {})))
         return hits
 
     def _chances(self, query: Query) -> dict[str, Calibration]:
@@ -189,6 +192,29 @@ class Searcher:
             rows = self.indexes[modality].vectors(np.array(own, dtype=np.int64))
             scores.update(zip(own, (rows @ vector[0]).tolist(), strict=True))
         return scores
+
+    def _weigh(
+        self, vector: Vectors, ids: Sequence[int], experts: Sequence[str]
+    ) -> tuple[dict[int, float], dict[int, dict[str, float]]]:
+        """By id, the exact score of candidates and the share of each expert in it.
+
+        The inner product of unit vectors orders items as the similarity does only if they have all experts; see
+        `crossclr.models.similarity`. An expert that speaks against an item has no share.
+        """
+        scores: dict[int, float] = {}
+        shares: dict[int, dict[str, float]] = {}
+        asked = vector.reshape(1, len(experts), -1)
+        for modality in {item.modality: None for item in self.items.get(ids)}:
+            own = [item.id for item in self.items.get(ids) if item.modality == modality]
+            items = self.indexes[modality].vectors(np.array(own, dtype=np.int64)).reshape(len(own), len(experts), -1)
+            weights = (np.linalg.norm(items, axis=2) * np.linalg.norm(asked, axis=2)).sum(axis=1)
+            products = (items * asked).sum(axis=2)  # (items, experts)
+            scores.update(zip(own, (products.sum(axis=1) / np.where(weights > 0, weights, 1)).tolist(), strict=True))
+            speaks = products.clip(min=0)
+            speaks /= np.maximum(speaks.sum(axis=1, keepdims=True), 1e-12)
+            for number, row, best in zip(own, speaks.tolist(), np.argsort(-speaks, axis=1).tolist(), strict=True):
+                shares[number] = {experts[place]: row[place] for place in best if row[place] > 0}
+        return scores, shares
 
     def _vector(self, query: Query, seed: Sequence[Item], liked: Sequence[Item], disliked: Sequence[Item]) -> Vectors:
         """(1, dim) the vector of a query."""

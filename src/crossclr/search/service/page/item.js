@@ -168,6 +168,7 @@ export class ItemViews {
         item.words ? make("span", { class: "pill", title: "its caption, file name or folder has the words of the query" }, "has the words") : null,
         item.copies ? make("span", { class: "pill", title: "other files that look the same" }, `+ ${item.copies} ${item.copies > 1 ? "copies" : "copy"}`) : null,
         typeof item.probability === "number" ? make("span", { title: "estimated chance that this is right" }, `${Math.round(100 * item.probability)}% sure`) : null,
+        item.experts ? make("span", { title: "which experts decided the similarity" }, Object.entries(item.experts).filter(([, share]) => share >= 0.05).map(([name, share]) => `${name} ${Math.round(100 * share)}%`).join(", ")) : null,
         item.media?.start != null && item.media.start > 0 ? make("span", {}, seconds(item.media.start)) : null,
         item.variant && !whole ? make("span", {}, item.variant) : null),
       item.media?.file && item.text ? make("p", { class: "file", title: item.media.file }, fileName(item)) : null);
