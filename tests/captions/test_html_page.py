@@ -6,7 +6,7 @@ import torch
 
 from crossclr.captions.caption_metrics import Caption, score_captions
 from crossclr.captions.caption_set import CaptionSet
-from crossclr.captions.html_page import LIMIT, MediaPreview, Writer, caption_page, choose, load_shown, mark
+from crossclr.captions.html_page import MediaPreview, Writer, caption_page, choose, link_to, mark
 
 
 def word(number):
@@ -97,19 +97,17 @@ def test_words_of_any_reference_are_marked_whatever_their_case():
 def test_media_stand_beside_their_clips(tmp_path):
     data = make_data((1, 2))
     media = {
-        "v<0>": MediaPreview("image", "image/png", b"abc"),
-        "v<1>/0": MediaPreview("video", "video/mp4", None, 'x".mp4', 3.0, 4.5),
-        "v<1>/1": MediaPreview("audio", "audio/wav", b"s", "", 1.0),
+        "v<0>": MediaPreview("image", b"abc", "a.png"),
+        "v<1>/0": MediaPreview("video", b"abc", 'x".mp4', 3.0, 4.5),
+        "v<1>/1": MediaPreview("audio", None, "s.wav", 1.0),
     }
     page = caption_page([make_writer(data)], data, media=media)
-    assert 'src="data:image/png;base64,YWJj"' in page
-    assert re.search(r'<video [^>]*src="x&quot;\.mp4#t=3,4\.5">', page)
-    assert re.search(r'<audio [^>]*src="data:audio/wav;base64,cw==#t=1">', page)
-    small, large = tmp_path / "a" / "s.mp4", tmp_path / "a" / "l.mp4"
-    small.parent.mkdir()
-    small.write_bytes(b"12")
-    with large.open("wb") as file:
-        file.truncate(LIMIT + 1)
-    assert load_shown("video", "video/mp4", small, None, None, tmp_path).content == b"12"
-    assert load_shown("video", "video/mp4", large, None, None, tmp_path).link == "a/l.mp4"
-    assert load_shown("video", "video/mp4", large, None, None, tmp_path / "b").link.startswith("file://")
+    assert re.search(r'<a href="a.png"><img [^>]*src="data:image/webp;base64,YWJj"></a>', page)
+    assert re.search(r'<video [^>]*poster="data:image/webp;base64,YWJj" src="x&quot;\.mp4#t=3,4\.5">', page)
+    assert re.search(r'<audio [^>]*src="s.wav#t=1">', page)
+
+
+def test_links_are_relative_to_the_page_where_possible(tmp_path):
+    file = tmp_path / "a" / "a file.mp4"
+    assert link_to(file, tmp_path) == "a/a%20file.mp4"
+    assert link_to(file, tmp_path / "b").startswith("file://")

@@ -48,12 +48,19 @@ def test_faulty_predictions_are_named(tmp_path, content, message):
         load_predictions(write(tmp_path / "p.json", content))
 
 
+def test_a_video_may_be_in_one_of_two_files(tmp_path):
+    """As in ActivityNet's two validation files."""
+    one = write(tmp_path / "1.json", {"both": "a b", "first": "c"})
+    two = write(tmp_path / "2.json", {"both": "x y", "second": "z"})
+    assert load_references([one, two]) == {"both": ["a b", "x y"], "first": ["c"], "second": ["z"]}
+
+
 def test_references_of_several_files_and_forms(tmp_path):
     one = write(tmp_path / "1.json", {"v": "a b", "w": {"captions": ["c", "d"], "split": "test"}})
     two = write(tmp_path / "2.json", {"w": ["e"], "v": {"sentences": ["x", "y"], "timestamps": [[0, 1], [1, 2]]}})
     assert load_references([one, two]) == {"v": ["a b", "x y"], "w": ["c", "d", "e"]}
-    with pytest.raises(ValueError, match="different videos, for example 'w'"):
-        load_references([one, write(tmp_path / "3.json", {"v": "a"})])
+    with pytest.raises(ValueError, match="have no video in common"):
+        load_references([one, write(tmp_path / "3.json", {"x": "a"})])
     with pytest.raises(ValueError, match="reference of 'v'"):
         load_references([write(tmp_path / "4.json", {"v": []})])
     with pytest.raises(ValueError, match="at least one"):

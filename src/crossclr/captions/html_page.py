@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import quote
 
 from crossclr.captions.caption_metrics import METRICS, Caption, Scores, clean, shown_name
 from crossclr.captions.caption_set import CaptionSet
@@ -15,7 +16,6 @@ from crossclr.data.sample import clip_keys
 from crossclr.evaluation.words import FUNCTION_WORDS
 
 SHARE = 0.25  # good captions are among this share of the videos, those with the best scores; bad ones likewise
-LIMIT = 8_000_000  # bytes of a file that is embedded in the page; a larger one is linked
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,14 @@ class MediaPreview:
 
     Args:
         kind: ``image``, ``video`` or ``audio``.
-        type: such as ``image/png``.
-        content: the bytes, or None if the file is linked.
-        link: where the file is.
+        thumbnail: a small WebP image, which is part of the page; None: there is none.
+        link: where the file is; it is not part of the page.
         start: start of the clip in seconds.
         stop: end of the clip in seconds.
     """
 
     kind: str
-    type: str
-    content: bytes | None = None
+    thumbnail: bytes | None = None
     link: str = ""
     start: float | None = None
     stop: float | None = None
@@ -144,15 +142,12 @@ def caption_page(
     )
 
 
-def load_shown(kind: str, type_: str, path: Path, start: float | None, stop: float | None, base: Path) -> MediaPreview:
-    """A file for the page: embedded if it is small, else linked, relative to ``base`` if possible."""
-    if path.stat().st_size <= LIMIT:
-        return MediaPreview(kind, type_, path.read_bytes(), "", start, stop)
+def link_to(path: Path, base: Path) -> str:
+    """The address of a file on a page in ``base``: relative to it if possible."""
     try:
-        link = path.resolve().relative_to(base.resolve()).as_posix()
+        return quote(path.resolve().relative_to(base.resolve()).as_posix())
     except ValueError:
-        link = path.resolve().as_uri()
-    return MediaPreview(kind, type_, None, link, start, stop)
+        return path.resolve().as_uri()
 
 
 def _scores(writers: Sequence[Writer]) -> str:
@@ -205,11 +200,12 @@ def _clock(seconds: float) -> str:
 def _media(shown: MediaPreview | None) -> str:
     if shown is None:
         return ""
-    source = html.escape(shown.link, quote=True)
-    if shown.content is not None:
-        source = f"data:{shown.type};base64,{base64.b64encode(shown.content).decode()}"
+    small = "" if shown.thumbnail is None else f"data:image/webp;base64,{base64.b64encode(shown.thumbnail).decode()}"
+    link = html.escape(shown.link, quote=True)
     if shown.kind == "image":
-        return f'<img alt="" loading="lazy" src="{source}">'
+        image = f'<img alt="" loading="lazy" src="{small or link}">'
+        return f'<a href="{link}">{image}</a>' if link else image
     span = "" if shown.start is None else f"#t={shown.start:g}" + ("" if shown.stop is None else f",{shown.stop:g}")
-    tag = "video" if shown.kind == "video" else "audio"
-    return f'<{tag} controls preload="metadata" src="{source}{span}"></{tag}>'
+    if shown.kind == "video":
+        return f'<video controls preload="none" poster="{small}" src="{link}{span}"></video>'
+    return f'<audio controls preload="none" src="{link}{span}"></audio>'

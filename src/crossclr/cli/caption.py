@@ -133,6 +133,34 @@ def generate(
 
 
 @app.command()
+def videos(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of videos, images or sounds.", exists=True)],
+    captioner: Annotated[Path, typer.Option(help="Folder of a finished captioner.")],
+    out: Annotated[Path | None, typer.Option(help="JSON to write; default: captions.json in the folder.")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy.")] = None,
+) -> None:
+    """Write a sentence for each of your own files, with a captioner that was trained before.
+
+    The experts that made the features of the captioner's run encode the files. A file that cannot be read is reported
+    and omitted.
+
+    Examples:
+        crossclr caption videos my-videos --captioner runs/mine/captions/small
+    """
+    from crossclr.captions import CaptionRun
+    from crossclr.captions.caption_metrics import save_predictions
+    from crossclr.integrations.caption_files import caption_files
+
+    written, problems = caption_files(CaptionRun.open(captioner), folder, beam=beam, progress=True)
+    path = save_predictions(written, out or folder / "captions.json")
+    for name, captions in written.items():
+        typer.echo(f"{name}: {captions[0].text}")
+    for name, problem in problems.items():
+        typer.echo(f"{name}: {problem}", err=True)
+    typer.echo(f"{path}: {len(written)} files")
+
+
+@app.command()
 def score(
     predictions: Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="JSON of predictions in MART's format.")],
     references: Annotated[list[Path], typer.Option(help="JSON of references: paragraphs or captions; repeatable.")],
@@ -186,7 +214,7 @@ def page(
     """Write a page with good and bad captions next to human captions.
 
     The videos are chosen at random with a seed. Words that occur in a reference are highlighted. If the data has media,
-    the page shows images and players. The page is one self-contained file; media files above 8 MB are linked.
+    the page shows thumbnails, and players of the linked files. Only the thumbnails are part of the page.
 
     Examples:
         crossclr caption page runs/msvd/captions/msvd --out msvd.html
@@ -261,10 +289,10 @@ def compare(
 
 def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path) -> dict[str, MediaPreview]:
     """Images, videos and sounds of the clips, if the run's data (or ``place``) has them."""
-    from crossclr.captions.html_page import MediaPreview, load_shown
+    from crossclr.captions.html_page import MediaPreview, link_to
     from crossclr.data.emoji_set import is_built_in, read_image
     from crossclr.data.sample import clip_keys
-    from crossclr.extract.media import media_type
+    from crossclr.search.previews import make_preview
     from crossclr.search.run_items import MediaFinder
     from crossclr.training import Run
 
@@ -277,10 +305,11 @@ def _media(run: str | None, keys: Sequence[str], place: Path | None, base: Path)
         sample = data.where(keys=[key])[0]
         for number, name in enumerate(clip_keys(sample.key, sample.clip_count)):
             if sample.media and is_built_in(sample.media[number]):
-                found[name] = MediaPreview("image", "image/webp", read_image(sample.media[number]))
+                found[name] = MediaPreview("image", read_image(sample.media[number]))
                 continue
             media = finder.find(sample, number, name)
             if media is not None:
                 path = Path(media.file)
-                found[name] = load_shown(media.kind, str(media_type(path)), path, media.start, media.stop, base)
+                small = None if media.kind == "audio" else make_preview(path, media.start, media.stop)
+                found[name] = MediaPreview(media.kind, small, link_to(path, base), media.start, media.stop)
     return found

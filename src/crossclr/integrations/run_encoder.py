@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from crossclr.data.batch import Ragged
 from crossclr.data.sequences import join_rows, limit_rows
 from crossclr.errors import DataError
 from crossclr.extract import Expert, load
-from crossclr.extract.decoding import Bounds, End, decode_bounded
+from crossclr.extract.decoding import End, decode
 from crossclr.extract.media import Frame, Sound, as_rgb, media_kind
 from crossclr.extract.pipeline import Pipeline
 from crossclr.extract.recordings import Recording
@@ -145,13 +145,13 @@ class RunEncoder:
         chosen = {modality: self.inputs.experts[modality]} if modality else self.inputs.experts
         if not chosen:
             raise ValueError("this run does not say which experts made its features; give rows, {modality: array}")
-        with self._lock, ExitStack() as stack:
+        with self._lock:
             built = {spec: self._expert(spec, options) for parts in chosen.values() for spec, options in parts}
-            file = stack.enter_context(Path(media).open("rb")) if isinstance(media, str | Path) else None
+            file = Path(media) if isinstance(media, str | Path) else None
             frames = [] if file else [np.asarray(as_rgb(frame)) for frame in _frames(media)]
 
             def decoder(path: Path, rates: Sequence[float], sounds: Sequence[int], threads: int) -> Any:
-                return decode_bounded(file, rates, sounds, Bounds()) if file else _shown(frames, rates)
+                return decode(file, rates, sounds, threads) if file else _shown(frames, rates)
 
             job = (Recording("input", Path("input")), list({one.name: one for one in built.values()}.values()))
             encoded = next(iter(Pipeline(decoder=decoder).run([job])))
