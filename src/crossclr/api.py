@@ -22,7 +22,7 @@ from crossclr.evaluation.evaluate import evaluate_runs as evaluate
 from crossclr.evaluation.fit_space import SpaceFit, below_closed_form, load_shared_space, measure_parts
 from crossclr.evaluation.metrics import check_selection, retrieval_validator
 from crossclr.evaluation.result_tables import parts_table, results_table, summarise, summary_table
-from crossclr.models import embed_data
+from crossclr.models import SearchSpace, embed_data
 from crossclr.storage import FolderLock, write_file, write_json
 from crossclr.storage.reading import read_json_object
 from crossclr.training import Interrupted, JointTraining, RunConfig, dump_config, load_config
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 SEEDS, SUMMARY = "seeds.json", "summary.json"
-Results = dict[str, dict[str, float]]
 
 
 def train(
@@ -121,12 +120,12 @@ def refit(
     if config.recipe != "closed-form":
         raise ValueError(f"only a run with the recipe closed-form follows its data, not {config.recipe}")
     session = _Session(_fabric(config), False, console)
-    with session.locked(run.path):
+    with session.locked(run.path), torch_settings(config.training):
         data = open_data(config.data)
         run = run.follow_data(config, data)
         if not space:
             return run
-        return session._finish_space(run, session.space_fit(config, data))
+        return session.finish(run, session.fitting(config, data), None, data)
 
 
 def train_seeds(
@@ -212,153 +211,125 @@ class _Session:
 
     def train(self, config: RunConfig, path: Path, on_creation: Callable[[], None] = lambda: None) -> Run:
         """Train a new run."""
-        with self.locked(path):
-            return self._train(config, path, on_creation)
-
-    def _train(self, config: RunConfig, path: Path, on_creation: Callable[[], None]) -> Run:
-        if path.exists():
-            raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
-        data = open_data(config.data) if self.data is None else self.data
-        splits = config.splits
-        check_splits(data, splits.train, (splits.validate_, splits.test))
-        check_selection(config.validation.select_by, data.modalities)
-        if config.recipe != "paper":
-            return self._train_space(config, data, path, on_creation)
-        with torch_settings(config.training):
-            training = JointTraining(config, data.where(split=splits.train), self.fabric, self.loss)
-            training.read_first_batch()  # invalid data must show before anything is written
-            state = training.state_dict()
+        with self.locked(path), torch_settings(config.training):
+            if path.exists():
+                raise FileExistsError(f"{path} already exists; resume it with --resume {path} or choose another --out")
+            data = open_data(config.data) if self.data is None else self.data
+            splits = config.splits
+            check_splits(data, splits.train, (splits.validate_, splits.test))
+            check_selection(config.validation.select_by, data.modalities)
+            fitting, model, state = self.fitting(config, data), None, None
+            if config.recipe != "closed-form":
+                training = fitting.training() if isinstance(fitting, SpaceFit) else fitting
+                training.read_first_batch()  # invalid data must show before anything is written
+                model, state = training.model, training.state_dict()
             if self.fabric.is_global_zero:
                 on_creation()
-                Run.create(path, config, data, training.model, state)
+                Run.create(path, config, data, model, state)
             self.fabric.barrier()
             run = Run.open(path)
             try:
-                return self._finish(run, training, None, data)
+                return self.finish(run, fitting, None, data)
             except DataError:
-                if self.fabric.is_global_zero and run.load_state()[1]["position"]["step"] == 0:
+                started = isinstance(fitting, SpaceFit) or run.load_state()[1]["position"]["step"] > 0
+                if self.fabric.is_global_zero and not started:
                     _discard(path)  # invalid data in the first epoch: there is nothing worth keeping
                 raise
 
     def resume(self, run: Run) -> Run:
         """Finish a run that was stopped."""
-        with self.locked(run.path):
-            return self._resume(run)
-
-    def _resume(self, run: Run) -> Run:
-        if run.results is not None:
-            if self.fabric.is_global_zero and not (run.path / CARD).is_file():
-                write_card(run)
-            if self.console is not None and self.fabric.is_global_zero:
-                self._opened(run)  # data that changed or is gone is reported here too
-                text = f"{run.path} is finished; nothing was trained"
-                self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-            return run
-        if run.config.recipe != "paper":
-            return self._finish_space(run, self.space_fit(run.config, self._opened(run)))
-        with torch_settings(run.config.training):
+        with self.locked(run.path), torch_settings(run.config.training):
+            if run.results is not None:
+                if self.fabric.is_global_zero and not (run.path / CARD).is_file():
+                    write_card(run)
+                if self.console is not None and self.fabric.is_global_zero:
+                    self._opened(run)  # data that changed or is gone is reported here too
+                    text = f"{run.path} is finished; nothing was trained"
+                    self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+                return run
             data = self._opened(run)
-            samples = data.where(split=run.config.splits.train)
-            training = JointTraining(run.config, samples, self.fabric, self.loss)
+            fitting = self.fitting(run.config, data)
+            if isinstance(fitting, SpaceFit):
+                return self.finish(run, fitting, None, data)
             weights, state = run.load_state()
             try:
-                training.load_state_dict(weights, state)
+                fitting.load_state_dict(weights, state)
             except (LookupError, TypeError, AttributeError, RuntimeError) as error:
                 raise CheckpointError(f"{run.path / 'last'} does not fit this run ({error}); {ADVICE}") from error
-            return self._finish(run, training, state, data)
+            return self.finish(run, fitting, state, data)
 
-    def space_fit(self, config: RunConfig, data: Dataset) -> SpaceFit:
-        """The fit of a search space, with the shared space that the config names."""
+    def fitting(self, config: RunConfig, data: Dataset) -> JointTraining | SpaceFit:
+        """What trains the encoders of the recipe `paper`, or fits the search space of another."""
+        if config.recipe == "paper":
+            return JointTraining(config, data.where(split=config.splits.train), self.fabric, self.loss)
         shared = None if config.zero_shot is None else load_shared_space(Path(config.zero_shot))
         return SpaceFit(config, data, self.fabric, self.loss, self.console, shared)
 
     def _opened(self, run: Run) -> Dataset:
         return run.open_data() if self.data is None else self.data
 
-    def _train_space(self, config: RunConfig, data: Dataset, path: Path, on_creation: Callable[[], None]) -> Run:
-        space_fit = self.space_fit(config, data)
-        if config.recipe == "closed-form":
-            on_creation()
-            return self._finish_space(Run.create(path, config, data), space_fit)
-        with torch_settings(config.training):
-            training = space_fit.training()
-            training.read_first_batch()
-            on_creation()
-            Run.create(path, config, data, training.model, training.state_dict())
-        return self._finish_space(Run.open(path), space_fit)
-
-    def _finish_space(self, run: Run, space_fit: SpaceFit) -> Run:
-        """Fit the search space of a run and measure it."""
-        config = run.config
-        try:
-            with torch_settings(config.training):
-                space = space_fit.fit(run)
-        except Interrupted:
-            raise Interrupted(run.path) from None
-        run.write_space(space)
-        results = self._head(run) | {"space": space.facts.to_dict()}
-        if config.splits.test is not None:
-            held_out = space_fit.data.where(split=config.splits.test)
-            parts = measure_parts(space, held_out, config.validation.batch_size)
-            results |= {"test": parts.pop(""), "parts": parts, "warning": None}
-            results["warning"] = below_closed_form({"": results["test"], **parts})
-            results["cca_baseline"] = self._cca(config, space_fit.data, results["test"])
-        self._write(run, results)
-        return run
-
     def locked(self, path: Path) -> contextlib.AbstractContextManager[Any]:
         """Only the first process writes, so only it takes the lock."""
         return FolderLock(path) if self.fabric.is_global_zero else contextlib.nullcontext()
 
-    def _finish(self, run: Run, training: JointTraining, state: Mapping[str, Any] | None, data: Dataset) -> Run:
-        config, console = run.config, self.console
-        validate = None
-        if config.splits.validate_ is not None:
-            held_out = inputs_of(data.where(split=config.splits.validate_), config)
-            validate = retrieval_validator(held_out, config.validation.batch_size)
-        fit_run(run, training, state, validate=validate, console=console)
+    def finish(
+        self, run: Run, training: JointTraining | SpaceFit, state: Mapping[str, Any] | None, data: Dataset
+    ) -> Run:
+        """Train what is left, then measure the run."""
+        config, console, space = run.config, self.console, None
+        if isinstance(training, SpaceFit):
+            try:
+                space = training.fit(run)
+            except Interrupted:
+                raise Interrupted(run.path) from None
+            run.write_space(space)
+        else:
+            validate = None
+            if config.splits.validate_ is not None:
+                held_out = inputs_of(data.where(split=config.splits.validate_), config)
+                validate = retrieval_validator(held_out, config.validation.batch_size)
+            fit_run(run, training, state, validate=validate, console=console)
         if self.fabric.is_global_zero:
             with console.status("evaluating") if console is not None else contextlib.nullcontext():
-                results = self._results(run, training, data)
-            self._write(run, results)
+                results = self._results(run, space, data)
+                run.write_results(results)
+                write_card(run)
+            if console is not None:
+                _show(run, results, console)
         self.fabric.barrier()
         return run
 
-    def _write(self, run: Run, results: dict[str, Any]) -> None:
-        run.write_results(results)
-        write_card(run)
-        if self.console is None:
-            return
-        if results.get("space"):
-            self.console.print(parts_table(results["space"]))
-        if results["test"]:
-            self.console.print(results_table(results, f"{run.config.name}, split {run.config.splits.test}"))
-        if results.get("space") and results["warning"]:
-            self.console.print(f"warning: {results['warning']}", highlight=False, soft_wrap=True)
-        self.console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
-
-    def _head(self, run: Run) -> dict[str, Any]:
-        first = {"name": run.config.name, "seed": run.config.seed, **run.history()}
-        return {**first, "split": run.config.splits.test, "test": None, "cca_baseline": None}
-
-    def _cca(self, config: RunConfig, data: Dataset, test: Results) -> Results | None:
-        if not self.baseline or config.splits.test is None:
-            return None
-        splits = config.splits
-        selected_on = splits.validate_ if splits.validate_ != splits.test else None
-        found = cca_baseline(data, config.splits.test, train=splits.train, validation=selected_on)
-        return {name: metrics for name, metrics in found.items() if name in test}
-
-    def _results(self, run: Run, training: JointTraining, data: Dataset) -> dict[str, Any]:
-        splits, results = run.config.splits, self._head(run)
-        if splits.test is None:
+    def _results(self, run: Run, space: SearchSpace | None, data: Dataset) -> dict[str, Any]:
+        """Metrics on the test split; those of a fitted ``space`` also for each of its parts."""
+        config, test = run.config, run.config.splits.test
+        results: dict[str, Any] = {"name": config.name, "seed": config.seed, **run.history()}
+        results |= {"split": test, "test": None, "cca_baseline": None}
+        if space is not None:
+            results["space"] = space.facts.to_dict()
+        if test is None:
             return results
-        model, size = run.load_space("best"), run.config.validation.batch_size
-        held_out = inputs_of(data.where(split=splits.test), run.config)
-        embeddings = embed_data(model, held_out, size, training.fabric.device)
-        results["test"] = evaluate_embeddings(embeddings, progress=False)
-        results["cca_baseline"] = self._cca(run.config, data, results["test"])
+        held_out, size = data.where(split=test), config.validation.batch_size
+        if space is None:
+            measured = embed_data(run.load_space(), inputs_of(held_out, config), size, self.fabric.device)
+            results["test"] = evaluate_embeddings(measured, progress=False)
+        else:
+            parts = measure_parts(space, held_out, size)
+            results |= {"warning": below_closed_form(parts), "test": parts.pop(""), "parts": parts}
+        if self.baseline:
+            selected_on = config.splits.validate_ if config.splits.validate_ != test else None
+            found = cca_baseline(data, test, train=config.splits.train, validation=selected_on)
+            results["cca_baseline"] = {name: metrics for name, metrics in found.items() if name in results["test"]}
         return results
+
+
+def _show(run: Run, results: dict[str, Any], console: Console) -> None:
+    if results.get("space"):
+        console.print(parts_table(results["space"]))
+    if results["test"]:
+        console.print(results_table(results, f"{run.config.name}, split {run.config.splits.test}"))
+    if results.get("space") and results["warning"]:
+        console.print(f"warning: {results['warning']}", highlight=False, soft_wrap=True)
+    console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _discard(path: Path) -> None:

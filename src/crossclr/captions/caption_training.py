@@ -16,7 +16,6 @@ from crossclr.captions.caption_config import CaptionConfig
 from crossclr.captions.caption_set import TrainingBatch, TrainingSentences
 from crossclr.captions.captioner import Captioner
 from crossclr.training import Trainable, TrainingError
-from crossclr.training.loop import loop_settings
 from crossclr.training.optimiser import Schedule
 from crossclr.training.processes import make_fabric
 
@@ -167,10 +166,11 @@ class MovingAverage:
 class CaptionTraining(Trainable[TrainingBatch]):
     """Trains a captioner on the CPU."""
 
+    config: CaptionConfig
     model: Captioner
 
     def __init__(self, config: CaptionConfig, model: Captioner, sentences: TrainingSentences) -> None:
-        self.config, self.sentences = config, sentences
+        self.sentences = sentences
         settings, moves = config.training, config.optimiser
         optimiser = BertAdam(
             parameter_groups(model, moves.weight_decay),
@@ -182,8 +182,7 @@ class CaptionTraining(Trainable[TrainingBatch]):
         self.average = MovingAverage(model, settings.ema_decay)
         batches = sentences.batches_per_epoch(settings.batch_size)
         schedule = Schedule(early_stop=settings.early_stop)
-        loop = loop_settings(settings, config.validation)
-        super().__init__(loop, model, optimiser, schedule, make_fabric("cpu"), batches)
+        super().__init__(config, model, optimiser, schedule, make_fabric("cpu"), batches)
 
     def batches(self, epoch: int, start: int = 0) -> Generator[TrainingBatch, None, None]:
         """The batches of an epoch."""

@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from crossclr.data.info import Info, Names, SampleInfo
+from crossclr.data.info import Info, Names
 from crossclr.data.order import IntArray, Places, WindowOrder, epoch_order, expand, split_places, take
 from crossclr.data.sample import Content, Sample, stable_hash
 from crossclr.data.sequences import MemoryRows, Pooling, Sequences
+from crossclr.errors import DataError
+from crossclr.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from crossclr.data.batch import Batch
@@ -215,7 +217,7 @@ class Dataset:
 
     def clip_times(self, place: int) -> tuple[tuple[float, float], ...]:
         """First and last second of each clip of a sample; empty if the data does not say."""
-        return self._info.facts(place).times
+        return self._info.facts(place)[0].times
 
     def missing_experts(self, place: int) -> list[Path]:
         """Files of joined experts that have no rows for a sample, so that their channels are zero."""
@@ -302,23 +304,35 @@ class Dataset:
         Args:
             how: for all modalities or by modality; ``rows`` keeps the sequences, and so does omitting a modality.
         """
-        from crossclr.data.samples import load_into_memory
+        from crossclr.data.samples import SampleColumns
 
-        return load_into_memory(self, how)
+        if not len(self):
+            raise DataError("the split has no samples")
+        forms = dict.fromkeys(self.dims, how) if isinstance(how, str) else how
+        plain = copy(self)
+        plain._draw = None
+        columns = SampleColumns(self.dims, forms, gaps=self.with_gaps)
+        with progress_bar(True) as bar:
+            for place in bar.track(range(len(self)), description=f"reading {self.split}"):
+                columns.add(plain[place])
+        found = columns.of(self)
+        if any(form != "rows" for form in forms.values()):
+            found._pooled_from = self.input_dims
+        return found
 
     def __getitem__(self, place: int) -> Sample:
         """One sample with all its sentences; of `training`, with one sentence of each clip."""
         place, rng = range(len(self))[place], None
         if self._draw is not None:
             rng = np.random.default_rng([*self._draw, stable_hash(self._info.name(place))])
-        facts = self._info.facts(place)
+        sample, sentence = self._info.facts(place)
         first, last = self.clip_range(place)
         chosen = {name: self._choose(sequences, first, last, rng) for name, sequences in self.clips.items()}
         contents = {}
         for name, sequences in self.clips.items():
             wholes = self.videos[name].of(place, place + 1) if self.videos else ()
-            whole = [self.videos[name].read(number, facts.key, rng) for number in wholes]
-            rows = [(number, sequences.read(number, facts.key, rng)) for number in chosen[name]]
+            whole = [self.videos[name].read(number, sample.key, rng) for number in wholes]
+            rows = [(number, sequences.read(number, sample.key, rng)) for number in chosen[name]]
             present = [(number, values) for number, values in rows if values is not None]
             if present:
                 contents[name] = Content(
@@ -327,7 +341,10 @@ class Dataset:
                     whole[0] if whole else None,
                     () if sequences.texts is None else tuple(sequences.text(number) for number, _ in present),
                 )
-        return _as_sample(facts, contents, last - first)
+        if sentence and contents:  # it describes the modality `text`, or else the last
+            name = "text" if "text" in contents else list(contents)[-1]
+            contents[name] = replace(contents[name], texts=(sentence,) * len(contents[name].clips))
+        return replace(sample, modalities=contents, clip_count=last - first)
 
     def __getitems__(self, places: Sequence[int] | IntArray) -> Batch:
         """The batch of some samples: with one sentence of each clip, the first or in `training` a random one."""
@@ -350,20 +367,3 @@ class Dataset:
             found[int(start) + (int(rng.integers(count)) if count > 1 else 0)]
             for start, count in zip(starts, counts, strict=True)
         ]
-
-
-def _as_sample(facts: SampleInfo, contents: dict[str, Content], clip_count: int) -> Sample:
-    if facts.text and contents:  # the sentence describes the modality `text`, or else the last
-        name = "text" if "text" in contents else list(contents)[-1]
-        contents[name] = replace(contents[name], texts=(facts.text,) * len(contents[name].clips))
-    return Sample(
-        facts.key,
-        contents,
-        clip_count=clip_count,
-        group=facts.group,
-        split=facts.split,
-        concepts=facts.concepts,
-        times=facts.times,
-        media=facts.media,
-        extra=dict(facts.extra),
-    )

@@ -1,7 +1,6 @@
 """The plain columns of samples: keys, groups, concepts, times and media. They are Arrow, never lists of objects."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
 
@@ -10,25 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossclr.data.order import IntArray, Places, take
+from crossclr.data.sample import Sample
 from crossclr.errors import DataError
 
 TEXT = pa.large_string()
 LOOKED_UP = 100_000  # names that are kept in a dict
 COLUMNS = ("key", "split", "group", "concept", "time", "media", "text", "family")
-
-
-@dataclass(frozen=True)
-class SampleInfo:
-    """The plain values of one sample; see `Sample`."""
-
-    key: str
-    split: str = ""
-    group: str = ""
-    concepts: tuple[str, ...] = ()
-    times: tuple[tuple[float, float], ...] = ()
-    media: tuple[str, ...] = ()
-    text: str = ""  # a sentence that belongs to no sequence
-    extra: dict[str, str] = field(default_factory=dict)
 
 
 class Info:
@@ -58,20 +44,21 @@ class Info:
         """The unique name of a sample."""
         return str(self._names[int(self._places[place])].as_py())
 
-    def facts(self, place: int) -> SampleInfo:
-        """The values of a sample."""
+    def facts(self, place: int) -> tuple[Sample, str]:
+        """A sample without its modalities, and a sentence that belongs to no sequence, or an empty text."""
         at = int(self._places[place])
         row = {name: column[at].as_py() for name, column in self._columns.items()}
-        return SampleInfo(
-            key=row["key"],
+        sample = Sample(
+            row["key"],
+            {},
             split=row.get("split") or "",
             group=row.get("group") or "",
             concepts=_per_clip(row.get("concept")),
             times=tuple((start, stop) for start, stop in row.get("time") or ()),
             media=_per_clip(row.get("media")),
-            text=row.get("text") or "",
             extra={name: value for name, value in row.items() if name not in COLUMNS and value is not None},
         )
+        return sample, row.get("text") or ""
 
     def column(self, name: str) -> pa.Array | None:
         """A column of all samples."""

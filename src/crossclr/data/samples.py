@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
-from rich.console import Console
-from rich.progress import Progress
 
 from crossclr.data.dataset import Dataset, Splits
 from crossclr.data.info import TEXT, Info, list_column, text_column
@@ -104,6 +102,7 @@ class SampleColumns:
         how: how the rows of a sequence are kept, by modality.
         samples: where rows are read again when they are needed; by default they are kept.
         gaps: modalities whose rows have NaN where an expert has no row.
+        keep: False: rows are neither kept nor read again.
     """
 
     def __init__(
@@ -112,8 +111,10 @@ class SampleColumns:
         how: Mapping[str, Pooling] | None = None,
         samples: Any = None,
         gaps: Collection[str] = (),
+        keep: bool = True,
     ) -> None:
         self.how, self.samples, self.gaps = how or {}, None if samples is None else _Reread(samples), gaps
+        self.keep = keep and samples is None
         self.clips = {
             name: _Column(dim, self.how.get(name, "rows"), name in gaps) for name, dim in (dims or {}).items()
         }
@@ -131,12 +132,12 @@ class SampleColumns:
             for number in sorted(range(len(content.clips)), key=lambda number: content.clip_of[number]):
                 text = content.texts[number] if content.texts else ""
                 column.add(first + content.clip_of[number], place, number, text)
-                if self.samples is None:
+                if self.keep:
                     column.keep(content.clips[number])
             if content.whole is not None:
                 whole = self._of(self.videos, name, content)
                 whole.add(place, place, -1)
-                if self.samples is None:
+                if self.keep:
                     whole.keep(content.whole)
         self.keys.append(sample.key)
         self.counts.append(sample.clip_count)
@@ -177,6 +178,14 @@ class SampleColumns:
             column = self.videos.get(name, _Column(clip_column.dim, clip_column.how))
             videos[name] = column.finish(self._rows(name, column), self.keys, len(self.counts))
         return clips, videos, starts
+
+    def of(self, data: Dataset) -> Dataset:
+        """A data set with these sequences in place of its own."""
+        found = copy(data)
+        found.__dict__.pop("dims", None)
+        found._info, found._ids = data._info.in_memory(), {}
+        found.clips, found.videos, found.clip_starts = self.finish()
+        return found
 
     def _rows(self, name: str, column: _Column) -> RowStore | None:
         return None if self.samples is None else _SampleRows(self.samples, name, column)
@@ -240,26 +249,6 @@ class _PlainColumns:
         return Info({**columns, **extra})
 
 
-def load_into_memory(data: Dataset, how: Pooling | Mapping[str, Pooling]) -> Dataset:
-    """A data set read into memory; see `Dataset.pooled`."""
-    if not len(data):
-        raise DataError("the split has no samples")
-    how = dict.fromkeys(data.dims, how) if isinstance(how, str) else how
-    plain = copy(data)
-    plain._draw = None
-    columns, console = SampleColumns(data.dims, how, gaps=data.with_gaps), Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        for place in bar.track(range(len(data)), description=f"reading {data.split}"):
-            columns.add(plain[place])
-    found = copy(data)
-    found.__dict__.pop("dims", None)
-    found._info, found._ids = data._info.in_memory(), {}
-    found.clips, found.videos, found.clip_starts = columns.finish()
-    if any(form != "rows" for form in how.values()):
-        found._pooled_from = data.input_dims
-    return found
-
-
 def collate(samples: Sequence[Sample], dims: Mapping[str, int] | None = None, gaps: Collection[str] = ()) -> Batch:
     """Samples as one batch.
 
@@ -297,7 +286,7 @@ def gather_batch(data: Dataset, places: IntArray, draw: tuple[int, int] | None) 
         return None if draw is None else np.random.default_rng([*draw, stable_hash(data.keys[place])])
 
     keys = tuple(data.select(places).column("key").to_pylist())
-    return _batch_of(data.clips, data.videos, data.clip_starts, places, _ids(data), keys, generator)
+    return _batch_of(data.clips, data.videos, data.clip_starts, places, ids_of(data), keys, generator)
 
 
 def _batch_of(
@@ -380,15 +369,14 @@ def _stored(sequences: Sequences, chosen: IntArray) -> tuple[Ragged, Tensor]:
     return rows.ragged.select(torch.from_numpy(numbers)), torch.from_numpy(rows.means[numbers])
 
 
-def _ids(data: Dataset) -> dict[str, IntArray]:
+def ids_of(data: Dataset) -> dict[str, IntArray]:
     """A number for what each clip shows and one for each sample; computed once."""
     if not data._ids:
         clips: list[int] = []
         samples = []
         for place in range(len(data)):
-            facts = data._info.facts(place)
             first, last = data.clip_range(place)
-            sample = Sample(facts.key, {}, clip_count=last - first, concepts=facts.concepts)
+            sample = replace(data._info.facts(place)[0], clip_count=last - first)
             clips += sample.clip_ids
             samples.append(sample.video_id)
         data._ids.update(clips=np.array(clips, dtype=np.int64), samples=np.array(samples, dtype=np.int64))

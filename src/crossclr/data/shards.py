@@ -27,10 +27,10 @@ import pyarrow as pa
 from crossclr.data.array_files import BlockCache, decode_lists, open_parquet, read_parquet_column, read_row_group
 from crossclr.data.dataset import Dataset, Splits
 from crossclr.data.entries import ADVICE, data_set, open_hdf5
-from crossclr.data.info import TEXT, Info, SampleInfo, as_texts, take_rows
+from crossclr.data.info import TEXT, Info, as_texts, take_rows
 from crossclr.data.kinds import ShardsConfig
 from crossclr.data.order import IntArray, Places, join_places, take
-from crossclr.data.sample import Rows, same_words
+from crossclr.data.sample import Rows, Sample, same_words
 from crossclr.data.sequences import Array, RowStore, Sequences, checked_rows
 from crossclr.errors import DataError
 from crossclr.extras import OptionalModule
@@ -287,14 +287,14 @@ class ShardInfo(Info):
         shard, row = self.shards.find(int(self.places[place]))
         return f"{shard.path.name}:{row}"
 
-    def facts(self, place: int) -> SampleInfo:
-        """The values of a sample, from its block."""
+    def facts(self, place: int) -> tuple[Sample, str]:
+        """The values of a sample and its sentence, from its block."""
         block, row = self.shards.block(int(self.places[place]))
         words = {name: str(column[row].as_py()) for name, column in block.words.items()}
         concept, text = words.get("concept", ""), words.get("text", "")
         if self.concepts_from_text:
             concept = same_words(text)
-        return SampleInfo(words["id"], group=words.get("group", ""), concepts=(concept,) if concept else (), text=text)
+        return Sample(words["id"], {}, group=words.get("group", ""), concepts=(concept,) if concept else ()), text
 
     def column(self, name: str) -> pa.Array | None:
         """A column of all samples; only its part of the files is read."""

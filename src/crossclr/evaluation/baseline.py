@@ -1,45 +1,31 @@
-"""The mean feature row of every clip and of every whole video, in the form of embeddings or of training pairs.
-
-Linear CCA on the mean feature rows of the same data: the baseline that a learned embedding has to beat.
-"""
+"""Linear CCA on the mean feature rows of the same data: the baseline that a learned embedding has to beat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from crossclr.data import Dataset
-from crossclr.data.sample import Rows, Sample
+from crossclr.data.order import split_places, take
 from crossclr.evaluation.metrics import evaluate_embeddings
 from crossclr.models.choice import SpaceData
 from crossclr.models.closed_form import ClosedForm, choose_linear
 from crossclr.models.cross_fit import assign_folds
-from crossclr.models.embeddings import EmbeddingColumns, Embeddings, Vectors, join_embeddings
+from crossclr.models.embeddings import Embeddings, Vectors
 from crossclr.models.pair_moments import evenly_spaced
-from crossclr.progress_bar import progress_bar
-
-BATCH = 256  # samples read at once
 
 
-def pooled_rows(data: Dataset, progress: bool = False) -> Embeddings:
-    """The mean feature row of every clip and of every whole video."""
-    return join_embeddings(list(pooled_batches(data, f"reading {data.split}", progress)))
-
-
-def pooled_batches(data: Dataset, description: str = "reading", progress: bool = False) -> Iterator[Embeddings]:
-    """Mean feature rows, some samples at a time, so that everything that measures embeddings can measure them."""
-    with progress_bar(progress) as bar:
-        task = bar.add_task(description, total=len(data))
-        for start in range(0, len(data), BATCH):
-            samples = [data[place] for place in range(start, min(start + BATCH, len(data)))]
-            columns = EmbeddingColumns(data.dims)
-            columns.add(samples, _means(samples, data.dims))
-            yield columns.joined()
-            bar.update(task, completed=start + len(samples))
+def pooled_rows(data: Dataset) -> Embeddings:
+    """The mean feature row of every clip and of every whole video, in the form of embeddings."""
+    pooled = data.pooled("mean")
+    levels = {"clip": pooled.clips, "video": pooled.videos}
+    rows = {f"{level}/{name}": own.means for level, columns in levels.items() for name, own in columns.items()}
+    return Embeddings.of(pooled, {key: torch.from_numpy(means) for key, means in rows.items()}, pooled.modalities)
 
 
 @dataclass(frozen=True)
@@ -82,29 +68,12 @@ class Pairs:
         return cls(SpaceData(rows, present, groups, concepts), rows_of, video_of, pooled.video_keys)
 
 
-def _means(samples: Sequence[Sample], dims: Mapping[str, int]) -> dict[str, Tensor]:
-    found = {}
-    for name, dim in dims.items():
-        contents = [sample.modalities[name] for sample in samples if name in sample.modalities]
-        found[f"clip/{name}"] = _stacked([rows for content in contents for rows in content.clips], dim)
-        wholes = [content.whole for content in contents if content.whole is not None]
-        if wholes:
-            found[f"video/{name}"] = _stacked(wholes, dim)
-    return found
-
-
-def _stacked(sequences: Sequence[Rows], dim: int) -> Tensor:
-    if not sequences:
-        return torch.zeros(0, dim)
-    return torch.from_numpy(np.stack([np.asarray(rows, dtype=np.float32).mean(axis=0) for rows in sequences]))
-
-
 MOST, HELD_OUT = 100_000, 2_000  # training and validation samples; larger splits are subsampled evenly
 FOLDS = 4
 
 
 def cca_baseline(
-    data: Dataset, split: str, *, train: str = "train", validation: str | None = None, progress: bool = False
+    data: Dataset, split: str, *, train: str = "train", validation: str | None = None
 ) -> dict[str, dict[str, float]]:
     """Retrieval metrics of linear CCA on a data set, to compare a learned embedding with.
 
@@ -114,34 +83,38 @@ def cca_baseline(
         train: where to fit.
         validation: where to choose input norm, ridge, dimension and weighting. None chooses them by four folds of the
             training samples.
-        progress: show progress bars.
 
     Returns:
         metrics by direction, as `evaluate_embeddings` returns them.
     """
-    return evaluate_embeddings(embed_baseline(data, split, train=train, validation=validation, progress=progress))
+    return evaluate_embeddings(embed_baseline(data, split, train=train, validation=validation))
 
 
-def embed_baseline(
-    data: Dataset, split: str, *, train: str = "train", validation: str | None = None, progress: bool = False
-) -> Embeddings:
+def embed_baseline(data: Dataset, split: str, *, train: str = "train", validation: str | None = None) -> Embeddings:
     """The embeddings that `cca_baseline` measures."""
-    levels = fit_baseline(data, train=train, validation=validation, progress=progress)
-    batches = pooled_batches(data.where(split=split), f"CCA: {split}", progress)
-    return join_embeddings([_embed(levels, batch) for batch in batches])
+    held_out = data.where(split=split)
+    levels = fit_baseline(data, train=train, validation=validation)
+    pooled, found = pooled_rows(held_out), {}
+    for name, vectors in pooled.modalities.items():
+        videos = levels["video"].encode(name, vectors.videos) if vectors.videos is not None else None
+        found[name] = replace(vectors, rows=levels["clip"].encode(name, vectors.rows), videos=videos)
+    return replace(pooled, modalities=found)
 
 
-def fit_baseline(
-    data: Dataset, *, train: str = "train", validation: str | None = None, progress: bool = False
-) -> dict[str, ClosedForm]:
+def fit_baseline(data: Dataset, *, train: str = "train", validation: str | None = None) -> dict[str, ClosedForm]:
     """Linear CCA by level: ``clip`` and, for data of two levels, ``video``; see `cca_baseline`."""
-    training = _some(data.where(split=train), MOST)
-    chosen = [training] if validation is None else [training, _some(data.where(split=validation), HELD_OUT)]
-    held_out = validation is not None and len(chosen[1]) > 0
-    pooled = join_embeddings([part for own in chosen for part in pooled_batches(own, f"CCA: {train}", progress)])
-    found = {"clip": _fit(pooled, len(training) if held_out else None)}
+    training, chosen = _some(data, train, MOST), np.zeros(0, np.int64)
+    if validation is not None:
+        chosen = _some(data, validation, HELD_OUT)
+    pooled = pooled_rows(data.select(np.concatenate([training, chosen])))
+    fitted = len(training) if len(chosen) else None
+    found = {"clip": _fit(pooled, fitted)}
     if data.two_level:
-        found["video"] = _fit(_whole_videos(pooled), len(training) if held_out else None)
+        videos, keys = {}, pooled.video_keys  # each as if it were a clip
+        for name, vectors in pooled.modalities.items():
+            if vectors.videos is not None and vectors.video_of is not None:
+                videos[name] = Vectors(vectors.videos, vectors.video_of)
+        found["video"] = _fit(Embeddings(videos, keys, torch.ones(len(keys), dtype=torch.int64), keys), fitted)
     return found
 
 
@@ -158,26 +131,7 @@ def _fit(pooled: Embeddings, training: int | None) -> ClosedForm:
     return ClosedForm(settings).fit(used.rows, used.present)
 
 
-def _embed(levels: Mapping[str, ClosedForm], pooled: Embeddings) -> Embeddings:
-    def embedded(name: str, vectors: Vectors) -> Vectors:
-        rows, videos = levels["clip"].encode(name, vectors.rows), None
-        if "video" in levels and vectors.videos is not None:
-            videos = levels["video"].encode(name, vectors.videos)
-        return replace(vectors, rows=rows, videos=videos)
-
-    return replace(pooled, modalities={name: embedded(name, one) for name, one in pooled.modalities.items()})
-
-
-def _whole_videos(pooled: Embeddings) -> Embeddings:
-    """The rows of whole videos, each as if it were a clip."""
-    found = {}
-    for name, vectors in pooled.modalities.items():
-        if vectors.videos is None or vectors.video_of is None:
-            raise ValueError(f"the samples have no rows of whole videos in modality {name!r}")
-        found[name] = Vectors(vectors.videos, vectors.video_of)
-    count = torch.ones(len(pooled.video_keys), dtype=torch.int64)
-    return Embeddings(found, pooled.video_keys, count, pooled.video_keys)
-
-
-def _some(data: Dataset, most: int) -> Dataset:
-    return data.select(evenly_spaced(len(data), most).numpy())
+def _some(data: Dataset, split: str, most: int) -> npt.NDArray[np.int64]:
+    """Places of the samples of a split, of a large one evenly spread."""
+    places = split_places(data.splits_of.places, split)
+    return np.asarray(take(places, evenly_spaced(len(places), most).numpy()), dtype=np.int64)

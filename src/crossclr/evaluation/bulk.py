@@ -97,8 +97,9 @@ def embed_one(run: str, path: Path, folder: Path, which: Checkpoint, batch_size:
     target = target_of(path, folder)
     if target.is_file():
         return int(pq.read_metadata(target).num_rows)
-    names = shard_columns(Run.open(run).config)
-    shard, model = open_shard(path, tuple(names.values())), _model(run, which, device)
+    opened = Run.open(run)
+    names = shard_columns(opened.config)
+    shard, model = open_shard(path, tuple(names.values())), _model(run, opened.digest(which), which, device)
     samples = 0
     writer: pq.ParquetWriter | None = None
     with new_file(target) as partial:  # two workers that did the same work replace a file by an equal one
@@ -143,8 +144,8 @@ def target_of(path: Path, folder: Path) -> Path:
 
 
 @lru_cache(maxsize=1)
-def _model(run: str, which: Checkpoint, device: str) -> SearchSpace:
-    """The model of a run, loaded once in a process."""
+def _model(run: str, digest: str, which: Checkpoint, device: str) -> SearchSpace:
+    """The model of a run with these weights, loaded once in a process."""
     return Run.open(run).load_space(which).to(device)
 
 

@@ -222,8 +222,8 @@ def evaluate_runs(
         samples=samples,
         runs={name: measure(embeddings) for name, embeddings in zip(names, embedded, strict=True)},
         joined=None if joined is None else measure(joined),
-        baseline=measure(_baseline_of(opened, split, progress)) if baseline else None,
-        neighbours=_neighbours_of(opened, names, embedded, split, progress) if semantics else {},
+        baseline=measure(_baseline_of(opened, split)) if baseline else None,
+        neighbours=_neighbours_of(opened, names, embedded, split) if semantics else {},
     )
 
 
@@ -267,25 +267,23 @@ def _table(title: str, metrics: Sequence[str], rows: Mapping[str, Results]) -> T
 
 
 def _neighbours_of(
-    runs: Sequence[Run], names: Sequence[str], embedded: Sequence[Embeddings], split: str, progress: bool
+    runs: Sequence[Run], names: Sequence[str], embedded: Sequence[Embeddings], split: str
 ) -> dict[str, dict[str, float]]:
-    pooled = {key: pooled_rows(run.open_data().where(split=split), progress) for key, run in _by_data(runs).items()}
+    pooled = {key: pooled_rows(run.open_data().where(split=split)) for key, run in _by_data(runs).items()}
     return {
         name: kept_neighbours(pooled[run.config.data.model_dump_json()], embeddings)
         for run, name, embeddings in zip(runs, names, embedded, strict=True)
     }
 
 
-def _baseline_of(runs: Sequence[Run], split: str, progress: bool) -> Embeddings:
+def _baseline_of(runs: Sequence[Run], split: str) -> Embeddings:
     """CCA embeddings of each distinct data set of the runs, fused."""
     baselines = []
     for run in _by_data(runs).values():
         splits = run.config.splits
         # If the validation split is measured, folds of the training samples choose the settings of CCA.
         validation = splits.validate_ if splits.validate_ != split else None
-        baselines.append(
-            embed_baseline(run.open_data(), split, train=splits.train, validation=validation, progress=progress)
-        )
+        baselines.append(embed_baseline(run.open_data(), split, train=splits.train, validation=validation))
     return fuse(baselines) if len(baselines) > 1 else baselines[0]
 
 

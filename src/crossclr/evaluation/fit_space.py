@@ -12,17 +12,21 @@ import numpy as np
 import torch
 from rich.console import Console
 from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from crossclr.data import Dataset
+from crossclr.data.sample import stable_hash
 from crossclr.evaluation.baseline import Pairs, pooled_rows
 from crossclr.evaluation.metrics import evaluate_embeddings
 from crossclr.models import SearchSpace, embed_data
 from crossclr.models.choice import Encode, choose_space, measure_of
 from crossclr.models.space import TrainedEncoder
 from crossclr.models.zero_shot import ZeroShot
+from crossclr.storage import write_file
 from crossclr.storage.reading import reading
 from crossclr.training import JointTraining, MemoryRecorder, Run, RunConfig, fit
+from crossclr.training.checkpoint import load_tensors
 from crossclr.training.recorder import fit_run, live_progress
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 Results = dict[str, dict[str, float]]
 RECALLS = ("R@1", "R@5", "R@10")
+FINISHED = ".encoder-"  # weights of a training for cross-fitting, which a resumed run need not repeat
 
 
 class SpaceFit:
@@ -51,9 +56,6 @@ class SpaceFit:
     ) -> None:
         if fabric.world_size > 1:
             raise ValueError(f"recipe {config.recipe} trains in one process; use recipe=paper for several")
-        if config.schedule.name == "plateau":  # all samples train, so there is no validation that could stall
-            schedule = config.schedule.model_copy(update={"name": "cosine"})
-            config = config.model_copy(update={"schedule": schedule})
         self.config, self.data, self.fabric, self.loss, self.console = config, data, fabric, loss, console
         self.zero_shot = zero_shot
         if zero_shot is not None:
@@ -86,10 +88,13 @@ class SpaceFit:
                 fit_run(run, training, state, console=self.console)
                 model = run.load_model("best")
             else:
-                memory = MemoryRecorder()
-                with live_progress(training, self.console) as reporter:
-                    fit(training, memory, reporter)
-                training.model.load_state_dict(memory.best)
+                file = run.path / f"{FINISHED}{stable_hash(f'{number} {videos.tolist()}')}"
+                if not file.is_file():
+                    memory = MemoryRecorder()
+                    with live_progress(training, self.console) as reporter:
+                        fit(training, memory, reporter)
+                    write_file(file, save({name: weights.contiguous() for name, weights in memory.best.items()}))
+                training.model.load_state_dict(load_tensors(file))
                 model = training.model.cpu()
             encoder = TrainedEncoder(model)
             found = embed_data(model, self.samples, self.config.validation.batch_size)
@@ -98,7 +103,10 @@ class SpaceFit:
         measure = measure_of(self.config.select_by, pooled.concepts is not None)
         encoders = train if self.config.recipe == "best" else None
         report = (lambda step: None) if self.console is None else partial(self.console.print, highlight=False)
-        return choose_space(replace(pairs.data, measure=measure), encoders, self.config.seed, report, self.zero_shot)
+        space = choose_space(replace(pairs.data, measure=measure), encoders, self.config.seed, report, self.zero_shot)
+        for file in run.path.glob(f"{FINISHED}*"):
+            file.unlink()
+        return space
 
 
 def load_shared_space(path: Path) -> ZeroShot:

@@ -39,12 +39,6 @@ def clip_words(captions: Sequence[frozenset[str]]) -> frozenset[str]:
     return frozenset(word for word, count in counts.items() if count >= COMMON * len(captions))
 
 
-def blocks_of(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of rows, so that a block of a matrix with this many columns stays small."""
-    step = max(1, CELLS // max(1, columns))
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
-
-
 @dataclass(frozen=True)
 class Relevance:
     """Relevance of every gallery item to every query, given in blocks: the whole matrix never exists.
@@ -87,7 +81,8 @@ class Relevance:
 
     def blocks(self) -> Iterator[slice]:
         """Queries in blocks that fit into memory."""
-        return blocks_of(*self.shape)
+        step = max(1, CELLS // max(1, self.shape[1]))
+        return (slice(start, min(start + step, self.shape[0])) for start in range(0, self.shape[0], step))
 
     def block(self, start: int, stop: int) -> npt.NDArray[np.float64]:
         """(stop - start, gallery) relevance of some queries."""

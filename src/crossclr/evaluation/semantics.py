@@ -15,11 +15,10 @@ from scipy import sparse
 from torch import Tensor
 
 from crossclr.evaluation.metrics import rank_metrics, targets_between
-from crossclr.evaluation.ranks import TIE, Matrix
-from crossclr.evaluation.relevance import Relevance, blocks_of, exact_unit_rows, ndcg
+from crossclr.evaluation.ranks import Matrix, retrieval_ranks
+from crossclr.evaluation.relevance import Relevance, ndcg
 from crossclr.models.directions import Direction, directions_of
 from crossclr.models.embeddings import Embeddings, Vectors  # noqa: F401 (Vectors: the example below)
-from crossclr.models.similarity import similarity_matrix
 
 NEIGHBOURS = 10
 ANCHORS = 2_000  # samples that are examined; all others still count as neighbours
@@ -81,7 +80,7 @@ class SharedCaptions:
 
     Example:
         >>> shared = SharedCaptions(["A dog runs.", "a cat", "a dog runs", "a cow"], [0, 0, 1, 2], 3)
-        >>> shared.block([0, 2]).tolist()
+        >>> shared.pairs(torch.tensor([0, 2]), torch.arange(3)).toarray().tolist()
         [[True, True, False], [False, False, True]]
     """
 
@@ -91,12 +90,10 @@ class SharedCaptions:
         pairs = (np.ones(len(columns)), (np.asarray(clip_of, dtype=np.int64), np.asarray(columns, dtype=np.int64)))
         self.captions = sparse.csr_array(pairs, shape=(clips, max(1, len(numbers))))  # (clips, captions)
 
-    def block(self, clips: Sequence[int] | Tensor) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-        """(given clips, all clips) whether they share a caption; every clip does with itself."""
-        rows = np.asarray(clips, dtype=np.int64)
-        found = np.asarray((self.captions[rows] @ self.captions.T).toarray() > 0)
-        found[np.arange(len(rows)), rows] = True
-        return found
+    def pairs(self, clips: Tensor, others: Tensor) -> sparse.csr_array:
+        """(clips, others) whether two clips share a caption; every clip does with itself."""
+        share = sparse.csr_array((self.captions @ self.captions.T + sparse.eye_array(self.captions.shape[0])) > 0)
+        return share[clips.numpy()][:, others.numpy()]
 
 
 def shared_ranks(
@@ -109,8 +106,6 @@ def shared_ranks(
 ) -> Tensor:
     """Rank of the best correct item of each query; items of every clip that shares a caption are correct.
 
-    The rank is 1 + greater + equal / 2, counted over the items that are not correct.
-
     Args:
         queries: (queries, D), need not be normalised.
         gallery: (items, D).
@@ -120,18 +115,10 @@ def shared_ranks(
         experts: number of experts in a row; see `crossclr.models.similarity`.
 
     Returns:
-        (queries,) float64 ranks, 1 is best.
+        (queries,) float64 ranks, 1 is best; see `retrieval_ranks`.
     """
-    rows, columns = exact_unit_rows(queries), exact_unit_rows(gallery)
-    ranks = torch.empty(len(rows), dtype=torch.float64)
-    with torch.inference_mode():
-        for here in blocks_of(len(rows), len(columns)):
-            right = torch.from_numpy(shared.block(clip_of_query[here]))[:, clip_of_item]  # (block, items)
-            scores = similarity_matrix(rows[here], columns, experts)
-            best = scores.masked_fill(~right, -torch.inf).amax(dim=1, keepdim=True)
-            scores = scores.masked_fill_(right, -torch.inf) - best
-            ranks[here] = 1 + (scores > TIE).sum(dim=1) + (scores.abs() <= TIE).sum(dim=1) / 2
-    return ranks
+    pairs = shared.pairs(clip_of_query, clip_of_item)
+    return retrieval_ranks(queries, gallery, pairs, experts=experts, progress=False)
 
 
 def _plain(text: str) -> str:

@@ -8,6 +8,7 @@ Fits the standard norms of a model: mean and deviation of each channel over the 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -15,7 +16,8 @@ from torch.nn.functional import normalize
 from crossclr.data.batch import Inputs, Ragged
 from crossclr.data.dataset import Dataset
 from crossclr.data.order import read_ahead
-from crossclr.data.sample import Content, Sample, clip_keys, stable_hash
+from crossclr.data.sample import Sample, clip_keys, stable_hash
+from crossclr.data.samples import SampleColumns, ids_of
 from crossclr.devices import usable_device
 from crossclr.models.joint_model import JointModel
 from crossclr.models.norm import StandardNorm
@@ -79,6 +81,42 @@ class Embeddings:
     groups: tuple[str, ...] = ()
     concepts: Tensor | None = None
     experts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Dataset, rows: Mapping[str, Tensor], modalities: Iterable[str]) -> "Embeddings":
+        """A vector for each sequence of some data.
+
+        Args:
+            data: the samples, whose sequences are known.
+            rows: the vectors under ``level/modality``; levels are `clip`, `items`, `video` and `context`.
+            modalities: their names, in order.
+        """
+        width = next((own.shape[1] for key, own in rows.items() if key.startswith("clip/")), 0)
+        found = {}
+        for name in modalities:
+            clips, videos = data.clips[name], rows.get(f"video/{name}")
+            found[name] = Vectors(
+                rows.get(f"clip/{name}", torch.zeros(0, width)),
+                torch.tensor(clips.item, dtype=torch.int64),
+                () if clips.texts is None else tuple(clips.text(number) for number in range(len(clips))),
+                videos,
+                None if videos is None else torch.tensor(data.videos[name].item, dtype=torch.int64),
+                rows.get(f"context/{name}"),
+                rows.get(f"items/{name}"),
+            )
+        starts = np.arange(len(data) + 1) if data.clip_starts is None else data.clip_starts
+        counts = torch.from_numpy(np.diff(starts))
+        keys, groups, concepts = (
+            [] if column is None else column.to_pylist() for column in map(data.column, ("key", "group", "concept"))
+        )
+        return cls(
+            found,
+            tuple(name for key, count in zip(keys, counts.tolist(), strict=True) for name in clip_keys(key, count)),
+            counts,
+            tuple(keys),
+            tuple(group or "" for group in groups) if any(groups) else (),
+            torch.from_numpy(ids_of(data)["clips"]) if any(concepts) else None,
+        )
 
     def __getitem__(self, modality: str) -> Vectors:
         if modality not in self.modalities:
@@ -151,43 +189,6 @@ class Embeddings:
         return replace(self, modalities={name: self[name] for name in modalities})
 
 
-def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
-    """Concatenate the embeddings of several batches of samples."""
-    if not parts:
-        raise ValueError("the split has no samples, so there is nothing to measure")
-    clips = torch.tensor([0, *(len(part.clip_keys) for part in parts)]).cumsum(0).tolist()
-    videos = torch.tensor([0, *(len(part.video_keys) for part in parts)]).cumsum(0).tolist()
-
-    def joined(name: str) -> Vectors:
-        own = [part[name] for part in parts]
-
-        def cat(field: str) -> Tensor | None:
-            rows = [getattr(one, field) for one in own if getattr(one, field) is not None]
-            return torch.cat(rows) if rows else None
-
-        shifted = [one.video_of + first for one, first in zip(own, videos, strict=False) if one.video_of is not None]
-        return Vectors(
-            torch.cat([one.rows for one in own]),
-            torch.cat([one.clip_of + first for one, first in zip(own, clips, strict=False)]),
-            tuple(text for one in own for text in one.texts),
-            cat("videos"),
-            torch.cat(shifted) if shifted else None,
-            cat("context"),
-            cat("items"),
-        )
-
-    groups = tuple(group for part in parts for group in part.groups)
-    return Embeddings(
-        {name: joined(name) for name in parts[0].names},
-        tuple(key for part in parts for key in part.clip_keys),
-        torch.cat([part.clip_counts for part in parts]),
-        tuple(key for part in parts for key in part.video_keys),
-        groups,
-        torch.cat([part.clip_ids for part in parts]) if any(part.concepts is not None for part in parts) else None,
-        parts[0].experts,
-    )
-
-
 def _renumbered(vectors: Vectors, clips: Tensor, count: int) -> Vectors:
     """Vectors whose ``clip_of`` counts places in ``clips``, without those of other clips."""
     if torch.equal(clips, torch.arange(count)):
@@ -232,18 +233,23 @@ def embed_data(
         return [data[place] for place in range(start, min(start + batch_size, len(data)))]
 
     was_training, home, place = model.training, model.device, usable_device(device)
-    columns = EmbeddingColumns(model.modalities)
+    columns = SampleColumns({**dict.fromkeys(model.modalities, 0), **data.dims}, keep=False)
+    found: dict[str, list[Tensor]] = {}
     try:
         model.eval().to(place)
         with torch.inference_mode():
             for samples in read_ahead(read, range(0, len(data), batch_size), workers=1, pending=2):
-                columns.add(samples, encode_samples(model, samples, place))
+                for sample in samples:
+                    columns.add(sample)
+                for key, rows in encode_samples(model, samples, place).items():
+                    found.setdefault(key, []).append(rows.to("cpu", torch.float32))
                 if progress is not None:
                     progress(len(columns.counts), len(data))
     finally:
         model.train(was_training).to(home)
     # Joined outside of inference mode, so that the result can take part in later gradients.
-    return replace(columns.joined(), experts=model.experts)
+    joined = {key: torch.cat(parts) for key, parts in found.items()}
+    return replace(Embeddings.of(columns.of(data), joined, model.modalities), experts=model.experts)
 
 
 def encode_samples(
@@ -258,77 +264,12 @@ def encode_samples(
         context = [content.whole for content in found if content.whole is not None] if model.two_level else []
         if context and len(context) != len(found):
             raise ValueError("some samples of the batch have whole-video rows and others do not; give all or none")
-        inputs = Inputs(_joined(found), Ragged.from_list(context) if context else None).to(device)
+        clips = Ragged.from_list([rows for content in found for rows in content.clips])
+        inputs = Inputs(clips, Ragged.from_list(context) if context else None).to(device)
         counts = torch.tensor([len(content.clips) for content in found])
         for level, rows in model.encode_modality(name, inputs, counts).items():
             outputs[f"{level}/{name}"] = rows
     return outputs
-
-
-class EmbeddingColumns:
-    """Collects the vectors of samples, batch by batch."""
-
-    def __init__(self, modalities: Iterable[str]) -> None:
-        modalities = list(modalities)
-        self.counts: list[int] = []
-        self._names: list[str] = []
-        self._keys: list[str] = []
-        self._groups: list[str] = []
-        self._concepts: list[int] = []
-        self._any_concept = False
-        self._clip_of: dict[str, list[int]] = {name: [] for name in modalities}
-        self._video_of: dict[str, list[int]] = {name: [] for name in modalities}
-        self._texts: dict[str, list[str]] = {name: [] for name in modalities}
-        self._rows: dict[str, list[Tensor]] = {}
-
-    def add(self, samples: Sequence[Sample], outputs: dict[str, Tensor]) -> None:
-        """Some samples, and their vectors under ``level/modality``."""
-        for name, rows in outputs.items():
-            self._rows.setdefault(name, []).append(rows.to("cpu", torch.float32))
-        for sample in samples:
-            for name, content in sample.modalities.items():
-                self._clip_of[name].extend(len(self._names) + clip for clip in content.clip_of)
-                self._video_of[name].append(len(self.counts))
-                self._texts[name].extend(content.texts)
-            self._names.extend(clip_keys(sample.key, sample.clip_count))
-            self.counts.append(sample.clip_count)
-            self._keys.append(sample.key)
-            self._groups.append(sample.group)
-            self._concepts += sample.clip_ids
-            self._any_concept |= bool(sample.concepts)
-
-    def joined(self) -> Embeddings:
-        """Everything that was added."""
-        width = next((parts[0].shape[1] for key, parts in self._rows.items() if key.startswith("clip/")), 0)
-
-        def rows(level: str, name: str) -> Tensor | None:
-            parts = self._rows.get(f"{level}/{name}")
-            return None if parts is None else torch.cat(parts)
-
-        found = {}
-        for name, clip_of in self._clip_of.items():
-            clips, videos = rows("clip", name), rows("video", name)
-            found[name] = Vectors(
-                torch.zeros(0, width) if clips is None else clips,
-                torch.tensor(clip_of, dtype=torch.int64),
-                tuple(self._texts[name]),
-                videos,
-                None if videos is None else torch.tensor(self._video_of[name], dtype=torch.int64),
-                rows("context", name),
-                rows("items", name),
-            )
-        return Embeddings(
-            found,
-            clip_keys=tuple(self._names),
-            clip_counts=torch.tensor(self.counts, dtype=torch.int64),
-            video_keys=tuple(self._keys),
-            groups=tuple(self._groups) if any(self._groups) else (),
-            concepts=torch.tensor(self._concepts, dtype=torch.int64) if self._any_concept else None,
-        )
-
-
-def _joined(found: Sequence[Content]) -> Ragged:
-    return Ragged.from_list([rows for content in found for rows in content.clips])
 
 
 SAMPLES = 1000  # training samples to read, evenly spaced

@@ -84,7 +84,7 @@ def choose_examples(embeddings: Embeddings, by_text: bool) -> list[Example]:
         scores = clips @ queries[number]
         if not by_text:
             scores[own] = -torch.inf
-        right = shared.block([own])[0]
+        right = shared.pairs(torch.tensor([own]), torch.arange(len(clips))).toarray()[0]
         hits: dict[str, RetrievedClip] = {}
         for clip in scores.argsort(descending=True).tolist():
             text = _text(embeddings, clip)

@@ -27,7 +27,7 @@ from crossclr.models import JointModel, ModelConfig, build_model
 from crossclr.models.embeddings import fit_standard_norms
 from crossclr.models.model_config import EncoderConfig, MLPEncoderConfig
 from crossclr.training.checkpoint import seed_everything
-from crossclr.training.loop import Trainable, TrainingError, loop_settings
+from crossclr.training.loop import Trainable, TrainingError
 from crossclr.training.objective import Objective
 from crossclr.training.optimiser import build_optimiser, build_schedule
 from crossclr.training.processes import gather, part
@@ -89,6 +89,7 @@ class JointTraining(Trainable[Batch]):
             `crossclr.losses`.
     """
 
+    config: FitConfig
     model: JointModel
 
     def __init__(self, config: FitConfig, data: Dataset, fabric: Fabric, loss: nn.Module | None = None) -> None:
@@ -98,7 +99,6 @@ class JointTraining(Trainable[Batch]):
                 "loss.global needs data of two levels (clips within videos), but this data has one level; set it to "
                 "null"
             )
-        self.config = config
         self.two_level = data.two_level and config.loss.two_level
         model = build_model(config.model, data.input_dims, self.two_level)
         self.objective = Objective(config.loss, len(model.experts) or 1)
@@ -113,7 +113,7 @@ class JointTraining(Trainable[Batch]):
         fit_standard_norms(model, self.data)
         self.samples = len(data)
         super().__init__(
-            loop_settings(config.training, config.validation),
+            config,
             model,
             build_optimiser(config.optimiser, model, self.objective),
             build_schedule(config.schedule, config.training.epochs),

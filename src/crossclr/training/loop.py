@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -99,34 +99,6 @@ class Position:
     step: int = 0
     sums: dict[str, float] = field(default_factory=dict)
 
-    def next_epoch(self) -> None:
-        """Move to the first batch of the next epoch."""
-        self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
-
-
-@dataclass(frozen=True)
-class LoopSettings:
-    """How long to train, and when to write and to validate."""
-
-    epochs: int  # passes over the training data
-    log_every: int = 10  # steps from one record of metrics to the next
-    # steps from one checkpoint to the next within an epoch; None: only after each epoch
-    checkpoint_every: int | None = None
-    first_validation: int = 0  # the first epoch (from 0) that is validated
-    validate_every: int = 1  # epochs from one validation to the next
-
-    def validates(self, epoch: int) -> bool:
-        """Whether an epoch is validated. The last one always is, because it is often the best."""
-        after = epoch - self.first_validation
-        return (after >= 0 and after % self.validate_every == 0) or epoch + 1 == self.epochs
-
-
-def loop_settings(training: Any, validation: Any) -> LoopSettings:
-    """The settings of the loop from the sections ``training`` and ``validation`` of a config."""
-    return LoopSettings(
-        training.epochs, training.log_every, training.checkpoint_every, validation.first_epoch, validation.every
-    )
-
 
 class Trainable(ABC, Generic[BatchT]):
     """Everything that changes during training: weights, optimiser, schedule, random states and position.
@@ -134,7 +106,7 @@ class Trainable(ABC, Generic[BatchT]):
     A subclass builds its parts in its constructor and implements a training step on a batch.
 
     Args:
-        settings: how long to train, and when to validate.
+        config: its sections ``training`` and ``validation`` say how long to train and when to validate.
         model: the trained model.
         optimiser: moves its weights.
         schedule: knows the best epoch.
@@ -147,14 +119,14 @@ class Trainable(ABC, Generic[BatchT]):
 
     def __init__(
         self,
-        settings: LoopSettings,
+        config: Any,
         model: nn.Module,
         optimiser: torch.optim.Optimizer,
         schedule: Schedule,
         fabric: Fabric,
         batches_per_epoch: int,
     ) -> None:
-        self.settings, self.model, self.optimiser, self.schedule = settings, model, optimiser, schedule
+        self.config, self.model, self.optimiser, self.schedule = config, model, optimiser, schedule
         self.fabric, self.batches_per_epoch = fabric, batches_per_epoch
         self.position = Position()
         self.health = Health(schedule.warmup_epochs)
@@ -162,7 +134,7 @@ class Trainable(ABC, Generic[BatchT]):
     @property
     def steps(self) -> int:
         """Steps of the whole training."""
-        return self.batches_per_epoch * self.settings.epochs
+        return int(self.batches_per_epoch * self.config.training.epochs)
 
     @abstractmethod
     def batches(self, epoch: int, start: int = 0) -> Generator[BatchT, None, None]:
@@ -229,8 +201,8 @@ class Interrupted(Exception):  # noqa: N818 (a request of the user, not an error
     """The user stopped the training; its state has been saved."""
 
 
-class Recorder(Protocol):
-    """Keeps the results of training: a run folder, or memory."""
+class Recorder:
+    """Keeps the results of training, in a run folder or in memory; this one keeps nothing."""
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Keep one record of metrics."""
@@ -245,8 +217,8 @@ class Recorder(Protocol):
         """Wait until everything is written; raises the errors of writing."""
 
 
-class Reporter(Protocol):
-    """Shows progress to the user."""
+class Reporter:
+    """Shows progress to the user; this one shows nothing."""
 
     def step(self, record: Mapping[str, Any], items: int) -> None:
         """One step was taken."""
@@ -275,70 +247,62 @@ def fit(
     Raises:
         Interrupted: after Ctrl-C or SIGTERM, when the state has been saved.
     """
-    position, epochs = training.position, training.settings.epochs
+    recorder, reporter = recorder or Recorder(), reporter or Reporter()
+    position, epochs, when = training.position, training.config.training.epochs, training.config.validation
     with stop_on_signal() as stop_requested:
         for epoch in range(position.epoch, epochs):
             if training.schedule.stops_before(epoch):
                 break
             _run_batches(training, recorder, reporter, stop_requested)
-            record = _epoch_record(training)
-            best = (
-                validate is not None
-                and training.settings.validates(epoch)
-                and _validate(training, reporter, validate, record)
-            )
+            means = {name: total / max(1, position.batch) for name, total in position.sums.items()}
+            rate = training.optimiser.param_groups[0]["lr"]
+            record = {"kind": "epoch", "epoch": epoch, "step": position.step, **means, "learning_rate": rate}
+            after, best = epoch - when.first_epoch, False
+            # The last epoch is always validated, because it is often the best.
+            if validate is not None and ((after >= 0 and after % when.every == 0) or epoch + 1 == epochs):
+                best = _validate(training, reporter, validate, record)
             warning = training.health.observe(record)
             if warning is not None:
                 record["warning"] = warning
-            if recorder is not None:
-                recorder.log(record)
-            if reporter is not None:
-                reporter.epoch(record)
-            position.next_epoch()
+            recorder.log(record)
+            reporter.epoch(record)
+            position.epoch, position.batch, position.sums = epoch + 1, 0, {}
             _save(training, recorder, best)
             if stop_requested(training.fabric) and epoch + 1 < epochs:
-                _interrupt(recorder)
+                recorder.flush()
+                raise Interrupted
         if training.schedule.best_epoch is None:
             _save(training, recorder, best=True)
-        if recorder is not None:
-            recorder.flush()
+        recorder.flush()
 
 
 def _run_batches(
-    training: Trainable[Any], recorder: Recorder | None, reporter: Reporter | None, stop_requested: StopRequested
+    training: Trainable[Any], recorder: Recorder, reporter: Reporter, stop_requested: StopRequested
 ) -> None:
     """The rest of an epoch."""
-    position, settings = training.position, training.settings
+    position, settings = training.position, training.config.training
     stream = training.batches(position.epoch, start=position.batch)
     for batch in stream:
         record = {"kind": "step", "epoch": position.epoch, "step": position.step + 1, **training.step(batch)}
-        if reporter is not None:
-            reporter.step(record, training.items)
+        reporter.step(record, training.items)
         if position.step % settings.log_every == 0:
             return_freed_memory(above=MOST_FREED)
-            if recorder is not None:
-                recorder.log(record)
+            recorder.log(record)
         if stop_requested(training.fabric):
             stream.close()
             _save(training, recorder, best=False)
-            _interrupt(recorder)
+            recorder.flush()
+            raise Interrupted
         if settings.checkpoint_every is not None and position.step % settings.checkpoint_every == 0:
             _save(training, recorder, best=False)
 
 
-def _epoch_record(training: Trainable[Any]) -> dict[str, Any]:
-    position = training.position
-    means = {name: total / max(1, position.batch) for name, total in position.sums.items()}
-    rate = training.optimiser.param_groups[0]["lr"]
-    return {"kind": "epoch", "epoch": position.epoch, "step": position.step, **means, "learning_rate": rate}
-
-
-def _validate(training: Trainable[Any], reporter: Reporter | None, validate: Validate, record: dict[str, Any]) -> bool:
+def _validate(training: Trainable[Any], reporter: Reporter, validate: Validate, record: dict[str, Any]) -> bool:
     """Measure on the first process and share the result; True if this epoch is the best so far."""
     measured = None
     if training.fabric.is_global_zero:
         with training.evaluating() as model:
-            measured = validate(model, None if reporter is None else reporter.validation)
+            measured = validate(model, reporter.validation)
     found = cast(Validation, training.fabric.broadcast(measured))
     score = training.score(found.metrics)
     best = training.schedule.observe(record["epoch"], score)
@@ -346,14 +310,7 @@ def _validate(training: Trainable[Any], reporter: Reporter | None, validate: Val
     return best
 
 
-def _save(training: Trainable[Any], recorder: Recorder | None, best: bool) -> None:
+def _save(training: Trainable[Any], recorder: Recorder, best: bool) -> None:
     state = training.state_dict()
-    if recorder is not None:
-        recorder.save(training.model.state_dict(), state, training.best_weights() if best else None)
+    recorder.save(training.model.state_dict(), state, training.best_weights() if best else None)
     training.fabric.barrier()
-
-
-def _interrupt(recorder: Recorder | None) -> None:
-    if recorder is not None:
-        recorder.flush()
-    raise Interrupted

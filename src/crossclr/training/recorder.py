@@ -1,18 +1,15 @@
-"""Live progress of a training: a progress bar in a terminal, plain lines elsewhere.
-
-A recorder without a folder, for trainings that are repeated rather than resumed.
-
-Writes metrics and checkpoints into a run folder while training continues.
-
-`fit` into a run folder, with metrics, checkpoints, live progress and advice after an interruption.
-"""
+"""What a training leaves behind: live progress, metrics and checkpoints, in a run folder or in memory."""
 
 import contextlib
-import threading
+import json
+import math
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from types import TracebackType
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,13 +18,14 @@ from torch import Tensor
 
 from crossclr.storage import naming_full_disk, restore_folder, sweep
 from crossclr.training.checkpoint import save_checkpoint, snapshot
-from crossclr.training.loop import Interrupted, Trainable, Validate, fit
-from crossclr.training.run_folder import Journal, RunFolder
+from crossclr.training.loop import Interrupted, Recorder, Reporter, Trainable, Validate, fit
+from crossclr.training.run_folder import METRICS, RunFolder
 
+EVENTS = "tensorboard"
 PLAIN_EVERY = 15.0  # seconds between plain lines within an epoch
 
 
-class LiveReporter:
+class LiveReporter(Reporter):
     """Shows loss, pruned share, weight ratio, intra-modal share, queue fill, throughput and time left.
 
     Args:
@@ -38,7 +36,7 @@ class LiveReporter:
         self.console, self.epochs, self.steps, self.first = console, epochs, steps, done
         self._began = self._spoke = time.monotonic()
         self._items = 0
-        self._progress = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
@@ -49,16 +47,7 @@ class LiveReporter:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("training", total=steps, completed=done, state="")
-
-    def __enter__(self) -> "LiveReporter":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+        self._task = self.bar.add_task("training", total=steps, completed=done, state="")
 
     def step(self, record: Mapping[str, Any], items: int) -> None:
         """Move the bar; without a terminal, print a line every 15 seconds."""
@@ -67,7 +56,7 @@ class LiveReporter:
         throughput = self._items / max(1e-9, now - self._began)
         state = f"{summary(record)}  {throughput:.0f} clips/s"
         description = f"epoch {record['epoch'] + 1}/{self.epochs}"
-        self._progress.update(self._task, completed=record["step"], description=description, state=state)
+        self.bar.update(self._task, completed=record["step"], description=description, state=state)
         if not self.console.is_terminal and now - self._spoke > PLAIN_EVERY:
             self._spoke = now
             left = (now - self._began) / max(1, record["step"] - self.first) * (self.steps - record["step"])
@@ -76,7 +65,7 @@ class LiveReporter:
 
     def validation(self, done: int, total: int) -> None:
         """Show how many samples validation has finished."""
-        self._progress.update(self._task, state=f"validating {done}/{total}")
+        self.bar.update(self._task, state=f"validating {done}/{total}")
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Print a line for each epoch, and its warning."""
@@ -90,12 +79,13 @@ class LiveReporter:
 
 
 @contextmanager
-def live_progress(training: Trainable[Any], console: Console | None) -> Iterator[LiveReporter | None]:
+def live_progress(training: Trainable[Any], console: Console | None) -> Iterator[Reporter]:
     """Show the progress of a training on a console; None shows nothing."""
     if console is None:
-        yield None
+        yield Reporter()
         return
-    with LiveReporter(console, training.settings.epochs, training.steps, training.position.step) as reporter:
+    reporter = LiveReporter(console, training.config.training.epochs, training.steps, training.position.step)
+    with reporter.bar:
         yield reporter
 
 
@@ -117,7 +107,7 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}"
 
 
-class MemoryRecorder:
+class MemoryRecorder(Recorder):
     """Keeps all records and the best weights in memory.
 
     Example:
@@ -146,12 +136,12 @@ class MemoryRecorder:
         if best is not None:
             self.best, self.best_epoch = snapshot(dict(best)), int(state["position"]["epoch"]) - 1
 
-    def flush(self) -> None:
-        """Nothing waits."""
 
+class RunRecorder(Recorder):
+    """The recorder of a run folder: metrics as JSON lines, and as events of TensorBoard if it is installed, the only ones with
+    times.
 
-class RunRecorder:
-    """The recorder of a run folder; checkpoints are copied at once and written in the background.
+    Checkpoints are copied at once and written in the background.
 
     Args:
         run: the folder.
@@ -164,70 +154,102 @@ class RunRecorder:
         sweep(run.path)
         size, step = (0, 0) if state is None else (state.get("metrics_bytes", 0), state["position"]["step"])
         self.run = run
-        self.journal = Journal(run.path, size, step)
-        self._writer = BackgroundWriter()
+        self._metrics = (run.path / METRICS).open("ab")
+        self._metrics.truncate(min(size, self._metrics.tell()))
+        self._metrics.seek(0, os.SEEK_END)
+        self._events = EventFile(run.path / EVENTS, step) if find_spec("tensorboard") is not None else None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="crossclr-checkpoint")
+        self._writing: Future[None] | None = None  # a process that ends waits until it is done
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append to the metrics."""
-        self.journal.log(record)
+        self._metrics.write(json.dumps(_finite(record), allow_nan=False).encode() + b"\n")
+        self._metrics.flush()
+        kind = str(record.get("kind", "step"))
+        if self._events is not None:
+            self._events.add(int(record["step"]), {f"{kind}/{name}": value for name, value in _numbers(record)})
 
     def save(self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: Mapping[str, Tensor] | None) -> None:
         """Copy the state and start writing it; waits while the one before is still being written."""
-        self._writer.wait()
-        taken = snapshot({**state, "metrics_bytes": self.journal.written})
-        self._writer.start(self._write, snapshot(weights), taken, snapshot(best))
+        self.flush()
+        taken = snapshot({**state, "metrics_bytes": self._metrics.tell()})
+        self._writing = self._pool.submit(self._write, snapshot(weights), taken, snapshot(best))
 
     def flush(self) -> None:
-        """Wait until the last checkpoint is on the disk."""
-        self._writer.wait()
+        """Wait until the last checkpoint is on the disk; raises its error once, if it had one."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def close(self) -> None:
         """Finish writing and close the metrics."""
         try:
-            self._writer.wait()
+            self.flush()
         finally:
-            self.journal.close()
+            self._pool.shutdown()
+            if self._events is not None:
+                self._events.close()
+            self._metrics.close()
 
     def _write(
         self, weights: Mapping[str, Tensor], state: Mapping[str, Any], best: Mapping[str, Tensor] | None
     ) -> None:
         # `best` before `last`: a kill between them repeats the epoch and writes the same `best` again
-        self.journal.sync()
+        os.fsync(self._metrics.fileno())
         if best is not None:
             chosen = {"position": state["position"], "schedule": state["schedule"]}
             save_checkpoint(self.run.path / "best", best, chosen)
         save_checkpoint(self.run.path / "last", weights, state)
 
 
-class BackgroundWriter:
-    """Runs one task at a time in a thread, so that training does not wait for the disk."""
+def _finite(value: Any) -> Any:
+    """JSON has no infinity; null replaces it."""
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
 
-    def start(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Wait for the previous task, then start this one."""
-        self.wait()
+def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and math.isfinite(value) and name not in ("step", "epoch"):
+            yield prefix + name, float(value)
 
-        def run() -> None:
-            try:
-                function(*arguments)
-            except BaseException as error:
-                self._error = error
 
-        # not a daemon: a process that ends waits until the file is complete
-        self._thread = threading.Thread(target=run, name="crossclr-checkpoint")
-        self._thread.start()
+class EventFile:
+    """A file of TensorBoard events, written at once and in this thread, so that a full disk shows immediately.
 
-    def wait(self) -> None:
-        """Wait for the task; raises its error once, if it had one."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+    Args:
+        first_step: the step from which a run resumes; TensorBoard then hides later steps of older files.
+    """
+
+    def __init__(self, folder: Path, first_step: int = 0) -> None:
+        # Here, because only a training in a run folder needs TensorBoard.
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
+        from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+        from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
+
+        folder.mkdir(exist_ok=True)
+        stamp = f"{time.time():.6f}.{os.getpid()}"  # a new file for each start, in their order
+        self._file = (folder / f"events.out.tfevents.{stamp}").open("xb")
+        self._records, self._event, self._summary = RecordWriter(self._file), Event, Summary
+        self._write(file_version="brain.Event:2")
+        if first_step:
+            self._write(step=first_step + 1, session_log=SessionLog(status=SessionLog.SessionStatus.START))
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Add the scalars of a step."""
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._write(step=step, summary=self._summary(value=values))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, **event: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **event).SerializeToString())
+        self._file.flush()
 
 
 def fit_run(

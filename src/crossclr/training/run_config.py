@@ -90,7 +90,9 @@ class ScheduleConfig(StrictConfig):
     """The learning rate over the epochs. The defaults are the paper's."""
 
     name: Literal["plateau", "cosine", "constant"] = Field(
-        default="plateau", description="Lower the rate when validation stalls, along half a cosine, or never."
+        default="plateau",
+        description="Lower the rate when validation stalls, along half a cosine, or never. `best` has no validation, "
+        "so there a plateau is a cosine.",
     )
     warmup_epochs: int = Field(default=4, ge=0, description="Epochs in which the rate rises to its base value.")
     patience: int = Field(default=6, ge=0, description="plateau: tolerated epochs without improvement.")
@@ -234,7 +236,11 @@ class FitConfig(StrictConfig):
         if not isinstance(values, dict):
             return values
         recipe = recipe_of(values)
-        return {"loss": {"local": RECIPE_LOSS.get(recipe, RECIPE_LOSS["best"])}, **values, "recipe": recipe}
+        schedule = values.get("schedule", {})
+        if recipe != "paper" and isinstance(schedule, dict) and schedule.get("name", "plateau") == "plateau":
+            schedule = {**schedule, "name": "cosine"}  # all samples train, so there is no validation that could stall
+        loss = {"local": RECIPE_LOSS.get(recipe, RECIPE_LOSS["best"])}
+        return {"loss": loss, **values, "recipe": recipe, "schedule": schedule}
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

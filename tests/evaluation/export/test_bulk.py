@@ -1,6 +1,7 @@
 """Shards of features become shards of embeddings: every sample once, whoever does it and whoever is lost on the way."""
 
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -210,3 +211,15 @@ def test_a_lost_node_loses_nothing(run, cluster, tmp_path):
     embed_shards(run, [features], tmp_path / "alone", batch_size=64)
     for found, wanted in zip(vectors, joined(tmp_path / "alone")[1], strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_a_run_that_is_trained_again_at_the_same_place_is_loaded_again(features, run, tmp_path):
+    place, shard = tmp_path / "run", features / "part000.parquet"
+    vectors = []
+    for seed in (1, 2):
+        config = run.config.model_copy(update={"seed": seed})
+        shutil.rmtree(place, ignore_errors=True)
+        api.train(config, out=place, baseline=False)
+        embed_shards(place, [shard], tmp_path / f"out{seed}")
+        vectors.append(np.stack(pq.read_table(tmp_path / f"out{seed}" / shard.name)["video"].to_numpy()))
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3

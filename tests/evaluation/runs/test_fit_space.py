@@ -14,7 +14,7 @@ from crossclr.evaluation.baseline import Pairs
 from crossclr.evaluation.evaluate import embed_run, evaluate_runs
 from crossclr.evaluation.fit_space import below_closed_form
 from crossclr.models.embeddings import Embeddings, Vectors
-from crossclr.training import Interrupted, Run, load_config
+from crossclr.training import Interrupted, Run, fit, load_config
 from tests.support.pairs import keys_of, read
 from tests.support.tiny_runs import write_config
 
@@ -78,6 +78,28 @@ def test_best_trains_encoders_and_resumes_to_the_same_space(config_file, tmp_pat
 
 def _interrupted(*_, **__):
     raise Interrupted
+
+
+def test_a_resumed_run_repeats_no_finished_training(config_file, tmp_path, monkeypatch):
+    trainings = []
+
+    def counted(*arguments):
+        trainings.append(len(trainings))
+        if stop_at == len(trainings):
+            raise Interrupted
+        fit(*arguments)
+
+    monkeypatch.setattr("crossclr.evaluation.fit_space.fit", counted)
+    stop_at = 0
+    api.train(config_file, ["recipe=best"], out=tmp_path / "whole", baseline=False)
+    needed, stop_at = len(trainings), len(trainings) + 2
+    with pytest.raises(Interrupted):
+        api.train(config_file, ["recipe=best"], out=tmp_path / "stopped", baseline=False)
+    stop_at = 0
+    trainings.clear()
+    api.resume(tmp_path / "stopped", baseline=False)
+    assert len(trainings) == needed - 1
+    assert not list((tmp_path / "stopped").glob(".encoder-*"))
 
 
 def test_a_vector_of_the_index_is_an_item_of_the_space(closed):

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from crossclr.data.config import StrictConfig
 from crossclr.estimator import JointEmbedding
 from crossclr.training import ConfigError, RunConfig, config_names, dump_config, load_config
-from crossclr.training.config_files import _models_in, describe_config
+from crossclr.training.config_files import _models_in, check_config, describe_config
 from crossclr.training.run_config import TermConfig
 
 SHIPPED = [
@@ -90,6 +90,15 @@ def test_the_default_is_a_recipe_and_the_papers_method_is_named():
     recipes = {name: load_config(name).recipe for name in config_names()}
     assert recipes.pop("emoji") == JointEmbedding().recipe == "best"
     assert set(recipes.values()) == {"paper"}
+
+
+def test_without_validation_the_rate_falls_along_a_cosine_and_the_config_says_so():
+    data = {"kind": "coot", "video": "v.h5", "text": "t.h5"}
+    for recipe, expected in (("best", "cosine"), ("closed-form", "cosine"), ("paper", "plateau")):
+        config = check_config({"recipe": recipe, "data": data, "schedule": {"warmup_epochs": 2}})
+        assert (config.schedule.name, config.schedule.warmup_epochs) == (expected, 2)
+        assert yaml.safe_load(dump_config(config))["schedule"]["name"] == expected
+    assert check_config({"data": data, "schedule": {"name": "constant"}}).schedule.name == "constant"
 
 
 def test_overrides_are_yaml():

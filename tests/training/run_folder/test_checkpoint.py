@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossclr.storage import restore_folder
+from crossclr.training import recorder as run_file
 from crossclr.training.checkpoint import (
     MODEL,
     CheckpointError,
@@ -25,7 +26,8 @@ from crossclr.training.checkpoint import (
     set_random_state,
     snapshot,
 )
-from crossclr.training.recorder import BackgroundWriter
+from crossclr.training.recorder import RunRecorder
+from crossclr.training.run_folder import RunFolder
 
 leaves = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=5)
@@ -170,7 +172,6 @@ def test_training_does_not_wait_for_the_disk(tmp_path, tiny, monkeypatch):
     import threading
 
     from crossclr import api
-    from crossclr.training import recorder as run_file
     from crossclr.training.config_files import check_config
 
     gate, begun, behind = threading.Event(), threading.Event(), []
@@ -205,16 +206,18 @@ def test_training_does_not_wait_for_the_disk(tmp_path, tiny, monkeypatch):
     assert behind == [(2, 3)]
 
 
-def test_a_fault_in_the_background_comes_up(tmp_path):
-    writer = BackgroundWriter()
-
-    def fail():
+def test_a_fault_in_the_background_comes_up_once(tmp_path, monkeypatch):
+    def fail(*_):
         raise OSError("no room")
 
-    writer.start(fail)
+    monkeypatch.setattr(run_file, "save_checkpoint", fail)
+    recorder = RunRecorder(RunFolder(tmp_path, None))
+    state = {"position": {"step": 1}, "schedule": {}}
+    recorder.save({}, state, None)
     with pytest.raises(OSError, match="no room"):
-        writer.start(lambda: None)
-    writer.wait()  # it is told once
+        recorder.save({}, state, None)
+    recorder.flush()
+    recorder.close()
 
 
 def test_a_snapshot_shares_nothing():
