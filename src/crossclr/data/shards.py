@@ -311,7 +311,9 @@ class ShardInfo(Info):
         ]
         runs = join_places([range(int(starts[own]), int(starts[own + 1])) for own in touched])
         found = pa.concat_arrays(parts) if parts else pa.array([], TEXT)
-        return found if runs == numbers else take_rows(found, np.searchsorted(np.asarray(runs), np.asarray(numbers)))
+        if isinstance(numbers, range) and runs == numbers:
+            return found
+        return take_rows(found, np.searchsorted(np.asarray(runs), np.asarray(numbers)))
 
     def find(self, names: Sequence[str]) -> IntArray:
         """The samples at these positions."""

@@ -138,8 +138,7 @@ class MemoryRecorder(Recorder):
 
 
 class RunRecorder(Recorder):
-    """The recorder of a run folder: metrics as JSON lines, and as events of TensorBoard if it is installed, the only ones with
-    times.
+    """The recorder of a run folder: metrics as JSON lines, and as events with times if TensorBoard is installed.
 
     Checkpoints are copied at once and written in the background.
 

@@ -46,7 +46,7 @@ def test_a_closed_form_run_is_measured_with_its_space(closed):
     results = closed.results
     assert [part["name"] for part in results["space"]["parts"]] == ["closed form", "hub correction"]
     assert results["space"]["estimate"]["error"] > 0
-    assert evaluate_runs([closed.path], baseline=False, semantics=False).runs["run"] == results["test"]
+    assert evaluate_runs(str(closed.path), baseline=False, semantics=False).runs["run"] == results["test"]
     space, source = closed.load_space(), closed.open_data()
     samples = [read(source, key) for key in keys_of(source, "test")]
     queries, items = (
