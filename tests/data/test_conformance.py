@@ -18,6 +18,7 @@ from crossclr.data import (
     check_dataset,
     open_data,
 )
+from crossclr.data.sequences import RowStore
 from tests.support.pairs import pair_data, pair_sample
 
 RNG = np.random.default_rng(0)
@@ -109,10 +110,8 @@ def test_what_breaks_the_contract_is_refused():
         check_dataset(twice)
 
 
-class Drifting:
+class Drifting(RowStore):
     """Rows that differ at each reading."""
-
-    varies, knows_gaps = False, True
 
     def __init__(self, rows, draws=False):
         self.rows, self.draws, self.count, self.path, self.dim = rows, draws, 0, rows.path, rows.dim

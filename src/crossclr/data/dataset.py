@@ -154,7 +154,7 @@ class Dataset:
         return frozenset(
             name
             for name, sequences in self.clips.items()
-            if sequences.rows.expert_dims or getattr(sequences.rows, "gaps", False)
+            if sequences.rows.expert_dims or (isinstance(sequences.rows, MemoryRows) and sequences.rows.gaps)
         )
 
     @property
