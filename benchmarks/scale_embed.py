@@ -50,7 +50,7 @@ def make_run(folder: Path) -> Path:
     config = check_config({"data": data, "model": {"dim": 512, "encoder": encoder}})
     torch.manual_seed(0)
     model = build_model(config.model, DIMS, two_level=False)
-    run = Run.create(folder / "run", config, model, {}, open_data(config.data))
+    run = Run.create(folder / "run", config, open_data(config.data), model, {})
     shutil.copytree(run.path / "last", run.path / "best")
     return run.path
 

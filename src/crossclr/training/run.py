@@ -3,7 +3,7 @@
 Compare a run folder, an index or an export with its manifests, and a run with its data.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Run(RunFolder[RunConfig]):
         write_json(self.path / MODEL, {"dims": data.dims, "two_level": False})
         write_json(self.path / DATA, fingerprint(data, list(data.splits)))
         seal(self.path, changed)
-        return replace(self, config=config)
+        return Run(self.path, config)
 
     def load_model(self, which: Which = "best") -> JointModel:
         """The trained model, in evaluation mode on the CPU.
