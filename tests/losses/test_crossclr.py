@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from crossclr.losses import CrossCLR
 from crossclr.losses.names import READINGS, printed_options
 from crossclr.notices import CrossCLRWarning
+from crossclr.training import load_config
 from tests.losses.reference import ReferenceCrossCLR
 
 pytestmark = pytest.mark.filterwarnings("ignore:pruning by")
@@ -328,6 +329,9 @@ def test_presets_hold_the_papers_settings() -> None:
     assert (lsmdc.intra_weight, lsmdc.weight_scale, lsmdc.queue_size) == (0.65, 0.0055, 3000)
     assert {youcook2.temperature, lsmdc.temperature} == {0.03}
     assert {youcook2.prune_threshold, lsmdc.prune_threshold} == {0.9}
+    for name, preset in (("youcook2-100m", youcook2), ("lsmdc", lsmdc)):  # whatever the defaults of the class are
+        shipped = CrossCLR(positive_weight=preset.positive_weight, **load_config(name).loss.local.options)
+        assert shipped.extra_repr() == preset.extra_repr()
     assert {youcook2.intra_mode, lsmdc.intra_mode, CrossCLR().intra_mode} == {"logit"}
     assert CrossCLR.youcook2(queue_size=3000).queue_size == 3000
 
