@@ -11,6 +11,7 @@ import urllib.request
 
 import pytest
 
+from crossclr.cli.options import find_run
 from tests.search.conftest import indexed, one_thread, run_copy, small_map, trained  # noqa: F401
 from tests.support.commands import ENVIRONMENT, run
 
@@ -67,6 +68,15 @@ def test_errors_are_one_line(monkeypatch, capsys, run_copy, arguments, message):
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+def test_the_folder_that_start_made_names_its_run(tmp_path):
+    assert find_run(tmp_path) == tmp_path
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    assert find_run(tmp_path) == tmp_path / "run"
+    (tmp_path / "config.yaml").touch()
+    assert find_run(tmp_path) == tmp_path
 
 
 def test_serve_answers_and_ends_by_ctrl_c(indexed):  # noqa: F811

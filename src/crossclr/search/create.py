@@ -278,15 +278,17 @@ def write_caption(run: Path, item: Item, text: str) -> Path:
     `crossclr start` learns from such files; until then, the vectors of the index stay as they are.
 
     Raises:
-        QueryError: the item has no file of its own.
+        QueryError: the item has no file of its own, or it lies outside the folders that the index names.
     """
+    before = _current(run)
+    meta = read_meta(before)
     if not item.file or is_built_in(item.file) or not Path(item.file).is_file():
         raise QueryError(f"{item.name} has no file of its own, so its caption cannot be changed")
+    if not any(Path(item.file).resolve().is_relative_to(Path(root).resolve()) for root in meta["media_roots"]):
+        raise QueryError(f"the file of {item.name} is outside the folders that the index names")
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     path = Path(item.file).with_suffix(".txt")
     write_file(path, "".join(f"{line}\n" for line in lines))
-    before = _current(run)
-    meta = read_meta(before)
     with new_generation(run / INDEX) as folder:
         items, indexes = _copy(before, folder, meta)
         own = items.of_clip(item.key)

@@ -16,6 +16,7 @@ from crossclr.data import EmojiConfig, open_data
 from crossclr.data.emoji_set import emoji_image, load_emoji, load_rows
 from crossclr.models import embed_data
 from crossclr.search import QueryError, Searcher, build_index, update_index
+from crossclr.search.confidence import Calibration
 from crossclr.search.create import Changes
 from crossclr.search.index import current_generation
 from tests.support.pairs import first, keys_of, second
@@ -99,6 +100,20 @@ def test_filters(searcher):
     everything = searcher.search(text="crimson", top=1000)
     kept = [hit.item.name for hit in everything if (hit.item.split, hit.item.group) == ("val", "animals-nature")]
     assert [hit.item.name for hit in hits][: len(kept)] == kept
+
+
+def test_results_below_a_probability_are_omitted_and_those_with_the_words_stay(searcher, monkeypatch):
+    monkeypatch.setattr(searcher, "_confidence", {"image": Calibration(bias=0.0, score=5.0, words=0.0)})
+    everything = searcher.search(text="red fruit", top=200)
+    chances = sorted(hit.probability for hit in everything)
+    middle = (chances[99] + chances[100]) / 2
+    kept = searcher.search(text="red fruit", top=200, min_probability=middle)
+    assert [hit.item.name for hit in kept] == [
+        hit.item.name for hit in everything if hit.probability >= middle or hit.words
+    ]
+    assert 100 <= len(kept) < 200
+    with pytest.raises(QueryError, match="between 0 and 1"):
+        searcher.search(text="red fruit", min_probability=2)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,11 @@ def test_a_caption_is_written_next_to_its_file_and_found_at_once(asked, tmp_path
         assert not sand[0]["words"]  # the old caption is gone
         assert client.get("/api/info").json()["folder"] == str(tmp_path / "photos")
         assert client.post("/api/caption", json={"id": "image/a", "text": "x"}).status_code == 422  # it has no file
+        (tmp_path / "elsewhere.jpg").write_bytes(b"a picture")
+        (tmp_path / "photos" / "beachDay_7.jpg").symlink_to(tmp_path / "elsewhere.jpg")
+        outside = client.post("/api/caption", json={"id": "image/b", "text": "x"})
+        assert "outside the folders" in outside.json()["detail"]
+        assert not (tmp_path / "photos" / "beachDay_7.txt").exists()
         text = {"content-type": "text/plain"}
         assert client.post("/api/caption", content=b'{"id": "image/d", "text": "x"}', headers=text).status_code in (
             415,
