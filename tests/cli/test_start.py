@@ -104,6 +104,33 @@ def test_the_same_command_follows_the_folder_and_its_captions(folder):
     searcher.close()
 
 
+def test_an_open_page_follows_files_that_come_go_and_get_captions(folder):
+    from rich.console import Console
+
+    from crossclr.cli.start import follow
+
+    start(folder)
+    before = counts(folder)
+
+    def change(looks):
+        if looks == 1:
+            save_picture(folder / "new.png", "1F680")
+            (folder / "1F697.png").rename(folder / "car.png")
+            (folder / "car.txt").write_text("my old car")
+            (folder / "1F34E.png").unlink()
+        if looks == 4:
+            assert counts(folder) == {"video": 4, "text": 1}
+            (folder / "new.png").unlink()
+        if looks == 7:
+            raise KeyboardInterrupt
+
+    looks = iter(range(1, 9))
+    with pytest.raises(KeyboardInterrupt):
+        follow(folder, None, folder.parent / "out", Console(quiet=True), pause=lambda _: change(next(looks)))
+    assert before == {"video": 4}
+    assert counts(folder) == {"video": 3, "text": 1}
+
+
 def test_nothing_is_held_out_whatever_a_caption_file_says(folder):
     captions = folder.parent / "captions.csv"
     lines = [

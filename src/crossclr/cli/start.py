@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from crossclr.extract import Expert, Report
     from crossclr.extract.recordings import Listing
 
+LOOK_SECONDS = 2.0  # between two looks at the folder
 DONE = "start.json"  # what the run and its index were made from
 
 
@@ -44,8 +49,8 @@ def start(
     """Make a folder of photos, videos and sounds searchable by words, and open the search page.
 
     No captions are needed. With some, the search learns from them: as JSON or CSV (--captions), as subtitles, or as
-    text files with the names of the photos. Run the same command again to resume, or to follow what changed in the
-    folder or its captions.
+    text files with the names of the photos. While the page is open, it follows the folder and its captions. Run the
+    same command again to resume, or to follow what changed since.
 
     Examples:
         crossclr start photos
@@ -68,12 +73,41 @@ def start(
     with resumable():
         prepare(folder, captions, base, console, experts)
     if serve:
+        following = partial(follow, folder, captions, base, console, experts)
+        threading.Thread(target=following, daemon=True).start()
         serve_run(
             base / "run",
             host=host,
             port=port,
             ready=lambda address: say(console, f"open {address} in a browser; Ctrl-C stops the service"),
         )
+
+
+def follow(
+    folder: Path,
+    captions: Path | None,
+    base: Path,
+    console: Console,
+    specs: list[str] | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Prepare again whenever files or captions have changed and then rested; it runs beside the service."""
+
+    def state() -> list[tuple[str, int, int]]:
+        paths = sorted(path for path in [*folder.rglob("*"), *([captions] if captions else [])] if path.is_file())
+        return [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in paths]
+
+    done = before = state()
+    while True:
+        pause(LOOK_SECONDS)
+        try:
+            now = state()
+            if now != done and now == before:  # a file that still grows has to wait
+                done = now
+                prepare(folder, captions, base, console, specs)
+            before = now
+        except (OSError, ValueError) as error:  # a file that goes while it is read, or a damaged caption file
+            say(console, f"the folder changed, and the search stays as it was: {error}")
 
 
 def name_of(folder: Path) -> str:
