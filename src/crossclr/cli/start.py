@@ -131,20 +131,15 @@ def prepare(folder: Path, captions: Path | None, base: Path, console: Console, s
     if report.config is None:
         raise ValueError("no file of the folder can be searched; the lines above say why")
     now, before = _state(features), read_json_object(base / DONE) if (base / DONE).is_file() else {}
-    exists = (run / "results.json").is_file()
-    if exists and now == before:
+    fitted = (run / "results.json").is_file()
+    if fitted and now == before:
         say(console, "nothing changed since the last time")
         return
-    config, fits = (
-        load_config(report.config, {"name": name_of(folder)}),
-        not exists or now["learned"] != before.get("learned"),
-    )
-    if not exists:
-        fitted = api.resume(run, baseline=False) if run.exists() else api.train(config, out=run, baseline=False)
-    else:
-        fitted = api.refit(run, config, space=fits)
+    config = load_config(report.config, {"name": name_of(folder)})
+    fits = not fitted or now["learned"] != before.get("learned")
+    found = api.refit(run, config, space=fits) if run.exists() else api.train(config, out=run, baseline=False)
     if fits:
-        say(console, _rests_on(fitted.results or {}))
+        say(console, _rests_on(found.results or {}))
     with progress_bar(console) as show:
         build_index(run, progress=show)
     write_json(base / DONE, now)
