@@ -128,8 +128,8 @@ class RunEncoder:
             return str(name)
         if self.inputs.text is None:
             raise ValueError(
-                "this run has no encoder of sentences: no modality was trained on the text features of `crossclr data "
-                "text`; give feature rows, {modality: array}"
+                "this run has no encoder of sentences: no modality was trained on the text features of `crossclr "
+                "extract --text-only`; give feature rows, {modality: array}"
             )
         return self.inputs.text
 
