@@ -137,7 +137,7 @@ class Sequences:
     @property
     def means(self) -> Rows:
         """(sequences, dim) the mean row of each sequence in memory, on which connectivity is measured."""
-        means: Rows = cast(MemoryRows, self.rows).means[np.asarray(self.number)]
+        means: Rows = cast(MemoryRows, self.rows).means[np.asarray(self.number, dtype=np.int64)]
         return means
 
     def text(self, sequence: int) -> str:

@@ -16,13 +16,7 @@ from torch.nn import functional
 
 from crossclr.devices import usable_device
 from crossclr.extract.contract import ExpertError, FloatRows, LongTexts, Needs, Paragraph, TokenExpert
-from crossclr.extract.hub import (
-    count_channels,
-    load_network,
-    load_pretrained,
-    pooler_output,
-    version_of,
-)
+from crossclr.extract.hub import count_channels, load_network, load_pretrained, pooler_output, version_of
 from crossclr.extras import requires_extra
 from crossclr.models.zero_shot import SharedTower
 
