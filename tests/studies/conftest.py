@@ -51,7 +51,13 @@ def write_study(folder: Path, **changes) -> Path:
         "positive_weights": [0.1, 0.2],
         "modalities": {"sound": {"sound": {}}, "text": {"text": {}}},
         "experts": {"one": {}, "two": {"data.modalities.sound": {"values": "second.npy"}}},
-        "joined_experts": {"one + two": {"data.modalities.sound": [{"values": "a.npy"}, {"values": "second.npy"}]}},
+        "joined_experts": {
+            "one + two": {"data.modalities.sound": [{"values": "a.npy"}, {"values": "second.npy"}]},
+            "mee": {
+                "data.modalities.sound": {"values": "a.npy", "also": [{"values": "second.npy"}], "join": "separate"},
+                "model.encoders.sound": {"kind": "experts", "fusion": "mee", "experts": {"one": 6, "two": 4}},
+            },
+        },
         "fused_experts": [["one", "two"]],
     }
     path = folder / "study.yaml"

@@ -106,7 +106,7 @@ def test_joined_experts_see_both_and_fused_ones_vote(tables, study):
     joined = experts.joined(study, "one + two")
     assert open_trainer(joined.config).raw.dims == {"sound": 10, "text": 7}
     rows = {str(row[0]): row for row in tables["experts"][0].rows}
-    assert set(rows) == {"one", "two", "one + two", "one ⊕ two"}
+    assert set(rows) == {"one", "two", "one + two", "mee", "one ⊕ two"}
     by_hand = []
     for seed in (0, 1):
         parts = []
@@ -117,6 +117,15 @@ def test_joined_experts_see_both_and_fused_ones_vote(tables, study):
         a, b = (np.concatenate([part[side].numpy() for part in parts], axis=1) for side in (0, 1))
         by_hand.append(retrieval_metrics(b, a)["R@5"])
     assert rows["one ⊕ two"][2].mean == pytest.approx(np.mean(by_hand))
+
+
+def test_the_weights_of_experts_are_shown(tables):
+    weights = {str(row[0]): row for row in tables["experts"][1].rows}
+    assert list(weights) == ["one", "two"]
+    assert sum(row[1].mean for row in weights.values()) == pytest.approx(100)
+    for row in weights.values():
+        assert row[1].mean <= row[2].mean <= 100
+        assert str(row[3]).startswith("a ")
 
 
 def test_equal_configs_are_run_once(tables, study):

@@ -92,7 +92,9 @@ def _sketches(sample: Sample) -> dict[str, list[float]]:
         parts = [*content.clips, *([] if content.whole is None else [content.whole])]
         flat = np.concatenate([part.ravel() for part in parts]).astype(np.float64)
         weights = np.cos(np.arange(len(flat)))  # a sum without weights would not notice another order
-        found[name] = [len(flat), float(weights @ flat), float(np.sqrt(flat @ flat))]
+        absent = np.isnan(flat)  # rows that an expert does not have
+        flat[absent] = 0
+        found[name] = [len(flat) - int(absent.sum()), float(weights @ flat), float(np.sqrt(flat @ flat))]
     return found
 
 

@@ -192,8 +192,10 @@ def mean_row(rows: Rows) -> Rows:
         >>> mean_row(np.array([[1, 5], [3, np.nan]], np.float32)).tolist()
         [2.0, 5.0]
     """
-    there = ~np.isnan(rows)
-    means: Rows = np.where(there, rows, 0).sum(0) / np.maximum(there.sum(0), 1, dtype=np.float32)
+    means: Rows = rows.mean(axis=0, dtype=np.float32)
+    if np.isnan(means).any():
+        there = ~np.isnan(rows)
+        means = np.where(there, rows, 0).sum(0) / np.maximum(there.sum(0), 1, dtype=np.float32)
     return means
 
 

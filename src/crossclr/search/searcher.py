@@ -145,7 +145,8 @@ class Searcher:
         hidden = self._hidden([item for item in [*seed, *disliked] if item.modality in wanted], fused)
         allowed = self._filter(query.filters())
         matches = [] if fused else self._matches(query, wanted, allowed)
-        experts, shares = () if fused else tuple(self.meta.get("experts", ())), {}
+        experts = () if fused else tuple(self.meta.get("experts", ()))
+        shares: dict[int, dict[str, float]] = {}
         if matches and self.queries is None:
             scores = dict.fromkeys(matches, 0.0)  # nothing encodes the sentence, so its words decide alone
         else:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from crossclr.evaluation import fuse
 from crossclr.evaluation.card import grid_picture
 from crossclr.models.directions import Direction, directions_of
+from crossclr.models.similarity import expert_lengths
 from crossclr.storage import write_json
 from crossclr.storage.reading import read_json_object
 from crossclr.studies.loss_experiments import Ablation, Experiment, Losses, Positives, Sweeps
@@ -48,7 +49,7 @@ class Experts(Experiment):
     def joined(self, study: Study, name: str) -> Variant:
         """Experts joined before the encoder."""
         config = with_overrides(study.tuned("crossclr"), study.settings.joined_experts[name])
-        return Variant(f"experts {name}", config, study.few_seeds)
+        return Variant(f"experts {name}", config, study.few_seeds, keep=0 if config.model.experts is None else 1)
 
     def tables(self, study: Study) -> list[Table]:
         """Every expert and combination."""
@@ -70,7 +71,32 @@ class Experts(Experiment):
             f"{best[1]}; the best single expert is {alone[0]} with {alone[1]}."
         )
         lowest = frozenset(heads.index(metric) for metric in ("MdR", "MnR"))
-        return [Table("experts", self.title, heads, rows, caption, lowest=lowest)]
+        table = Table("experts", self.title, heads, rows, caption, lowest=lowest)
+        weighted = [name for name in study.settings.joined_experts if self.joined(study, name).config.model.experts]
+        return [table, *(self.weights(study, name) for name in weighted)]
+
+    def weights(self, study: Study, name: str) -> Table:
+        """How much sentences count each expert on average, and the sentence that counts it most."""
+        job = self.joined(study, name).jobs()[0]
+        trainer = open_trainer(job.config)
+        embedded = trainer.embed(study.finished.open(job).load_model(), study.base.splits.test or "")
+        text = embedded.text_name or embedded.names[-1]
+        lengths = expert_lengths(embedded[text].rows, embedded.expert_count)
+        shares = 100 * lengths / lengths.sum(dim=1, keepdim=True)  # (sentences, experts)
+        texts = embedded[text].texts or tuple(map(str, range(len(shares))))
+        rows = [
+            [
+                Cell(text=expert),
+                Cell(float(own.mean())),
+                Cell(float(own.max())),
+                Cell(text=texts[int(own.argmax())][:60]),
+            ]
+            for expert, own in zip(embedded.experts, shares.T, strict=True)
+        ]
+        first = max(rows, key=lambda row: row[1].mean)
+        caption = f"Weights that the sentences of the test split give in {name}, in percent; most to {first[0]}."
+        heads = ["expert", "mean weight", "largest weight", "of the sentence"]
+        return Table(f"experts-{name}", f"Weights of experts: {name}", heads, rows, caption)
 
     def fused(self, study: Study, names: list[str], number: int) -> dict[str, dict[str, float]]:
         """Metrics of several fused experts for one of the seeds, by direction."""

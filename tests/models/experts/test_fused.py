@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from crossclr import api
 from crossclr.data import ArraysConfig, Inputs, Ragged, batches, open_data
 from crossclr.evaluation.ranks import retrieval_ranks
 from crossclr.losses import CrossCLR, build_loss
 from crossclr.models import ModelConfig, build_model
 from crossclr.models.similarity import expert_shares, paired_similarities, similarity_matrix
+from crossclr.training import RunConfig
 
 DIMS = {"sound": 3, "action": 4, "scene": 2}
 FUSIONS = ("mee", "ce", "mmt")
@@ -312,3 +314,22 @@ def test_experts_of_arrays_keep_their_own_rows(tmp_path):
         assert bool(batch.pooled["video"].isfinite().all())
     zeros = open_data(arrays(tmp_path, "resampled"))[1]["video"].clips[0]
     assert (zeros[:, :3] == 0).all(), "resampled experts are filled with zeros"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fusion", ["concatenate", *FUSIONS])
+def test_a_run_with_absent_experts_trains_and_is_evaluated(tmp_path, fusion):
+    experts = {"kind": "experts", "fusion": fusion, "experts": {"sound": 3, "action": 4}, "heads": 2}
+    config = RunConfig.model_validate(
+        {
+            "data": arrays(tmp_path).model_dump(mode="json") | {"split_fractions": {"train": 0.7, "test": 0.3}},
+            "splits": {"train": "train", "validate": None, "test": "test"},
+            "model": {"dim": 8, "encoder": {"kind": "mlp"}, "encoders": {"video": experts}},
+            "loss": {"local": {"name": "crossclr", "temperature": 0.1, "queue_size": 4}},
+            "training": {"epochs": 2, "batch_size": 4},
+        }
+    )
+    run = api.train(config, out=tmp_path / "run")
+    assert 0 <= run.results["test"]["clip/text->video"]["R@10"] <= 100
+    embedded = api.embed(run, split="test")
+    assert embedded.experts == (() if fusion == "concatenate" else ("sound", "action"))
