@@ -10,9 +10,11 @@ import html
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -24,7 +26,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-STAGES = ("extract", "features", "models", "losses", "training", "evaluation", "search", "captions", "studies")
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = ROOT / "docs" / "notebooks"
+PROJECT = {"changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
+STAGES = ("extract", "data", "models", "losses", "training", "evaluation", "search", "captions", "studies")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -39,7 +44,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    for path, text in pages().items():
+    protocol = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    for path, text in {**pages(), "images/default-rivals.svg": rivals_figure(protocol)}.items():
         files.append(File.generated(config, path, content=text))
     return files
 
@@ -49,11 +55,25 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     return with_mathml(content.replace(":class:<code>", "<code>"))
 
 
+def rivals_figure(protocol: str) -> str:
+    """The figure of the results, by the program next to this file."""
+    spec = importlib.util.spec_from_file_location("rivals_figure", ROOT / "tools" / "rivals_figure.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module.figure(protocol))
+
+
 def pages() -> dict[str, str]:
     """All generated pages by their path."""
     found = {"reference/commands.md": "\n".join(commands_page()), "reference/configs.md": "\n".join(configs_page())}
     found["api/index.md"] = "\n".join(api_page("crossclr"))
     found.update({f"api/{stage}.md": "\n".join(api_page(f"crossclr.{stage}")) for stage in stages()})
+    found.update(
+        {f"notebooks/{path.stem}.md": "\n".join(notebook_page(path)) for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+    )
+    found.update({name: (ROOT / source).read_text(encoding="utf-8") for name, source in PROJECT.items()})
     return found
 
 
@@ -61,6 +81,25 @@ def stages() -> list[str]:
     """The stages that the package has, with names for others to use."""
     there = [stage for stage in STAGES if importlib.util.find_spec(f"crossclr.{stage}")]
     return [stage for stage in there if hasattr(importlib.import_module(f"crossclr.{stage}"), "__all__")]
+
+
+# --------------------------------------------------------------------------------------------------------- notebooks
+
+
+def notebook_page(path: Path) -> Iterator[str]:
+    """The cells of a notebook with their stored outputs."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield f"{source}\n"
+            continue
+        yield f"```python\n{source}\n```\n"
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                yield f"![What the cell above draws](data:image/png;base64,{''.join(data['image/png']).strip()})\n"
+            elif text := "".join(output.get("text", data.get("text/plain", ""))).strip():
+                yield f"```text\n{text}\n```\n"
 
 
 # ---------------------------------------------------------------------------------------------------------- commands

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from crossclr.extract.recordings import Omission
 
 CLEAN, OMITTED = 0, 1
-SHOWN, ALIKE = 20, 3  # lines and files of one reason that the terminal shows; the manifest has all
+SHOWN, SIMILAR = 20, 3  # lines and files of one reason that the terminal shows; the manifest has all
 
 
 def extract(
@@ -251,7 +251,7 @@ def _show_problems(problems: Sequence[Omission], word: str, console: Console, li
         names.setdefault(problem.what, []).append(problem.name)
     lines = []
     for what, found in names.items():
-        if len(found) <= ALIKE:
+        if len(found) <= SIMILAR:
             lines += [f"{word}: {name}: {what}" for name in found]
         else:
             lines.append(f"{word}: {len(found)} files, such as {', '.join(found[:2])}: {what}")

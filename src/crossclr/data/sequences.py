@@ -115,7 +115,7 @@ class Sequences:
         return range(int(start), int(stop))
 
     def select(self, items: Places) -> Sequences:
-        """The sequences of some items, which are numbered anew in this order."""
+        """The sequences of some items, which are renumbered in this order."""
         if isinstance(self.item, range):
             return replace(self, number=take(self.number, items), item=range(len(items)))
         first = np.searchsorted(self.item, items, side="left")

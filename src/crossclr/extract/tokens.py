@@ -212,7 +212,7 @@ def encode_by_length(
 ) -> list[FloatRows]:
     """Rows of each input, batch by batch, shortest inputs first.
 
-    Only inputs of equal length share a batch, unless the network is told which tokens are padding (``padded``).
+    Only inputs of equal length share a batch, unless the network knows which tokens are padding (``padded``).
     """
     order = sorted(range(len(token_ids)), key=lambda index: len(token_ids[index]))  # stable: deterministic
     groups = [order] if padded else [list(same) for _, same in groupby(order, key=lambda index: len(token_ids[index]))]

@@ -26,7 +26,7 @@ class ClosedBranch(nn.Module):
     """Input rows to unit vectors.
 
     Values are stored in float32 and computed in float64: with a wide kernel all similarities are close to 1, and what
-    tells rows apart are their last digits. So every runtime gives the same vectors. Linear features have no
+    separates rows is their last digits. So every runtime gives the same vectors. Linear features have no
     ``similarities``; ``weight`` is (landmarks or channels, width).
     """
 

@@ -1,6 +1,6 @@
 """Choose the settings of the closed form by cross-fitting: fit on all folds but one, score on that one.
 
-Candidates compete in rounds. All combinations of input norm, bandwidth and ridge that treat the modalities alike are
+Candidates compete in rounds. All combinations of input norm, bandwidth and ridge that treat the modalities equally are
 scored on one fold. The leading ones, and mixtures of them that treat each modality differently, are scored on a second
 fold, and the best of these on all folds. One solution serves all widths and exponents.
 """
@@ -213,7 +213,7 @@ class CrossFit:
         return sorted(trials, key=lambda trial: -trial.score)
 
     def _alike(self, norm: InputNorm, grid: Grid, ridges: Sequence[float]) -> list[Candidate]:
-        """Candidates that treat all modalities alike; their features are computed together, which shares distances."""
+        """Candidates with equal settings for all modalities; their features are computed together to share distances."""
         for name in self.rows:
             self._prepare(name, norm, grid.bandwidths)
         choices = [(FeatureSpec(bandwidth, norm), ridge) for bandwidth in grid.bandwidths for ridge in ridges]

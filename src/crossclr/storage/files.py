@@ -71,7 +71,7 @@ def _full_disk_code(error: Exception) -> int | None:
 
 @dataclass(frozen=True)
 class Owner:
-    """A process: its host, its id, and its start time, which tells it from a later process with the same id."""
+    """A process: its host, its id, and its start time, which separates it from a later process with the same id."""
 
     host: str
     pid: int
