@@ -213,7 +213,7 @@ class CrossFit:
         return sorted(trials, key=lambda trial: -trial.score)
 
     def _alike(self, norm: InputNorm, grid: Grid, ridges: Sequence[float]) -> list[Candidate]:
-        """Candidates with equal settings for all modalities; their features are computed together to share distances."""
+        """Candidates with equal settings for all modalities; features are computed together to share distances."""
         for name in self.rows:
             self._prepare(name, norm, grid.bandwidths)
         choices = [(FeatureSpec(bandwidth, norm), ridge) for bandwidth in grid.bandwidths for ridge in ridges]
