@@ -55,6 +55,13 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     return with_mathml(content.replace(":class:<code>", "<code>"))
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """A name for the theme's search dialogue, for readers who use a screen reader."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
+
+
 def rivals_figure(protocol: str) -> str:
     """The figure of the results, by the program next to this file."""
     spec = importlib.util.spec_from_file_location("rivals_figure", ROOT / "tools" / "rivals_figure.py")
