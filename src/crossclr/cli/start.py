@@ -57,7 +57,7 @@ def start(
 
         crossclr start clips --captions captions.json
 
-        crossclr start photos --expert appearance=openai/clip-vit-base-patch32
+        crossclr start photos --experts appearance=openai/clip-vit-base-patch32
     """
     from rich.console import Console
 
