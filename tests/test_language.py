@@ -13,7 +13,7 @@ AVOID = (  # what to write instead
     (r"alike", "similar"),
     (r"nearest of all", "nearest"),
     (r"at the most", "at most N"),
-    (r"beside", "next to"),
+    (r"(?<!\.)(?<!def )beside", "next to"),
     (r"drawn (to|towards)", "moved towards"),
     (r"goes on", "resumes"),
     (r"(made )?anew", "rebuilt"),
@@ -41,7 +41,7 @@ def advice(text: str) -> list[str]:
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         for phrase, instead in AVOID:
-            if match := re.search(rf"\b({phrase})\b", line, re.IGNORECASE):
+            if match := re.search(rf"(?<!\w)({phrase})\b", line, re.IGNORECASE):
                 found.append(f"line {number}: {match[0]!r}; write: {instead}")
     return found
 

@@ -91,7 +91,7 @@ def follow(
     specs: list[str] | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Prepare again whenever files or captions have changed and then rested; it runs beside the service."""
+    """Prepare again whenever files or captions have changed and then rested; it runs next to the service."""
 
     def state() -> list[tuple[str, int, int]]:
         paths = sorted(path for path in [*folder.rglob("*"), *([captions] if captions else [])] if path.is_file())

@@ -247,7 +247,7 @@ def shared_space(experts: Sequence[Expert], modalities: ModalityExperts, every: 
         return None
     about = "names of classes" if text.model == MINILM else text.model
     space = ZeroShot({name: expert.tower() for name, expert in sharing.items()}, about)
-    return space.next to(others) if every and others else space
+    return space.beside(others) if every and others else space
 
 
 def training_config(

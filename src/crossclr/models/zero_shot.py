@@ -152,7 +152,7 @@ class ZeroShot(nn.Module):
                 wanted = self.branch(name).dim
                 raise ValueError(f"rows of {name!r} have {dims[name]} channels, but {self.about} takes {wanted}")
 
-    def next to(self, dims: Mapping[str, int]) -> "ZeroShot":
+    def beside(self, dims: Mapping[str, int]) -> "ZeroShot":
         """With more modalities, each in channels of its own: their rows find similar rows of the same modality.
 
         Args:
