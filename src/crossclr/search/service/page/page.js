@@ -311,7 +311,7 @@ function more() {
 byId("end").addEventListener("click", more);
 new IntersectionObserver((seen) => {
   if (seen.some((one) => one.isIntersecting) && matchMedia("(min-width: 901px)").matches) more();
-}, { rootMargin: "400px" }).observe(byId("end"));
+}).observe(byId("end"));
 
 function foldMap(folded) {
   document.body.classList.toggle("without-map", folded);
