@@ -24,7 +24,7 @@ import PIL.Image
 import PIL.ImageOps
 
 from crossclr.extract.decoding import End, decode, open_media, pick_streams
-from crossclr.extract.media import Frame, MediaError, Pixels, Sound, as_rgb
+from crossclr.extract.media import Frame, MediaError, Pixels, Sound, as_rgb, image_formats
 
 HEIGHT = 480  # pixels, at most
 FRAME_RATE = 30  # at most
@@ -189,6 +189,7 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     file, out = os.fdopen(0, "rb", closefd=False), os.fdopen(1, "wb", closefd=False)
     PIL.Image.init()
+    image_formats()  # loads a plugin, which is too late without access to files
     for module in pkgutil.walk_packages(av.__path__, "av."):  # it imports some only when needed, which is then too late
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)

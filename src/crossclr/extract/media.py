@@ -149,9 +149,9 @@ def decode_image(path: Path | BinaryIO) -> Any:
     return _open_image(path, decode)
 
 
-def _open_image(path: Path | BinaryIO, use: Callable[[Image], Any]) -> Any:
-    with requires_extra("experts", "Decoding images"):
-        import PIL.Image
+def image_formats() -> list[str]:
+    """The formats that Pillow reads here; that of HEIC files needs a plugin, which is loaded at the first call."""
+    import PIL.Image
 
     formats = [name for name in FORMATS if name in PIL.Image.registered_extensions().values()]
     if "HEIF" not in formats and find_spec("pillow_heif"):
@@ -159,6 +159,14 @@ def _open_image(path: Path | BinaryIO, use: Callable[[Image], Any]) -> Any:
 
         pillow_heif.register_heif_opener()
         formats.append("HEIF")
+    return formats
+
+
+def _open_image(path: Path | BinaryIO, use: Callable[[Image], Any]) -> Any:
+    with requires_extra("experts", "Decoding images"):
+        import PIL.Image
+
+    formats = image_formats()
     if "HEIF" not in formats and isinstance(path, Path) and path.suffix.lower() in HEIC:
         raise MediaError("photos of this type need a plugin of Pillow; run: pip install pillow-heif")
     try:
