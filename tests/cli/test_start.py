@@ -64,6 +64,7 @@ def test_pictures_without_captions_are_found_by_words(folder):
     (folder / "raw.cr2").write_bytes(b"no")
     shown = start(folder)
     assert shown.startswith("5 photos: typed words find what they show (1,000 named things)\n")
+    assert "search rests on names of classes (share 1); too few captions to measure it" in shown
     for omitted in ("raw.cr2: files of type .cr2 are not read", "broken.jpg: it cannot be read as an image"):
         assert shown.count(f"omitted: {omitted}") == 1
     searcher = opened(folder, text=True)
@@ -87,7 +88,7 @@ def test_the_same_command_follows_the_folder_and_its_captions(folder):
     captions.write_text(json.dumps({"1F34E.png": THINGS["1F34E"], "1F431.png": [THINGS["1F431"], "a kitten"]}))
     (folder / "new.txt").write_text("a rocket flies into space\n")
     shown = start(folder, "--captions", captions)
-    assert "captions of 3 files" in shown
+    assert "files with captions: 3" in shown
     assert counts(folder) == {"video": 4, "text": 4}
     assert opened(folder).meta["weights"] != first
     learned = opened(folder).meta["weights"]

@@ -174,7 +174,7 @@ def _plan(listing: Listing, experts: list[Expert]) -> str:
     if spaces[text.space] > 1:
         named = "1,000 named things" if text.dim == 384 else text.model
         how = f"typed words find what they show ({named}" + (
-            f", and captions of {captioned:,} files)" if captioned else ")"
+            f"; files with captions: {captioned:,})" if captioned else ")"
         )
     elif captioned:
         how = f"typed words find them as far as captions of {captioned:,} files teach it"
@@ -187,7 +187,10 @@ def _rests_on(results: dict[str, object]) -> str:
     """What the search rests on, with the number of samples behind each number."""
     from crossclr.models.space import Facts
 
-    return Facts.from_dict(results["space"]).sentence()  # type: ignore[arg-type]
+    facts = Facts.from_dict(results["space"])  # type: ignore[arg-type]
+    used = ", ".join(f"{part.name} ({part.use})" for part in facts.parts if part.share)
+    measured = "too few captions to measure it" if facts.estimate is None else f"expect {facts.estimate}"
+    return f"search rests on {used}; {measured}"
 
 
 def _state(features: Path) -> dict[str, str]:
