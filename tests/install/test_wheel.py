@@ -47,6 +47,8 @@ NAMES_AN_EXTRA = {  # commands that need an extra, and the arguments that show i
     "search": ["run", "red fruit"],
     "serve": ["run", "--port", "0"],
     "export": ["run"],
+    "push": ["run", "me/run"],
+    "pull": ["me/run"],
 }
 WORKS = {  # commands of the core
     "evaluate": ["run"],
