@@ -68,6 +68,23 @@ def test_parquet_has_vectors_of_fixed_size(tmp_path):
     assert pq.read_table(folder / "video.parquet")["text"].to_pylist() == [None] * 20
 
 
+def test_a_space_of_several_experts_is_no_single_inner_product():
+    from types import SimpleNamespace
+
+    from crossclr.integrations.run_encoder import AcceptedInputs, RunEncoder
+
+    with pytest.raises(ValueError, match="compares the experts face, sound with weights that depend on both sides"):
+        RunEncoder(SimpleNamespace(experts=("face", "sound")), AcceptedInputs(None, {}, {}))
+
+
+def test_vectors_of_several_experts_keep_their_weights(tmp_path):
+    from dataclasses import replace
+
+    embeddings = replace(random_embeddings(), experts=("face", "sound"))
+    table = pq.read_table(write_parquet(embeddings, tmp_path / "out.parquet") / "video.parquet")
+    np.testing.assert_array_equal(np.stack(table["item"].to_numpy()), embeddings["video"].rows)
+
+
 @pytest.mark.slow
 def test_the_commands(run, tmp_path, monkeypatch, capsys):
     measures = pytest.importorskip("ir_measures")

@@ -73,6 +73,11 @@ class RunEncoder:
     """
 
     def __init__(self, space: SearchSpace, inputs: AcceptedInputs) -> None:
+        if space.experts:
+            raise ValueError(
+                f"this run compares the experts {', '.join(space.experts)} with weights that depend on both sides, and "
+                "other tools compare vectors by one inner product; use crossclr search, or train with another encoder"
+            )
         self.space, self.inputs = space.eval(), inputs
         self._texts: TokenEncoder | None = None
         self._experts: dict[str, Expert] = {}  # by spec

@@ -63,22 +63,25 @@ def write_trec(embeddings: Embeddings, folder: Path, tag: str = "crossclr", dept
 
 
 def write_parquet(embeddings: Embeddings, folder: Path) -> Path:
-    """Write a Parquet file for each modality: key, text, and unit vectors as query and item, lists of fixed size."""
+    """Write a Parquet file for each modality: key, text, and unit vectors as query and item, lists of fixed size.
+
+    The weighted vectors of several experts side by side keep their lengths.
+    """
     with new_folder(folder) as partial:
         for name, vectors in embeddings.modalities.items():
             table = {
                 "key": pa.array([embeddings.clip_keys[clip] for clip in vectors.clip_of.tolist()]),
                 "text": pa.array(vectors.texts or [None] * len(vectors.rows), pa.string()),
-                "query": _fixed_size(vectors.rows),
-                "item": _fixed_size(vectors.gallery),
+                "query": _fixed_size(vectors.rows, embeddings.expert_count),
+                "item": _fixed_size(vectors.gallery, embeddings.expert_count),
             }
             pq.write_table(pa.table(table), partial / f"{quote(name, safe='')}.parquet")
     return folder
 
 
-def _fixed_size(rows: Tensor) -> pa.Array:
-    unit = normalize(rows, dim=1).numpy().astype(np.float32)
-    return pa.FixedSizeListArray.from_arrays(pa.array(unit.reshape(-1)), unit.shape[1])
+def _fixed_size(rows: Tensor, experts: int) -> pa.Array:
+    vectors = (normalize(rows, dim=1) if experts == 1 else rows).numpy().astype(np.float32)
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
 
 
 def _names(keys: Sequence[str], clip_of: Tensor) -> list[str]:
