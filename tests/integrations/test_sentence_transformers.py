@@ -68,15 +68,17 @@ def test_its_recall_is_that_of_the_run(model, run, test_split):
 def test_sentences_and_files_are_encoded_as_in_the_search(model, run, tmp_path):
     import PIL.Image
 
-    from crossclr.search.query_encoders import open_file_queries, open_text_queries
+    from crossclr.extract import load
+    from crossclr.search.query_encoders import open_text_queries
 
     space = run.load_space()
     texts = ["a sad cat", "two flags"]
     np.testing.assert_allclose(model.encode_query(texts), open_text_queries(space, "text").encode(texts), atol=1e-5)
     pixels = np.random.default_rng(0).integers(0, 256, size=(40, 60, 3), dtype=np.uint8)
     PIL.Image.fromarray(pixels).save(tmp_path / "image.png")
-    with (tmp_path / "image.png").open("rb") as file:
-        expected = open_file_queries(run, space).encode(file).vector
+    expert = load("appearance")
+    rows = torch.as_tensor(expert.encode(torch.stack([expert.prepare(pixels)])))
+    expected = space.encode_queries("image", [rows])
     for image in (PIL.Image.fromarray(pixels), str(tmp_path / "image.png"), {"image": pixels}, {"image": [pixels]}):
         np.testing.assert_allclose(model.encode_query([image]), expected, atol=1e-5)
 
