@@ -309,8 +309,8 @@ def test_an_unknown_modality_is_named(data, closed, method):
         ({"dropout": 2}, "dropout: "),
         ({"encoder": "cnn"}, "cnn"),
         ({"select_by": "mAP"}, "select_by: 'mAP' is not auto, recall or map"),
-        ({"device": "toaster"}, "device: this machine has no device 'toaster'; use one of auto, cpu"),
-        ({"device": "mps"}, "device: this machine has no device 'mps'"),
+        ({"device": "toaster"}, "this machine has no device 'toaster'; use one of cpu"),
+        ({"device": "mps"}, "this machine has no device 'mps'"),
     ],
 )
 def test_bad_parameters_show_at_fit_in_one_line(data, options, message):

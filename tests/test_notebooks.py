@@ -40,9 +40,9 @@ def test_a_notebook_stores_outputs_and_a_picture(path):
 
 
 def test_there_are_three_and_the_documentation_links_them():
-    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    pages = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert [path.stem for path in NOTEBOOKS] == ["features", "loss", "videos"]
-    assert all(f"(notebooks/{path.name})" in page for path in NOTEBOOKS)
+    assert all(f": notebooks/{path.stem}.md" in pages for path in NOTEBOOKS)
 
 
 def test_an_error_in_a_cell_is_not_hidden():

@@ -54,9 +54,9 @@ def test_both_levels_get_the_loss():
     assert two.loss.local.options["queue_size"] > 0
     assert two.loss.global_.options["queue_size"] == 0
     assert two.loss.global_.options["temperature"] == 0.2
-    own = with_overrides(base, {"loss.global.prune_by": "quantile"})
+    own = with_overrides(base, {"loss.global.prune_by": "quantile", "loss.local.prune_by": "relative"})
     assert configure(own, METHODS["crossclr"]).loss.global_.options["prune_by"] == "quantile"
-    assert configure(own, METHODS["crossclr"]).loss.local.options.get("prune_by") is None
+    assert configure(own, METHODS["crossclr"]).loss.local.options["prune_by"] == "relative"
     assert configure(base, METHODS["clip"]).loss.global_.name == "clip"
     assert configure(base, METHODS["coot"]).loss.global_ is None
 

@@ -144,9 +144,13 @@ def test_a_finished_run_is_left_alone(tiny, tmp_path):
     api.resume(tmp_path / "run", console=Console(file=shown, width=200))
     assert f"{tmp_path / 'run'} is finished; nothing was trained" in shown.getvalue()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
-    Path(tiny["data"]["root"], "video.h5").rename(tmp_path / "elsewhere.h5")
-    with pytest.raises(DataError, match=r"video\.h5"):
-        api.resume(tmp_path / "run", console=Console(file=shown))
+    video = Path(tiny["data"]["root"], "video.h5")
+    video.rename(tmp_path / "elsewhere.h5")
+    try:
+        with pytest.raises(DataError, match=r"video\.h5"):
+            api.resume(tmp_path / "run", console=Console(file=shown))
+    finally:
+        (tmp_path / "elsewhere.h5").rename(video)  # other tests share the data
 
 
 def in_child(function, *arguments, **options) -> multiprocessing.process.BaseProcess:

@@ -17,6 +17,7 @@ from crossclr.training.config_files import check_config
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "trained_two_modalities.json").read_text())
 MLP = {"kind": "mlp", "blocks": 1, "dropout": 0.3, "input_dropout": 0.1}
+UNLIMITED = {"name": "crossclr", "min_effective": 0.0}  # weights had no limit then
 TWO_LEVEL = {
     "data": {"kind": "emoji", "two_level": True},
     "model": {
@@ -34,7 +35,7 @@ def values(seed, local=None, **changes):
         "seed": seed,
         "data": {"kind": "emoji"},
         "model": {"dim": 16, "encoder": MLP, "encoders": {"text": {"row_dropout": 0.1}}},
-        "loss": {"local": local or {"name": "crossclr", "temperature": 0.1, "queue_size": 300}, "global": None},
+        "loss": {"local": local or {**UNLIMITED, "temperature": 0.1, "queue_size": 300}, "global": None},
         "optimiser": {"learning_rate": 0.003},
         "schedule": {"name": "cosine", "warmup_epochs": 1},
         **changes,
@@ -48,9 +49,7 @@ CASES = {
     "clip-from-disk": values(2, {"name": "clip"}, training={"epochs": 1, "in_memory": False, "workers": 1}),
     "milnce": values(3, {"name": "milnce"}),
     "maxmargin": values(4, {"name": "maxmargin"}),
-    "two-level": values(
-        5, **TWO_LEVEL, loss={"local": {"name": "crossclr", "queue_size": 300}, "global": {"name": "crossclr"}}
-    ),
+    "two-level": values(5, **TWO_LEVEL, loss={"local": {**UNLIMITED, "queue_size": 300}, "global": UNLIMITED}),
     "two-level-coot": values(6, **TWO_LEVEL, loss={"local": {"name": "coot"}, "global": None}),
     "micro-batch": values(7, training={"epochs": 1, "micro_batch": 100, "in_memory": False}),
 }

@@ -18,11 +18,11 @@ class Branch(nn.Module):
 
     def __init__(self, encoder: EncoderConfig, config: ModelConfig, input_dim: int, two_level: bool) -> None:
         super().__init__()
+        width, fused = config.output_dim or config.dim, config.experts
+        self.local = build_local_encoder(encoder, input_dim, width if encoder is fused else config.dim)
         self.global_ = GlobalEncoder(config.global_encoder, config.dim) if two_level else None
         self.clip_head: nn.Module = nn.Identity()
         self.video_head: nn.Module = nn.Identity()
-        width, fused = config.output_dim or config.dim, config.experts
-        self.local = build_local_encoder(encoder, input_dim, width if encoder is fused else config.dim)
         if fused is not None:
             if encoder is not fused:
                 self.clip_head = ExpertQueries(config.dim, len(fused.weighted), width, fused.batch_norm)

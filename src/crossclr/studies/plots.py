@@ -276,7 +276,8 @@ def save_figures(figures: Mapping[str, dict[str, Any]], folder: Path, script: st
         return []
     content = json.dumps(figures, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
     data = f'<script type="application/json" id="figures">{content}</script>'
-    drawn = f"{HEAD}<script>{script}</script><body>{data}<script>{DRAW.replace('WIDTH', str(WIDTH))}</script></body>"
+    draw = DRAW.replace("WIDTH", str(WIDTH))
+    drawn = f"{HEAD}<script>{SEEDED}</script><script>{script}</script><body>{data}<script>{draw}</script></body>"
     with TemporaryDirectory() as temporary:
         place = Path(temporary)
         found = re.findall(
@@ -296,11 +297,18 @@ def save_figures(figures: Mapping[str, dict[str, Any]], folder: Path, script: st
         folder.mkdir(parents=True, exist_ok=True)
         for name, svg in svgs.items():
             write_file(folder / f"{name}.svg", svg)
-        write_file(folder / pdf.name, pdf.read_bytes())
+        write_file(folder / pdf.name, re.sub(rb"\(D:[^)]*\)", _no_date, pdf.read_bytes()))
     return [*(folder / f"{name}.svg" for name in svgs), folder / pdf.name]
 
 
+def _no_date(date: re.Match[bytes]) -> bytes:
+    """The same number of bytes, because a PDF lists the positions of its parts; equal studies give equal files."""
+    return b"(D:20000101000000Z".ljust(len(date[0]) - 1) + b")"
+
+
 HEAD = '<!doctype html><meta charset="utf-8">'
+# plotly.js draws the names of its parts at random
+SEEDED = "let seed = 1; Math.random = () => (seed = seed * 16807 % 2147483647) / 2147483647;"
 
 
 def _run_browser(browser: str, folder: Path, page: str, *options: str) -> str:

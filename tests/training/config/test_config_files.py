@@ -13,8 +13,13 @@ from crossclr.training.run_config import TermConfig
 SHIPPED = [
     "activitynet",
     "emoji",
+    "emoji-experts",
     "lsmdc",
+    "lsmdc-ce",
+    "lsmdc-experts",
+    "msrvtt-ce",
     "msvd",
+    "msvd-ce",
     "youcook2-100m",
     "youcook2-100m-coot",
     "youcook2-100m-tuned",
