@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "crossclr"
 LIMITS = {
     "files": 207,  # 200 when the redesign is done
-    "lines": 40030,  # 34,000
+    "lines": 40055,  # 34,000
     "folder levels": 2,  # 2
     "files above 400 lines": 0,
 }

@@ -274,6 +274,7 @@ def write_run(job: Job, path: Path, trained: Trained | None, results: dict[str, 
         write_json(folder / RESULTS, results)
 
 
+GRACE_SECONDS = 10.0  # for a worker to remove its unfinished files
 Perform = Callable[[Job, Path], dict[str, Any]]  # trains one job and leaves its folder
 
 
@@ -284,6 +285,7 @@ class Pool:
         if jobs < 1:
             raise ValueError(f"jobs must be at least 1, got {jobs}")
         self.out, self.jobs, self.perform = out, jobs, perform
+        self.interrupted = False  # an exception of a signal is lost if it is raised while Python frees an object
         self._executor: ProcessPoolExecutor | None = None
         self._running: dict[Future[dict[str, Any]], Callable[[dict[str, Any]], None]] = {}
 
@@ -299,6 +301,7 @@ class Pool:
 
     def start(self, job: Job, done: Callable[[dict[str, Any]], None]) -> None:
         """Start a job; `wait` calls ``done`` with its results when it is finished."""
+        self._check_interrupt()
         if self.jobs == 1:
             done(self.perform(job, self.out))
             return
@@ -306,10 +309,11 @@ class Pool:
             self._executor = ProcessPoolExecutor(
                 self.jobs, mp_context=get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),)
             )
-        self._running[self._executor.submit(self.perform, job, self.out)] = done
+        self._running[self._executor.submit(_work, self.perform, job, self.out)] = done
 
     def wait(self) -> None:
         """Wait until a job is finished."""
+        self._check_interrupt()
         finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
         for future in finished:
             self._running.pop(future)(future.result())
@@ -317,12 +321,20 @@ class Pool:
     def close(self) -> None:
         """Stop: running jobs are abandoned, idle workers exit."""
         if self._executor is not None:
-            if self._running:
-                for process in list((self._executor._processes or {}).values()):
-                    process.terminate()
-            self._executor.shutdown(wait=True, cancel_futures=True)
+            workers = list((self._executor._processes or {}).values()) if self._running else []
+            self._executor.shutdown(wait=not workers, cancel_futures=True)
+            for process in workers:
+                process.terminate()
+            for process in workers:
+                process.join(GRACE_SECONDS)
+                if process.is_alive():
+                    process.kill()
             self._executor = None
         self._running.clear()
+
+    def _check_interrupt(self) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
 
 
 @contextmanager
@@ -331,18 +343,21 @@ def open_pool(out: Path, jobs: int, perform: Perform = perform) -> Iterator[Pool
     pool = Pool(out, jobs, perform)
 
     def interrupt(number: int, frame: object) -> None:
+        pool.interrupted = True
         raise KeyboardInterrupt
 
     sweep(out / RUNS, recursive=True)
     main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, interrupt) if main else None
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as in a job in the background
+    numbers = ([signal.SIGTERM] if ignored else [signal.SIGTERM, signal.SIGINT]) if main else []
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield pool
     except (KeyboardInterrupt, Interrupted):
         raise Interrupted(out) from None
     finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         pool.close()
 
 
@@ -360,8 +375,20 @@ def _prepare(parent: int) -> None:
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
+_working = threading.Event()
+
+
+def _work(perform: Perform, job: Job, out: Path) -> dict[str, Any]:
+    _working.set()
+    try:
+        return perform(job, out)
+    finally:
+        _working.clear()
+
+
 def _leave(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
+    if _working.is_set():  # between jobs a worker sends results, which must stay whole, and then it ends by itself
+        raise SystemExit(128 + number)
 
 
 def _watch(parent: int) -> None:
